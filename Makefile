@@ -1,0 +1,40 @@
+# The two commands: `make demo` and `make test`. Both call `make setup`, which is quick when nothing changed.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: setup demo stop test test-unit test-long lint bench clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh tests/harness/ivy.xml
+	@PYTHON=$(PYTHON) bash scripts/setup.sh
+
+demo: setup
+	@$(BIN)/python -m demo.run
+
+stop:
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m demo.stop; else echo "nothing to stop"; fi
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup lint
+	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile
+	$(BIN)/pytest -m "integration and not long" -n 2 --dist loadgroup
+
+test-unit: setup
+	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile
+
+test-long: setup
+	$(BIN)/pytest -m "long" --timeout 7200
+
+bench: setup
+	@$(BIN)/python -m bench.restore
+
+clean:
+	rm -rf $(VENV) .build .demo

@@ -1,0 +1,1 @@
+"""Benchmarks: side by side with real Kafka Streams, in one run."""

@@ -1,0 +1,1 @@
+"""Operators, hooks, assets and the UI for Airflow. Only here Airflow is imported."""

@@ -1,0 +1,111 @@
+"""The nouns of reading a changelog: partition, offset range, isolation, statistics, and the columns of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from statecore.formats.topic_partition import TopicPartition
+
+
+class IsolationLevel(StrEnum):
+    """What a reader sees of transactions, with Kafka's names."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """``[start, end)`` of one partition: the unit of a read, and of a Spark task.
+
+    Attributes:
+        topic: the changelog topic.
+        partition: its partition.
+        start: first offset to read.
+        end: first offset not to read.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition this range lies in."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True)
+class LogOffsets:
+    """The offsets of one partition at one moment.
+
+    Attributes:
+        log_start: first offset that still exists.
+        last_stable: first offset of the oldest open transaction, or the log end (LSO).
+        log_end: offset of the next record to be written (LEO).
+    """
+
+    log_start: int
+    last_stable: int
+    log_end: int
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """What the cluster says of one topic.
+
+    Attributes:
+        name: the topic.
+        topic_id: its id, 32 hex digits; differs when a topic was deleted and created again.
+        partitions: how many partitions it has.
+        configs: the topic's configuration by Kafka's names (``cleanup.policy``, ``delete.retention.ms``, ...).
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    configs: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ReadStatistics:
+    """What one read of one range saw. Counts are of delivered records unless said otherwise.
+
+    Attributes:
+        records: records delivered, null keys included.
+        tombstones: records whose value is null.
+        null_keys: records whose key is null (a store skips them).
+        aborted: records dropped because their transaction was aborted.
+        batches: record batches decoded.
+        bytes_fetched: bytes of record data that came over the network.
+        max_timestamp: greatest record timestamp in ms (stream time), tombstones included; -1 without a record.
+        position: the offset the read reached; equals the range's end when the read is complete.
+    """
+
+    records: int = 0
+    tombstones: int = 0
+    null_keys: int = 0
+    aborted: int = 0
+    batches: int = 0
+    bytes_fetched: int = 0
+    max_timestamp: int = -1
+    position: int = 0
+
+
+CHANGELOG_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),
+    ]
+)
+"""Columns of a decoded batch, in offset order. A null key or value is a null; timestamp in ms since the epoch."""
+
+HEADERS_FIELD = pa.field("headers", pa.binary(), nullable=False)
+"""Added on demand: each record's headers as on the wire,
+``varint(count) {varint(len) key varint(len or -1) value}*``."""

@@ -1,0 +1,100 @@
+"""The few kinds of error an operator can meet, each with what to do about it and an exit code of its own.
+
+==========  ====  =============================================================================================
+kind        exit  what it means to whoever is paged
+==========  ====  =============================================================================================
+Retryable   10    something outside was not there in time (a broker, a network); the same call may work later
+Fenced      11    somebody else owns the state directory or the repository; stop them, or stop this
+Corrupted   12    bytes are not what they must be; nothing was replaced by them
+Invalid     13    the request, the spec or the target is wrong; nothing was changed
+NotFound    14    a topic, store, task or snapshot that was named does not exist (it was looked for, and is absent)
+Capacity    15    disk, memory or time is not enough; nothing was changed
+==========  ====  =============================================================================================
+
+Exit 0 is success, 1 a defect of this program, 2 a wrong command line, 130 an interrupt.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class StatecoreError(Exception):
+    """What happened, to which task, store and partition, and what the operator should do.
+
+    Args:
+        what: one sentence that says what happened, naming topic, task, store, partition and offset where it has them.
+        action: one sentence in the imperative that says what to do now.
+        context: the same names as fields, for machines (``task``, ``store``, ``partition``, ``offset``, ``topic`` ...).
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, action: str, **context: Any) -> None:
+        super().__init__(what)
+        self.what = what
+        self.action = action
+        self.context = context
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.action}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (Spark workers); keyword-only arguments do not survive the default.
+        return (_rebuild, (type(self), self.what, self.action, self.context))
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as one JSON object: kind, exit code, what, action, context."""
+        return {
+            "error": type(self).__name__,
+            "exit_code": self.exit_code,
+            "what": self.what,
+            "action": self.action,
+            "context": self.context,
+        }
+
+
+def _rebuild(kind: type[StatecoreError], what: str, action: str, context: dict[str, Any]) -> StatecoreError:
+    return kind(what, action=action, **context)
+
+
+class Retryable(StatecoreError):
+    """Something outside was not there in time; the same call may work later."""
+
+    exit_code = 10
+
+
+class Fenced(StatecoreError):
+    """Somebody else owns what this call wanted to change."""
+
+    exit_code = 11
+
+
+class Corrupted(StatecoreError):
+    """Bytes are not what they must be."""
+
+    exit_code = 12
+
+
+class Invalid(StatecoreError):
+    """The request, the spec or the target is wrong; nothing was changed."""
+
+    exit_code = 13
+
+
+class NotFound(StatecoreError):
+    """What was named was looked for and does not exist."""
+
+    exit_code = 14
+
+
+class Capacity(StatecoreError):
+    """Disk, memory or time is not enough; nothing was changed."""
+
+    exit_code = 15
+
+
+KINDS: dict[str, type[StatecoreError]] = {
+    kind.__name__: kind for kind in (Retryable, Fenced, Corrupted, Invalid, NotFound, Capacity)
+}
+"""Every kind by its name, for reading an error back from its JSON form."""

@@ -1,0 +1,1 @@
+"""Operations on an application's topics and directories: discover."""

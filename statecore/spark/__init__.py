@@ -1,0 +1,1 @@
+"""The DataFrames of the jobs: ranges → runs → images → report. Only here PySpark is imported."""

@@ -1,0 +1,1 @@
+"""The declared stores of an application: ``stores.yaml``."""
