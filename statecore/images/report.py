@@ -1,0 +1,106 @@
+"""What a restore did, store partition by store partition: the job's result, for people, for Airflow and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StoreReport:
+    """One restored store partition.
+
+    Attributes:
+        task: Kafka Streams' task id.
+        store: the store.
+        partition: the partition of task and changelog.
+        kind: the store's kind.
+        changelog: the topic it was rebuilt from.
+        start: first offset that was read for.
+        end: the read stopped before this offset.
+        committed_offset: the offset stored with the data; -4 for an empty changelog.
+        records: records read (aborted ones and control records are not records).
+        tombstones: of them with a null value.
+        null_keys: of them skipped because their key is null.
+        aborted: records dropped because their transaction was aborted.
+        rows: live rows of the image.
+        bytes: bytes of keys and values of the rows.
+        file_bytes: bytes of the image on disk.
+        digest: order-free digest of the rows.
+        runs: runs the image was built from.
+        seconds: time of the tasks that read and built it, added up.
+        tail_left: offsets beyond ``end`` that the application will restore itself.
+        max_timestamp: stream time in ms, the greatest record timestamp seen; -1 without a record.
+    """
+
+    task: str
+    store: str
+    partition: int
+    kind: str
+    changelog: str
+    start: int
+    end: int
+    committed_offset: int
+    records: int
+    tombstones: int
+    null_keys: int
+    aborted: int
+    rows: int
+    bytes: int
+    file_bytes: int
+    digest: str
+    runs: int
+    seconds: float
+    tail_left: int
+    max_timestamp: int
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """The result of one restore of one application.
+
+    Attributes:
+        application_id: Kafka Streams' ``application.id``.
+        plan_id: digest of the plan; equal for a retry of the same request.
+        processing_guarantee: the application's own.
+        state_dir: Kafka Streams' ``state.dir`` that now holds the stores.
+        seconds: wall time from the first check to the last swap.
+        phases: wall seconds of each phase, in order.
+        stores: one entry a store partition, in task and store order.
+        notes: what an operator should know although nothing failed (a tail that is left, for instance).
+        placed: false when the stores were already in place from an earlier attempt of the same request.
+    """
+
+    application_id: str
+    plan_id: str
+    processing_guarantee: str
+    state_dir: str
+    seconds: float
+    phases: Mapping[str, float]
+    stores: tuple[StoreReport, ...]
+    notes: tuple[str, ...] = ()
+    placed: bool = True
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Sums over all store partitions: records, rows, bytes; and the wall seconds."""
+        return {
+            "records": sum(store.records for store in self.stores),
+            "rows": sum(store.rows for store in self.stores),
+            "bytes": sum(store.bytes for store in self.stores),
+            "tail_left": sum(store.tail_left for store in self.stores),
+            "seconds": self.seconds,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON document, totals included."""
+        return {**asdict(self), "phases": dict(self.phases), "totals": self.totals}
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> RestoreReport:
+        """Read a report back; the totals are computed anew."""
+        fields = {name: value for name, value in document.items() if name != "totals"}
+        fields["stores"] = tuple(StoreReport(**store) for store in document["stores"])
+        fields["notes"] = tuple(document.get("notes", ()))
+        return RestoreReport(**fields)
