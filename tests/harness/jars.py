@@ -1,8 +1,9 @@
 """The jars of the real systems (Kafka broker and Kafka Streams 4.3.1), for the demo, the tests and the benchmark only.
 
 ``python -m tests.harness.jars`` resolves what ``ivy.xml`` names, through the Ivy that ships inside pyspark, into
-``.build/jars`` of the checkout. It does nothing when the directory is complete: ``complete.json`` in it lists every jar with its
-size, and the digest of the two Ivy files that led to it. Two processes that fetch at once wait for each other.
+``.build/jars`` of the checkout. It does nothing when the directory is complete: ``complete.json`` in it lists every
+jar with its size, and the digest of the two Ivy files that led to it. Two processes that fetch at once wait for each
+other.
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+"""Fixtures of the real systems. Nothing here starts anything, or sets anything global, until a test asks for it.
+
+Under pytest-xdist all workers share one broker: the first worker that needs it starts it, and it lives as long as the
+controlling pytest process does. Names of topics and applications are unique, so tests do not meet on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One running broker for the whole test run; its topics are the test's own business."""
+    base = tmp_path_factory.getbasetemp()
+    shared = "PYTEST_XDIST_WORKER" in os.environ
+    directory = (base.parent if shared else base) / "broker"
+    # A worker's parent is the controlling process: the broker ends with the run, not with the worker that was first.
+    owner = os.getppid() if shared else os.getpid()
+    directory.parent.mkdir(exist_ok=True)
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        running = Broker.attach(directory) or Broker(directory, owner=owner).start()
+    yield running
+    if not shared:
+        running.stop()
+
+
+@pytest.fixture
+def application_id(request: pytest.FixtureRequest) -> str:
+    """An application id nobody else uses, which tells the test it belongs to."""
+    return _unique(request)
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A topic name nobody else uses, which tells the test it belongs to. The topic is not made."""
+    return _unique(request)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    """An empty ``state.dir`` for a Kafka Streams application."""
+    made = tmp_path / "state"
+    made.mkdir()
+    return made
+
+
+def _unique(request: pytest.FixtureRequest) -> str:
+    # Kafka keeps "." and "_" apart badly in metric names, and allows 249 characters of letters, digits, dot, _ and -.
+    stem = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:60]
+    return f"{stem}-{uuid.uuid4().hex[:8]}"

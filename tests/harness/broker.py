@@ -1,0 +1,313 @@
+"""A real Kafka broker (KRaft, one node, broker and controller in one process) on free ports of the loopback address.
+
+::
+
+    with Broker(directory) as broker:
+        broker.bootstrap_servers            # "127.0.0.1:34567"
+
+``directory`` holds everything: ``data/`` (the log directory), ``broker.properties``, ``broker.log`` and
+``broker.json``, by which another process finds the running broker (``Broker.attach``) and stops it. A broker that was
+stopped starts again on the same data and, where they are still free, on the same ports.
+
+The log directory is formatted by ``kafka.tools.StorageTool``, once for each version of the jars: what it writes
+(``bootstrap.checkpoint``, the feature levels) does not depend on the cluster, so later brokers copy it and save one JVM
+start.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.harness import jars, keeper
+
+SETTINGS: dict[str, str] = {
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # Real data is old (flights of 2013): nothing is deleted by age unless a topic asks for it.
+    "log.retention.ms": "-1",
+    # The cleaner and retention act within a second of being asked for, instead of within minutes.
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "log.initial.task.delay.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    # A broker that was killed is let in again after this time; one that was stopped, at once.
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "6000",
+}
+"""What a test or demo broker sets besides its ports and directory; ``settings`` of a broker win over it."""
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_PORT_ATTEMPTS = 4
+
+
+class BrokerFailed(RuntimeError):
+    """The broker ended or did not answer; the message carries the end of its log."""
+
+
+class Broker:
+    """One broker process.
+
+    Args:
+        directory: where data, log and pid file of this broker live; made when it is absent.
+        heap_mb: upper bound of the JVM's heap.
+        settings: broker settings that win over ``SETTINGS``.
+        owner: the broker is killed as soon as this process is gone; None: it lives on after this process (the demo).
+        throughput: False starts fastest (C1 compiler only, serial collector); True is for long streams of data.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        heap_mb: int = 512,
+        settings: Mapping[str, str] | None = None,
+        owner: int | None = None,
+        throughput: bool = False,
+    ) -> None:
+        self.directory = directory.resolve()
+        self.heap_mb = heap_mb
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.owner = owner
+        self.throughput = throughput
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_file(self) -> Path:
+        return self.directory / "broker.log"
+
+    @property
+    def data_directory(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``127.0.0.1:port`` of the running broker."""
+        return f"127.0.0.1:{self._record()['port']}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM (or of its keeper, which hands signals on)."""
+        return int(self._record()["pid"])
+
+    @property
+    def running(self) -> bool:
+        """Whether the recorded process still lives (the very process, not a later one with its pid)."""
+        try:
+            record = self._record()
+        except FileNotFoundError:
+            return False
+        if self._child is not None:
+            self._child.poll()  # reaps it: a zombie is not a broker
+        return keeper.started_at(int(record["pid"])) == record["started_at"]
+
+    @classmethod
+    def attach(cls, directory: Path) -> Broker | None:
+        """The broker that some process started in this directory, or None when none runs there."""
+        found = cls(directory)
+        return found if found.running else None
+
+    def start(self) -> Broker:
+        """Starts the broker and returns when it answers requests.
+
+        Raises:
+            BrokerFailed: it ended or did not answer in time.
+        """
+        if self.running:
+            raise BrokerFailed(f"a broker already runs in {self.directory} (pid {self.pid})")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._format()
+        remembered = self._last_ports()
+        for attempt in range(_PORT_ATTEMPTS):
+            ports = remembered if remembered and attempt == 0 else _free_ports()
+            self._launch(*ports)
+            if self._wait_until_answering(ports[0]):
+                return self
+            # Another process may have taken a port between our look and the broker's bind.
+            if not self._address_was_taken():
+                break
+        raise BrokerFailed(f"the broker in {self.directory} did not start; end of its log:\n{self.log_tail()}")
+
+    def stop(self) -> None:
+        """Ends the broker cleanly (SIGTERM), after a while by force; nothing happens when it does not run."""
+        if not self.running:
+            return
+        self._signal(signal.SIGTERM)
+        if not self._wait_until_gone(_STOP_SECONDS):
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends the broker at once (SIGKILL), as when a machine is lost."""
+        if not self.running:
+            return
+        # The session holds the JVM and, where there is one, its keeper: both were started by start().
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._wait_until_gone(_STOP_SECONDS)
+
+    def log_tail(self, characters: int = 4000) -> str:
+        """The end of the broker's log."""
+        try:
+            return self.log_file.read_text(errors="replace")[-characters:]
+        except FileNotFoundError:
+            return "(no log)"
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _record(self) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads((self.directory / "broker.json").read_text())
+        return record
+
+    def _last_ports(self) -> tuple[int, int] | None:
+        try:
+            record = self._record()
+        except FileNotFoundError:
+            return None
+        return int(record["port"]), int(record["controller_port"])
+
+    def _format(self) -> None:
+        if (self.data_directory / "meta.properties").exists():
+            return
+        self.data_directory.mkdir(exist_ok=True)
+        shutil.copyfile(_template() / "bootstrap.checkpoint", self.data_directory / "bootstrap.checkpoint")
+        (self.data_directory / "meta.properties").write_text(
+            f"version=1\nnode.id=1\ncluster.id={_kafka_uuid()}\ndirectory.id={_kafka_uuid()}\n"
+        )
+
+    def _launch(self, port: int, controller_port: int) -> None:
+        properties = {**_node(port, controller_port, self.data_directory), **self.settings}
+        (self.directory / "broker.properties").write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+        speed = ["-XX:+UseParallelGC"] if self.throughput else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        command = [
+            *(jars.java(), f"-Xmx{self.heap_mb}m", "-Xms64m", *speed, "-Xshare:auto"),
+            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"),
+            *("-cp", jars.classpath(), "kafka.Kafka", str(self.directory / "broker.properties")),
+        ]
+        if self.owner is not None:
+            command = keeper.command_line(self.owner, command)
+        with self.log_file.open("wb") as log:
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.directory
+            )
+        record = {
+            "pid": self._child.pid,
+            "started_at": keeper.started_at(self._child.pid),
+            "port": port,
+            "controller_port": controller_port,
+        }
+        staged = self.directory / "broker.json.tmp"
+        staged.write_text(json.dumps(record))
+        staged.rename(self.directory / "broker.json")
+
+    def _wait_until_answering(self, port: int) -> bool:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline and self.running:
+            if _answers(port):
+                return self.running  # not a stranger on a port that was taken from us
+            time.sleep(0.05)
+        self.kill()
+        return False
+
+    def _wait_until_gone(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.running and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.running
+
+    def _address_was_taken(self) -> bool:
+        return "Address already in use" in self.log_tail(100_000)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def _node(port: int, controller_port: int, data: Path) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"BROKER://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"BROKER://127.0.0.1:{port}",
+        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "BROKER",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data),
+    }
+
+
+def _template() -> Path:
+    """A directory formatted by StorageTool, made on first use and shared by all brokers of this version."""
+    template = jars.BUILD / f"broker-{jars.KAFKA_VERSION}"
+    if (template / "bootstrap.checkpoint").exists():
+        return template
+    staging = jars.BUILD / f"{template.name}.{os.getpid()}"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    properties = staging / "format.properties"
+    properties.write_text("".join(f"{k}={v}\n" for k, v in _node(9092, 9093, staging / "data").items()))
+    command = [
+        *(jars.java(), "-XX:TieredStopAtLevel=1", "-cp", jars.classpath(), "kafka.tools.StorageTool"),
+        *("format", "--cluster-id", _kafka_uuid(), "--config", str(properties)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BrokerFailed(f"StorageTool could not format a log directory:\n{done.stdout}\n{done.stderr}")
+    with contextlib.suppress(OSError):  # another process was first: its template is as good
+        (staging / "data").rename(template)
+    shutil.rmtree(staging, ignore_errors=True)
+    return template
+
+
+def _kafka_uuid() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def _answers(port: int) -> bool:
+    """Whether a broker answers ApiVersions (v0): it does so only when it has joined and may serve requests."""
+    header = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(struct.pack(">i", len(header)) + header)
+            return len(connection.recv(4)) == 4
+    except OSError:
+        return False
