@@ -1,0 +1,84 @@
+"""The ``position`` row of the ``offsets`` column family: how far each input topic has been seen (PositionSerde v0).
+
+Only interactive queries with a position bound read it (``StoreQueryUtils``, ``PositionSerde``). All integers are
+big-endian and signed::
+
+    00                                    version
+    int32 number of topics
+      int32 length, UTF-8 topic name      for each topic
+      int32 number of partitions
+        int32 partition, int64 offset     for each partition
+    00 ...                                Kafka Streams allocates the array in bits, not bytes, and stores it whole
+
+    00 00000001 00000002 "in" 00000001 00000000 0000000000000063 + padding, 202 bytes in all
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from statecore.errors import Corrupted
+
+Position = dict[str, dict[int, int]]
+"""Topic -> partition -> greatest offset seen."""
+
+_INT32 = struct.Struct(">i")
+_ENTRY = struct.Struct(">iq")
+_VERSION = 0
+
+
+def encode_position(position: Mapping[str, Mapping[int, int]]) -> bytes:
+    """The bytes of a position, topics and partitions in ascending order, without padding (readers ignore it)."""
+    parts = [bytes([_VERSION]), _INT32.pack(len(position))]
+    for topic in sorted(position):
+        name = topic.encode()
+        partitions = position[topic]
+        parts += [_INT32.pack(len(name)), name, _INT32.pack(len(partitions))]
+        parts += [_ENTRY.pack(partition, partitions[partition]) for partition in sorted(partitions)]
+    return b"".join(parts)
+
+
+def decode_position(data: bytes) -> Position:
+    """The position in ``data``; zero bytes after it are padding.
+
+    Raises:
+        Corrupted: another version, lengths that do not fit, or anything but zeros after the end.
+    """
+    if not data or data[0] != _VERSION:
+        raise _corrupted(data, "its version is not 0")
+    position: Position = {}
+    at = 1
+    try:
+        (topics,) = _INT32.unpack_from(data, at)
+        at += 4
+        if topics < 0:
+            raise _corrupted(data, "a count is negative")
+        for _ in range(topics):
+            (length,) = _INT32.unpack_from(data, at)
+            at += 4
+            if length < 0 or at + length > len(data):
+                raise _corrupted(data, "a topic name does not fit")
+            name = data[at : at + length].decode()
+            at += length
+            (count,) = _INT32.unpack_from(data, at)
+            at += 4
+            if count < 0:
+                raise _corrupted(data, "a count is negative")
+            partitions = position.setdefault(name, {})
+            for _ in range(count):
+                partition, offset = _ENTRY.unpack_from(data, at)
+                at += _ENTRY.size
+                partitions[partition] = offset
+    except (struct.error, UnicodeDecodeError) as error:
+        raise _corrupted(data, str(error)) from error
+    if data[at:].strip(b"\0"):
+        raise _corrupted(data, f"something other than zeros follows its end at byte {at}")
+    return position
+
+
+def _corrupted(data: bytes, why: str) -> Corrupted:
+    return Corrupted(
+        f"A position of {len(data)} bytes cannot be read: {why}.",
+        action="Delete the row 'position' (only position-bounded queries use it) or rebuild the store.",
+    )
