@@ -1,0 +1,96 @@
+"""How a job's error becomes Airflow's decision: try again, or stop at once and say what to do.
+
+A job that fails writes its ``StatecoreError`` as JSON to the report file. Retrying a spec error ten times only hides
+it; not retrying a broker that restarts wakes somebody for nothing.
+
+==========  ==================  ============================================
+kind        exception           what Airflow does
+==========  ==================  ============================================
+Retryable   ``JobUnavailable``  retries soon
+Capacity    ``JobCapacity``     retries late: room has to be made
+Fenced      ``JobRefused``      fails at once, unless the operator is told
+                                ``retry_on=(..., "Fenced")``: a running
+                                application does not stop by itself
+Invalid     ``JobRefused``      fails at once
+NotFound    ``JobRefused``      fails at once
+Corrupted   ``JobRefused``      fails at once
+none        Spark's own error   retries: the driver was killed or died
+==========  ==================  ============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from statecore.errors import StatecoreError
+
+RETRIED_KINDS = ("Retryable", "Capacity")
+"""Kinds of error that a later try may get over."""
+
+
+class JobRefused(AirflowFailException):
+    """The job said no, and would say no again: the task fails without another try."""
+
+
+class JobUnavailable(AirflowException):
+    """Something outside was not there in time; another try may succeed."""
+
+
+class JobCapacity(JobUnavailable):
+    """Disk, memory or time was not enough; another try may succeed once there is room."""
+
+
+def exception_for(error: Mapping[str, Any], retry_on: Collection[str] = RETRIED_KINDS) -> AirflowException:
+    """The exception for a job's error.
+
+    Args:
+        error: ``StatecoreError.to_json()`` as read from the report: ``error``, ``what``, ``action``, ``context``.
+        retry_on: the kinds that are worth another try.
+    """
+    kind = str(error.get("error", "unknown"))
+    message = describe(error)
+    if kind not in retry_on:
+        return JobRefused(message)
+    return JobCapacity(message) if kind == "Capacity" else JobUnavailable(message)
+
+
+def refused(error: StatecoreError) -> AirflowException:
+    """The exception for an error raised in the task itself, before any job was started."""
+    return exception_for(error.to_json())
+
+
+def describe(error: Mapping[str, Any]) -> str:
+    """What happened, what to do, and the names as fields; for the task's log and the alert."""
+    kind = error.get("error", "unknown")
+    text = f"{kind}: {error.get('what', 'the job gave no reason.')}"
+    if action := error.get("action"):
+        text += f"\nWhat to do: {action}"
+    context = error.get("context")
+    if isinstance(context, Mapping) and context:
+        text += "\nWhere: " + ", ".join(f"{name}={value}" for name, value in context.items())
+    return text
+
+
+def retry_policy() -> ExceptionRetryPolicy:
+    """Delays by the kind of error; ``JobRefused`` needs no rule, Airflow fails on it at once."""
+    return ExceptionRetryPolicy(
+        rules=[
+            RetryRule(
+                exception=f"{__name__}.JobCapacity",
+                action=RetryAction.RETRY,
+                retry_delay=timedelta(minutes=10),
+                reason="no room for now",
+            ),
+            RetryRule(
+                exception=f"{__name__}.JobUnavailable",
+                action=RetryAction.RETRY,
+                retry_delay=timedelta(seconds=30),
+                reason="something outside was not there in time",
+            ),
+        ]
+    )

@@ -1,0 +1,78 @@
+"""The Spark hook with two things it lacks: a master that is really meant, and a job's progress while it runs.
+
+**Master.** ``SparkSubmitHook`` takes ``yarn`` when the connection does not exist or cannot be parsed
+(``spark://local[2]`` written as a URI is such a one), and the job then fails minutes later with an error about YARN.
+``checked_master`` looks before anything is started.
+
+**Progress.** A job prints the lines of ``statecore.progress.MachineProgress`` on its standard output. In local and
+client modes the
+hook reads that output line by line; ``ProgressHook`` takes those lines out of the log and hands them on. In cluster
+modes the driver's output is elsewhere and no progress is seen; nothing else changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from statecore.errors import Invalid
+from statecore.progress import parse_machine_line
+
+_MASTER = re.compile(r"local(\[[0-9*, ]+\])?|yarn|spark://[^\s/]+|k8s://\S+")
+
+EXAMPLE = """AIRFLOW_CONN_{name}='{{"conn_type": "spark", "host": "local[*]", "extra": {{"deploy-mode": "client"}}}}'"""
+
+
+class ProgressHook(SparkSubmitHook):
+    """A ``SparkSubmitHook`` that hands progress lines to ``on_progress`` instead of logging them.
+
+    It overrides a private method of the provider (there is no public one that sees the output); a unit test fails
+    when that method is no longer the one that reads it.
+    """
+
+    on_progress: Callable[[dict[str, Any]], None] | None = None
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(self._without_progress(itr))
+
+    def _without_progress(self, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            progress = parse_machine_line(line)
+            if progress is None:
+                yield line
+            elif self.on_progress is not None:
+                self.on_progress(progress)
+
+
+def checked_master(conn_id: str) -> str:
+    """The Spark master that ``conn_id`` names, as the hook will resolve it.
+
+    Raises:
+        Invalid: the connection is absent, cannot be read, or names no master of Spark's.
+    """
+    example = EXAMPLE.format(name=conn_id.upper())
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except (AirflowNotFoundException, ValueError) as cause:
+        raise Invalid(
+            f"The Spark connection {conn_id} does not exist or cannot be parsed ({cause}); "
+            "spark-submit would be sent to a YARN that nobody asked for.",
+            action=f"Define the connection as JSON, for instance {example}.",
+            conn_id=conn_id,
+        ) from cause
+    master = SparkSubmitHook(conn_id=conn_id)._connection["master"]
+    meant = connection.host == master or connection.conn_type != "spark" or connection.port
+    if not _MASTER.fullmatch(master) or not meant:
+        raise Invalid(
+            f"The Spark connection {conn_id} resolves to the master {master!r}, which is none of local, local[N], "
+            "spark://host:port, k8s://…, yarn.",
+            action=f"Define the connection as JSON, for instance {example}.",
+            conn_id=conn_id,
+            master=master,
+        )
+    return str(master)

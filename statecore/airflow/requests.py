@@ -1,0 +1,133 @@
+"""From the parameters of a run to one job request for each application, checked before any Spark is started.
+
+The parameters come from people and from the REST API: their shape was checked against the JSON schema, their
+meaning is checked here: the spec can be read, the stores and partitions named exist in it, no application twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Invalid, NotFound
+from statecore.spec.model import ApplicationSpec
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+MEMORY_PATTERN = "^[1-9][0-9]*[kKmMgG]?$"
+"""A number of bytes, or of KiB, MiB, GiB with a letter: ``512m``."""
+
+
+def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One entry for each application: ``application_id`` and the ``request`` of ``spark_jobs/restore.py``.
+
+    Args:
+        params: the parameters of ``restore_stores``: ``applications``, ``stores``, ``partitions``, ``state_dir``,
+            ``replace``, ``memory_budget``, ``transaction_wait``.
+
+    Raises:
+        Invalid: a spec is wrong, an application appears twice, no application was named.
+        NotFound: a spec file or a named store does not exist.
+    """
+    entries: list[dict[str, Any]] = []
+    seen: dict[str, str] = {}
+    stores = list(params.get("stores") or [])
+    for named in params["applications"]:
+        source, spec = _spec_of(named)
+        application_id = spec.application_id
+        if application_id in seen:
+            raise Invalid(
+                f"The application {application_id} is named twice: {seen[application_id]} and {source}.",
+                action="Name each application once; two jobs would fight for one state directory.",
+                application_id=application_id,
+            )
+        seen[application_id] = source
+        _check_stores(spec, stores, several=len(params["applications"]) > 1)
+        request: dict[str, Any] = {
+            **_named(named),
+            "stores": [name for name in stores if name in _names(spec)],
+            "partitions": sorted(set(params.get("partitions") or [])),
+            "state_dir": params["state_dir"],
+            "replace": bool(params.get("replace", False)),
+        }
+        if params.get("memory_budget"):
+            request["memory_budget"] = memory_bytes(params["memory_budget"])
+        if params.get("transaction_wait") is not None:
+            request["transaction_wait"] = float(params["transaction_wait"])
+        if stores and not request["stores"]:
+            continue  # every named store belongs to another application
+        entries.append({"application_id": application_id, "request": request})
+    if not entries:
+        raise Invalid(
+            "No application was named.",
+            action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
+        )
+    _check_found(stores, entries)
+    return entries
+
+
+def memory_bytes(text: str) -> int:
+    """``512m`` as bytes. Raises ``Invalid`` for anything that ``MEMORY_PATTERN`` does not match."""
+    if not re.match(MEMORY_PATTERN, text):
+        raise Invalid(f"{text!r} is no amount of memory.", action="Write bytes, or KiB, MiB, GiB as 64k, 512m, 2g.")
+    digits = text.rstrip("kKmMgG")
+    return int(digits) * _UNITS[text[len(digits) :].lower()]
+
+
+def is_inline(named: str) -> bool:
+    """Whether an item of ``applications`` is a spec written in JSON, rather than the path of one."""
+    return named.lstrip().startswith("{")
+
+
+def _named(named: str) -> dict[str, Any]:
+    return {"spec": json.loads(named)} if is_inline(named) else {"spec_path": named}
+
+
+def _names(spec: ApplicationSpec) -> set[str]:
+    return {store.name for store in (*spec.stores, *spec.global_stores)}
+
+
+def _spec_of(named: str) -> tuple[str, ApplicationSpec]:
+    # Imported here: a Dag file that imports this module is parsed often, and reads no spec then.
+    from statecore.spec.reader import parse_spec, read_spec
+
+    if is_inline(named):
+        return "an inline spec", parse_spec(named, source="<inline spec>")
+    if not Path(named).is_absolute():
+        raise Invalid(
+            f"The spec path {named!r} is relative; a worker has no directory of yours.",
+            action="Give the absolute path of the spec as the worker sees it.",
+            spec_path=named,
+        )
+    if not Path(named).is_file():
+        raise NotFound(
+            f"The spec {named} does not exist on this worker.",
+            action="Give the absolute path of a spec that the worker can read.",
+            spec_path=named,
+        )
+    return named, read_spec(Path(named))
+
+
+def _check_stores(spec: ApplicationSpec, stores: list[str], *, several: bool) -> None:
+    missing = [name for name in stores if name not in _names(spec)]
+    if missing and not several:
+        raise NotFound(
+            f"The application {spec.application_id} has no store {', '.join(missing)}.",
+            action=f"Name stores of its spec: {', '.join(sorted(_names(spec)))}.",
+            application_id=spec.application_id,
+            stores=missing,
+        )
+
+
+def _check_found(stores: list[str], entries: list[dict[str, Any]]) -> None:
+    found = {name for entry in entries for name in entry["request"]["stores"]}
+    missing = [name for name in stores if name not in found]
+    if missing:
+        raise NotFound(
+            f"None of the applications has a store {', '.join(missing)}.",
+            action="Correct the parameter stores, or leave it empty for all stores.",
+            stores=missing,
+        )
