@@ -32,5 +32,7 @@ say "installing the pinned packages"
 .venv/bin/uv pip install --quiet --python .venv/bin/python -c constraints.txt -e '.[airflow,spark,s3,test]'
 say "fetching the Kafka jars (demo and tests only)"
 .venv/bin/python -m tests.harness.jars >&2
+say "preparing a quick start of Spark"
+.venv/bin/python -m statecore.spark.jvm
 touch .venv/.ready
 say "ready"

@@ -23,7 +23,7 @@ class RestoreRequest:
         spec: the same as a mapping.
         stores: names of the stores to restore; empty for all.
         partitions: partitions to restore; empty for all.
-        replace: whether stores that are there already may be replaced (they are moved aside until the new are verified).
+        replace: whether stores that are there already may be replaced (moved aside until the new are verified).
         memory_budget: bytes of records that one task may hold; a range that needs more becomes several runs.
         transaction_wait: seconds to wait, under exactly-once, for an open transaction at the end of a changelog.
         timeout: seconds without progress after which a broker counts as unreachable.

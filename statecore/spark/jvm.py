@@ -1,0 +1,111 @@
+"""Options of the driver's JVM. Imports no PySpark, so that whoever only submits jobs may use it.
+
+The class archive (class data sharing, ``-XX:ArchiveClassesAtExit``) keeps Spark's classes parsed and verified between
+starts; it depends on the very build of the JVM, so it lies in the user's cache under a name that says which, and is
+made by ``python -m statecore.spark.jvm`` (``make setup`` does). Without it the JVM starts as ever, a second later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def quick_start_options() -> list[str]:
+    """JVM options for a driver that only schedules, with the class archive when there is one."""
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    archive = archive_path()
+    if archive is not None and archive.exists():
+        options.append(f"-XX:SharedArchiveFile={archive}")
+    return options
+
+
+def archive_path() -> Path | None:
+    """Where the class archive for the present JVM and PySpark lies, or ``None`` when no JVM is found."""
+    identity = _jvm_identity()
+    if identity is None:
+        return None
+    from importlib.metadata import version
+
+    name = hashlib.sha256(f"{identity}\n{version('pyspark')}\n{sys.prefix}".encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "statecore" / f"spark-{name}.jsa"
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        return str(Path(home) / "bin" / "java")
+    from shutil import which
+
+    return which("java")
+
+
+def _jvm_identity() -> str | None:
+    """What tells one JVM build from another, without starting it: the release file beside its ``bin``."""
+    java = _java()
+    if java is None:
+        return None
+    release = Path(java).resolve().parents[1] / "release"
+    try:
+        return f"{release}\n{release.read_text()}"
+    except OSError:
+        return None
+
+
+def make_archive() -> Path | None:
+    """Run one tiny Spark job and archive the classes it loaded.
+
+    Returns:
+        The archive, or ``None`` when this JVM cannot make one (older than 13, or no room); nothing depends on it.
+    """
+    archive = archive_path()
+    identity = _jvm_identity()
+    if archive is None or identity is None or archive.exists():
+        return archive
+    major = re.search(r'JAVA_VERSION="(\d+)', identity)
+    if major is None or int(major.group(1)) < 17:
+        return None
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    partial = archive.with_name(f"{archive.name}.{os.getpid()}")
+    job = (
+        "from pyspark import SparkConf, SparkContext\n"
+        "c = SparkContext(conf=SparkConf().setMaster('local[2]').set('spark.ui.enabled', 'false')"
+        ".set('spark.driver.host', '127.0.0.1').set('spark.driver.bindAddress', '127.0.0.1'))\n"
+        "c.parallelize(range(4), 4).map(str).collect()\n"
+        "c.stop()\n"
+    )
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={partial} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    done = subprocess.run([sys.executable, "-c", job], env=environment, capture_output=True, check=False)
+    # The JVM writes the archive while it exits, a moment after Python has gone.
+    if done.returncode != 0 or not _wait_until_complete(partial):
+        partial.unlink(missing_ok=True)
+        return None
+    partial.replace(archive)
+    return archive
+
+
+def _wait_until_complete(path: Path, seconds: float = 30.0) -> bool:
+    import time
+
+    size, deadline = -1, time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        now = path.stat().st_size if path.exists() else -1
+        if now > 0 and now == size:
+            return True
+        size = now
+        time.sleep(1.0)
+    return False
+
+
+if __name__ == "__main__":
+    made = make_archive()
+    sys.stderr.write(f"class archive: {made or 'none'}\n")

@@ -1,0 +1,65 @@
+"""Starting Spark for a job that moves no rows through the JVM.
+
+All data of a job flows inside Python workers, in columns; the JVM only schedules a few dozen tasks. So it is started
+for a quick start, not for long running: the first compiler tier alone, the serial collector, no web UI, quiet logs, and
+no SQL session, whose first query costs about two seconds of class loading (``docs/architecture.md`` has the figures).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statecore.spark.jvm import quick_start_options
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+DAEMON_MODULE = "statecore.spark.daemon"
+
+
+@contextmanager
+def spark_context(application_name: str, master: str | None = None) -> Iterator[SparkContext]:
+    """The Spark context of a job: the one ``spark-submit`` prepares, or a new one in this process.
+
+    Args:
+        application_name: shown in Spark's and the cluster manager's UI.
+        master: Spark master for a context of our own (``local[*]``, ``spark://host:7077``); ``None`` under
+            ``spark-submit``, which has decided it.
+
+    Yields:
+        The context; it is stopped afterwards.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
+            [*quick_start_options(), f"-Dlog4j2.configurationFile={log_configuration().as_uri()}"]
+        )
+    conf = SparkConf().setAppName(application_name)
+    if master is not None:
+        conf.setMaster(master)
+    conf.setIfMissing("spark.master", "local[*]")
+    conf.set("spark.python.daemon.module", DAEMON_MODULE)
+    conf.setIfMissing("spark.ui.enabled", "false")
+    conf.setIfMissing("spark.ui.showConsoleProgress", "false")
+    # Loopback in local mode: a laptop's host name often resolves to nothing.
+    if str(conf.get("spark.master")).startswith("local"):
+        conf.setIfMissing("spark.driver.host", "127.0.0.1")
+        conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
+    context = SparkContext(conf=conf)
+    try:
+        yield context
+    finally:
+        context.stop()
+
+
+def log_configuration() -> Path:
+    """The log4j2 configuration that ships with the package: warnings and errors only."""
+    return Path(__file__).with_name("log4j2.properties")
