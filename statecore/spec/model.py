@@ -28,7 +28,8 @@ class StoreSpec:
         changelog: the topic it is rebuilt from (global stores: the source topic).
         retention_ms: the store's retention (history retention for versioned stores), or ``None``.
         segment_interval_ms: override of the interval derived from the retention, or ``None``.
-        line: line in the spec file, for messages.
+        line: line in the spec file, for messages; no part of what the store is, so it is not compared.
+        topology: the named topology the store belongs to, or ``None`` (nearly always).
     """
 
     name: str
@@ -37,7 +38,13 @@ class StoreSpec:
     changelog: str
     retention_ms: int | None = None
     segment_interval_ms: int | None = None
-    line: int = 0
+    line: int = field(default=0, compare=False)
+    topology: str | None = None
+
+    @property
+    def is_global(self) -> bool:
+        """Whether this is a global store, which has no task and no changelog of its own."""
+        return self.subtopology < 0
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,12 @@ class ApplicationSpec:
         application_id: Kafka Streams' ``application.id``.
         bootstrap_servers: ``host:port[,host:port...]``.
         processing_guarantee: the application's own setting.
-        kafka: further client settings with kafka-python's names (``security_protocol``, ``sasl_mechanism``, ...).
+        kafka: further client settings with kafka-python's names (``security_protocol``, ``sasl_mechanism``, ...), with
+            ``${NAME}`` expanded: they hold secrets and are therefore left out of ``repr``.
         stores: the stores of the subtopologies, in the order of the file.
         global_stores: the global stores, in the order of the file.
-        source: where the spec was read from, for messages.
+        source: where the spec was read from, for messages; not compared.
+        kafka_declared: the same settings as they were written, ``${NAME}`` unexpanded: what is written and sent.
     """
 
     application_id: str
@@ -59,5 +68,10 @@ class ApplicationSpec:
     processing_guarantee: ProcessingGuarantee
     stores: tuple[StoreSpec, ...]
     global_stores: tuple[StoreSpec, ...] = ()
-    kafka: Mapping[str, Any] = field(default_factory=dict)
-    source: str = "<spec>"
+    kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    source: str = field(default="<spec>", compare=False)
+    kafka_declared: Mapping[str, Any] = field(default_factory=dict)
+
+    def store(self, name: str) -> StoreSpec | None:
+        """The declared store of that name, global ones included; ``None`` if no store is called so."""
+        return next((s for s in (*self.stores, *self.global_stores) if s.name == name), None)

@@ -1,0 +1,121 @@
+"""Named points at which a test lets the process die, so that recovery is tested at every step and not at lucky moments.
+
+Code that must survive a crash takes a :class:`FaultPoints` and calls ``reach("placement.after-journal")``; in
+production that does nothing. A test, or a person with ``STATECORE_FAULT`` in the environment, injects one fault:
+
+``STATECORE_FAULT=<point>:kill[:n]``   the process kills itself with SIGKILL at the n-th time the point is reached
+``STATECORE_FAULT=<point>:raise[:n]``  :class:`FaultInjected` is raised there instead
+
+Every point is registered in :data:`FAULT_POINTS`, so that a test can iterate all of them and a point nobody
+registered is a defect that shows at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+
+from statecore.errors import Invalid
+
+VARIABLE = "STATECORE_FAULT"
+"""Environment variable that :func:`fault_points_from_environment` reads."""
+
+PLACEMENT_POINTS: tuple[str, ...] = (
+    "placement.start",
+    "placement.after-image-move",
+    "placement.after-siblings",
+    "placement.after-assembly",
+    "placement.after-sync",
+    "placement.before-journal",
+    "placement.after-journal",
+    "placement.before-swap",
+    "placement.between-renames",
+    "placement.after-swap",
+    "placement.after-verify",
+    "placement.after-mark",
+    "placement.during-sweep",
+    "placement.after-sweep",
+    "placement.done",
+)
+"""In the order in which one placement reaches them; ``between-renames`` only where directories cannot be exchanged."""
+
+RESTORE_POINTS: tuple[str, ...] = (
+    "restore.after-lock",
+    "restore.after-plan",
+    "restore.after-runs",
+    "restore.after-images",
+    "restore.after-placement",
+)
+"""The driver of a restore, around the placement."""
+
+FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS
+"""Every fault point there is."""
+
+_REGISTERED = frozenset(FAULT_POINTS)
+
+
+class FaultInjected(RuntimeError):
+    """Raised at a fault point by a test; never in production."""
+
+
+class FaultPoints:
+    """Does nothing at every point: what production injects."""
+
+    def reach(self, point: str) -> None:
+        """Tell that ``point`` was reached. Raises ``ValueError`` for a name that is not in :data:`FAULT_POINTS`."""
+        if point not in _REGISTERED:
+            raise ValueError(f"fault point {point!r} is not registered in statecore.faults.FAULT_POINTS")
+
+
+NO_FAULTS = FaultPoints()
+"""The default of every function that takes fault points."""
+
+
+class InjectedFault(FaultPoints):
+    """Dies, or raises, the n-th time one point is reached.
+
+    Args:
+        point: a name of :data:`FAULT_POINTS`.
+        action: ``kill`` (SIGKILL to this process) or ``raise`` (:class:`FaultInjected`).
+        nth: which time counts, from 1.
+    """
+
+    def __init__(self, point: str, action: str = "raise", nth: int = 1) -> None:
+        super().reach(point)
+        if action not in ("kill", "raise") or nth < 1:
+            raise ValueError(f"unknown fault {point}:{action}:{nth}")
+        self.point, self.action, self.nth = point, action, nth
+        self.reached = 0
+
+    def reach(self, point: str) -> None:
+        """Count the point, and die or raise when it is the chosen one."""
+        super().reach(point)
+        if point != self.point:
+            return
+        self.reached += 1
+        if self.reached != self.nth:
+            return
+        if self.action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise FaultInjected(f"fault injected at {point} (time {self.nth})")
+
+
+def fault_points_from_environment(environ: Mapping[str, str] = os.environ) -> FaultPoints:
+    """The fault points that the environment asks for; :data:`NO_FAULTS` without ``STATECORE_FAULT``.
+
+    Raises:
+        Invalid: the variable is not ``<point>:kill|raise[:n]`` with a registered point.
+    """
+    wanted = environ.get(VARIABLE, "")
+    if not wanted:
+        return NO_FAULTS
+    point, _, rest = wanted.partition(":")
+    action, _, nth = rest.partition(":")
+    try:
+        return InjectedFault(point, action or "kill", int(nth or 1))
+    except ValueError as error:
+        raise Invalid(
+            f"{VARIABLE}={wanted} asks for a fault that does not exist: {error}.",
+            action=f"Unset {VARIABLE}; it is for tests.",
+        ) from error

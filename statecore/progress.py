@@ -1,0 +1,206 @@
+"""How long-running work says how far it is: to a person, to Airflow, or to nobody.
+
+``phase`` opens a step with a total, ``advance`` adds to it, ``done`` closes it. Three listeners:
+
+* :class:`TerminalProgress`: one line on stderr that is rewritten in place on a terminal (rate and time left); on
+  anything that is not a terminal a line now and then, so that a log stays readable.
+* :class:`MachineProgress`: lines ``STATECORE_PROGRESS {json}`` on stdout, for the tap that Airflow's Spark hook has on
+  the driver's output.
+* :class:`NullProgress`.
+
+The clock is injected; nothing here sleeps or starts a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TextIO
+
+MACHINE_PREFIX = "STATECORE_PROGRESS "
+"""What a machine line starts with; one JSON object follows."""
+
+Clock = Callable[[], float]
+"""Seconds from some origin, never going back (``time.monotonic``)."""
+
+
+class Progress(Protocol):
+    """What work calls while it runs."""
+
+    def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
+        """Begin a step: its name, how much there is to do (``None`` if unknown) and in which unit."""
+
+    def advance(self, amount: int = 1) -> None:
+        """Say that this much more of the step is done."""
+
+    def done(self, message: str = "") -> None:
+        """End the step, with a word about its outcome if there is one."""
+
+
+class NullProgress:
+    """Tells nobody."""
+
+    def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
+        """Ignored."""
+
+    def advance(self, amount: int = 1) -> None:
+        """Ignored."""
+
+    def done(self, message: str = "") -> None:
+        """Ignored."""
+
+
+class _Stepwise:
+    """State that both speaking listeners share: the open step, and when it last spoke."""
+
+    def __init__(self, clock: Clock, interval: float) -> None:
+        self._clock, self._interval = clock, interval
+        self._name, self._unit = "", ""
+        self._total: int | None = None
+        self._count = 0
+        self._began = self._spoke = 0.0
+        self._open = False
+
+    def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
+        """Begin a step; one that is still open is ended first."""
+        if self._open:
+            self.done()
+        self._name, self._total, self._unit, self._count = name, total, unit, 0
+        self._began = self._spoke = self._clock()
+        self._open = True
+        self._say("begin", "")
+
+    def advance(self, amount: int = 1) -> None:
+        """Add to the step; speaks at most once an interval."""
+        self._count += amount
+        now = self._clock()
+        if now - self._spoke >= self._interval:
+            self._spoke = now
+            self._say("advance", "")
+
+    def done(self, message: str = "") -> None:
+        """End the step."""
+        if self._open:
+            self._open = False
+            self._say("done", message)
+
+    @property
+    def _elapsed(self) -> float:
+        return self._clock() - self._began
+
+    @property
+    def _rate(self) -> float:
+        return self._count / self._elapsed if self._elapsed > 0 else 0.0
+
+    @property
+    def _left(self) -> float | None:
+        """Seconds left at the rate so far, or ``None`` where that cannot be said."""
+        if self._total is None or self._count <= 0 or self._rate <= 0:
+            return None
+        return max(0.0, (self._total - self._count) / self._rate)
+
+    def _say(self, event: str, message: str) -> None:
+        raise NotImplementedError
+
+
+class TerminalProgress(_Stepwise):
+    """A line for a person.
+
+    Args:
+        stream: where to write; stderr.
+        clock: seconds that never go back.
+        interval: least seconds between two updates; by default 0.1 on a terminal and 10 elsewhere.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, clock: Clock = time.monotonic, interval: float | None = None):
+        self._stream = stream if stream is not None else sys.stderr
+        self._tty = self._stream.isatty()
+        super().__init__(clock, interval if interval is not None else (0.1 if self._tty else 10.0))
+        self._width = 0
+
+    def _say(self, event: str, message: str) -> None:
+        if event == "begin" and not self._tty:
+            return
+        line = self._line(event, message)
+        if self._tty:
+            end = "\n" if event == "done" else ""
+            self._stream.write("\r" + line.ljust(self._width) + end)
+            self._width = 0 if event == "done" else len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _line(self, event: str, message: str) -> str:
+        amount = _human(self._count)
+        if self._total is not None:
+            amount += f"/{_human(self._total)}"
+        parts = [f"{self._name}:", f"{amount} {self._unit}".strip()]
+        if self._rate > 0:
+            parts.append(f"{_human(round(self._rate))}/s")
+        if event == "done":
+            parts.append(f"in {_seconds(self._elapsed)}")
+        elif self._left is not None:
+            parts.append(f"{_seconds(self._left)} left")
+        if message:
+            parts.append(f"({message})")
+        return "  ".join(parts)
+
+
+class MachineProgress(_Stepwise):
+    """One JSON object a line, for a program that reads this process's stdout.
+
+    Fields: ``event`` (``begin``, ``advance``, ``done``), ``phase``, ``count``, ``total`` (or null), ``unit``,
+    ``seconds`` since the step began, ``rate`` per second, ``left`` seconds (or null), ``message``.
+
+    Args:
+        stream: where to write; stdout.
+        clock: seconds that never go back.
+        interval: least seconds between two ``advance`` lines.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, clock: Clock = time.monotonic, interval: float = 2.0):
+        super().__init__(clock, interval)
+        self._stream = stream if stream is not None else sys.stdout
+
+    def _say(self, event: str, message: str) -> None:
+        fields: dict[str, Any] = {
+            "event": event,
+            "phase": self._name,
+            "count": self._count,
+            "total": self._total,
+            "unit": self._unit,
+            "seconds": round(self._elapsed, 3),
+            "rate": round(self._rate, 1),
+            "left": None if self._left is None else round(self._left, 1),
+            "message": message,
+        }
+        self._stream.write(MACHINE_PREFIX + json.dumps(fields, separators=(",", ":")) + "\n")
+        self._stream.flush()
+
+
+def parse_machine_line(line: str) -> dict[str, Any] | None:
+    """The fields of a line that :class:`MachineProgress` wrote, wherever in the line it begins; else ``None``."""
+    at = line.find(MACHINE_PREFIX)
+    if at < 0:
+        return None
+    try:
+        fields = json.loads(line[at + len(MACHINE_PREFIX) :])
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _human(number: int) -> str:
+    """``12,345,678`` below a hundred million, then ``123.4 M``."""
+    return f"{number:,}" if number < 100_000_000 else f"{number / 1e6:,.1f} M"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,104 @@
+"""The ``kafka:`` section of a spec: which client settings there are, and how ``${NAME}`` is filled in.
+
+A setting whose value is a secret has to come from the environment, so that a spec can be committed, sent to Spark and
+shown in Airflow. No message ever holds a value of this section.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, retype, suggestion
+
+CLIENT_SETTINGS = frozenset(
+    {
+        "bootstrap_timeout_ms",
+        "client_dns_lookup",
+        "client_id",
+        "connections_max_idle_ms",
+        "metadata_max_age_ms",
+        "proxy_url",
+        "receive_buffer_bytes",
+        "receive_message_max_bytes",
+        "reconnect_backoff_max_ms",
+        "reconnect_backoff_ms",
+        "request_timeout_ms",
+        "retry_backoff_ms",
+        "sasl_kerberos_domain_name",
+        "sasl_kerberos_name",
+        "sasl_kerberos_service_name",
+        "sasl_mechanism",
+        "sasl_plain_password",
+        "sasl_plain_username",
+        "security_protocol",
+        "send_buffer_bytes",
+        "socks5_proxy",
+        "ssl_cafile",
+        "ssl_certfile",
+        "ssl_check_hostname",
+        "ssl_crlfile",
+        "ssl_keyfile",
+        "ssl_password",
+    }
+)
+"""kafka-python's names of the settings that a file can express and that say how to connect."""
+
+SECRET_SETTINGS = frozenset({"sasl_plain_password", "ssl_password"})
+"""Settings that are refused when they are written out instead of taken from the environment."""
+
+_CHOICES = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"),
+}
+_REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def read_client_settings(
+    node: Node, environ: Mapping[str, str], problems: Problems
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the section.
+
+    Returns:
+        The settings with ``${NAME}`` expanded, and the same as declared.
+    """
+    expanded: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
+    if node.shape != MAPPING:
+        problems.add(node, "expected a mapping of client settings, such as {security_protocol: SSL}")
+        return expanded, declared
+    for name, (key, value) in node.fields.items():
+        if name == "bootstrap_servers":
+            problems.add(key, "'bootstrap_servers' belongs at the top level of the spec")
+        elif name not in CLIENT_SETTINGS:
+            problems.add(key, f"unknown client setting '{name}'{suggestion(name, CLIENT_SETTINGS)}")
+        elif value.shape != SCALAR or value.text is None:
+            problems.add(value, "expected one value (a text, a number, true or false)")
+        else:
+            declared[name] = value.value
+            expanded[name] = _expand(name, value, environ, problems)
+    return expanded, declared
+
+
+def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problems) -> Any:
+    if not isinstance(node.value, str) or "${" not in node.value:
+        if name in SECRET_SETTINGS:
+            problems.add(node, f"a secret is written out, expected a reference to the environment: {name}: ${{NAME}}")
+        elif name in _CHOICES and node.text not in _CHOICES[name]:
+            problems.add(node, "expected one of " + ", ".join(_CHOICES[name]))
+        return node.value
+
+    def replace(match: re.Match[str]) -> str:
+        variable = match[1]
+        if not _NAME.fullmatch(variable):
+            problems.add(node, "expected ${NAME} with the name of an environment variable")
+            return ""
+        if variable not in environ:
+            problems.add(node, f"the environment variable {variable} is not set")
+            return ""
+        return environ[variable]
+
+    value = _REFERENCE.sub(replace, node.value)
+    return value if name in SECRET_SETTINGS else retype(value)

@@ -1,0 +1,31 @@
+"""Durations as a spec writes them: ``90s``, ``10m``, ``24h``, ``7d``; in code always milliseconds."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+
+EXPECTED = "a duration such as 90s, 10m, 24h or 7d"
+"""What an error says was expected."""
+
+
+def parse_duration(text: str) -> int | None:
+    """Milliseconds of ``<number><unit>`` with the units ms, s, m, h, d; ``None`` if it is not one, or is zero."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        return None
+    return int(match[1]) * _UNITS[match[2]] or None
+
+
+def format_duration(milliseconds: int) -> str:
+    """The shortest form that :func:`parse_duration` reads back to the same number: ``86400000`` is ``24h``, not ``1d``.
+
+    A single day stays in hours because that is how people write retentions; from two days on it is days.
+    """
+    for unit in ("d", "h", "m", "s"):
+        size = _UNITS[unit]
+        if milliseconds % size == 0 and (unit != "d" or milliseconds >= 2 * size):
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"

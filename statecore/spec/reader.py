@@ -1,0 +1,313 @@
+"""Reads ``stores.yaml``: the declared stores of an application, checked as a whole.
+
+Every problem of a file is found in one reading and reported with file, line, column, what stands there and what was
+expected. What is not known is refused with the nearest known word: a misspelt ``retention`` that is silently ignored
+would build a store that is silently wrong.
+
+.. code-block:: yaml
+
+    application_id: orders
+    bootstrap_servers: localhost:9092
+    processing_guarantee: exactly_once_v2
+    kafka: {security_protocol: SASL_SSL, sasl_plain_password: "${KAFKA_PASSWORD}"}
+    subtopologies:
+      "0":
+        stores:
+          orders-by-id: {kind: timestamped-key-value}
+          profile:      {kind: key-value, changelog: profiles}
+    global_stores:
+      products: {kind: timestamped-key-value, topic: products}
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.spec import duration
+from statecore.spec.client_settings import read_client_settings
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, tree_of_text
+
+WINDOWED_KINDS = frozenset(
+    {
+        StoreKind.WINDOW,
+        StoreKind.TIMESTAMPED_WINDOW,
+        StoreKind.HEADERS_WINDOW,
+        StoreKind.SESSION,
+        StoreKind.HEADERS_SESSION,
+        StoreKind.EMIT_FINAL_WINDOW,
+        StoreKind.EMIT_FINAL_SLIDING_WINDOW,
+        StoreKind.EMIT_FINAL_SESSION,
+        StoreKind.JOIN_WINDOW,
+    }
+)
+"""Kinds whose rows lie in segments by time."""
+
+RETAINED_KINDS = WINDOWED_KINDS | {StoreKind.VERSIONED_KEY_VALUE}
+"""Kinds that cannot be built without ``retention``."""
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
+_TOP = ("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "subtopologies", "global_stores")
+_STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
+_GLOBAL = ("kind", "topic", "retention", "segment_interval")
+_GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
+
+
+def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
+    """Read a spec file.
+
+    Args:
+        path: the file.
+        environ: where ``${NAME}`` in the ``kafka`` section is looked up.
+
+    Raises:
+        NotFound: there is no such file.
+        Invalid: it cannot be read, or has problems; all of them are named.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFound(
+            f"There is no spec {file}.", action="Name the file, or let `statecore discover` write one."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise Invalid(f"The spec {file} is not UTF-8: {error}.", action="Save it as UTF-8.") from error
+    except OSError as error:
+        raise Invalid(f"The spec {file} cannot be read: {error.strerror}.", action="Check the file.") from error
+    return read_spec(text, source=str(file), environ=environ)
+
+
+def read_spec(text: str, *, source: str = "<spec>", environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
+    """Read a spec from its YAML or JSON text. Raises ``Invalid`` with all problems."""
+    problems = Problems(source)
+    return _application(tree_of_text(text, problems), environ, problems)
+
+
+def parse_spec(
+    mapping: Mapping[str, Any], source: str = "<inline spec>", *, environ: Mapping[str, str] = os.environ
+) -> ApplicationSpec:
+    """Read a spec from nested mappings (JSON, a DAG's parameter). Raises ``Invalid`` with all problems."""
+    problems = Problems(source)
+    return _application(tree_of_mapping(mapping, problems), environ, problems)
+
+
+def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> ApplicationSpec:
+    if root.shape != MAPPING:
+        problems.expected(root, "a mapping that begins with 'application_id:'")
+        problems.raise_if_any()
+    _only_known(root, _TOP, problems)
+    application_id = _legal_name(root, "application_id", "an application id", problems) or "?"
+    servers = _servers(root, problems)
+    guarantee = _guarantee(root, problems)
+    kafka: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
+    if "kafka" in root.fields:
+        kafka, declared = read_client_settings(root.fields["kafka"][1], environ, problems)
+    stores = _subtopologies(root, application_id, problems)
+    global_stores = _global_stores(root, problems)
+    if not stores and not global_stores and not problems:
+        problems.add(root, "no store is declared, expected at least one below 'subtopologies' or 'global_stores'")
+    _refuse_repeated_names(stores + global_stores, root, problems)
+    problems.raise_if_any()
+    return ApplicationSpec(
+        application_id=application_id,
+        bootstrap_servers=servers,
+        processing_guarantee=guarantee,
+        stores=tuple(store for _, store in stores),
+        global_stores=tuple(store for _, store in global_stores),
+        kafka=kafka,
+        source=problems.source,
+        kafka_declared=declared,
+    )
+
+
+def _only_known(node: Node, known: tuple[str, ...], problems: Problems) -> None:
+    for name, (key, _) in node.fields.items():
+        if name not in known:
+            hint = suggestion(name, known) or f"; known here: {', '.join(known)}"
+            problems.add(key, f"unknown key '{name}'{hint}")
+
+
+def _text(node: Node, key: str, expectation: str, problems: Problems, *, required: bool = True) -> Node | None:
+    """The scalar below ``key``, or ``None`` after the problem was recorded."""
+    if key not in node.fields:
+        if required:
+            problems.add(node, f"'{key}' is missing, expected {expectation}")
+        return None
+    value = node.fields[key][1]
+    if value.shape != SCALAR or value.text is None:
+        problems.expected(value, expectation)
+        return None
+    return value
+
+
+def _legal_name(node: Node, key: str, what: str, problems: Problems, *, required: bool = True) -> str | None:
+    value = _text(node, key, what, problems, required=required)
+    if value is None:
+        return None
+    if not _is_legal_name(value.text or ""):
+        problems.expected(value, f"{what} of letters, digits, '.', '_' and '-' (at most 249)")
+        return None
+    return value.text
+
+
+def _is_legal_name(text: str) -> bool:
+    return bool(_LEGAL_NAME.fullmatch(text)) and text not in (".", "..")
+
+
+def _servers(root: Node, problems: Problems) -> str:
+    expectation = "host:port, or several with commas between"
+    value = _text(root, "bootstrap_servers", expectation, problems)
+    if value is None:
+        return ""
+    servers = [server.strip() for server in (value.text or "").split(",")]
+    for server in servers:
+        match = _SERVER.fullmatch(server)
+        if match is None or not 0 < int(match[2]) < 65536:
+            problems.expected(value, expectation)
+            break
+    return ",".join(servers)
+
+
+def _guarantee(root: Node, problems: Problems) -> ProcessingGuarantee:
+    known = [guarantee.value for guarantee in ProcessingGuarantee]
+    value = _text(root, "processing_guarantee", " or ".join(known) + ", as the application has it", problems)
+    if value is None:
+        return ProcessingGuarantee.AT_LEAST_ONCE
+    if value.text in known:
+        return ProcessingGuarantee(value.text)
+    hint = suggestion(value.text or "", known)
+    if value.text in _GONE_GUARANTEES:
+        hint = "; Kafka Streams 4 knows only exactly_once_v2"
+    problems.expected(value, " or ".join(known) + hint)
+    return ProcessingGuarantee.AT_LEAST_ONCE
+
+
+def _subtopologies(root: Node, application_id: str, problems: Problems) -> list[tuple[Node, StoreSpec]]:
+    if "subtopologies" not in root.fields:
+        return []
+    section = root.fields["subtopologies"][1]
+    if section.shape != MAPPING:
+        problems.expected(section, 'a mapping from subtopology numbers to their stores, such as "0": {stores: ...}')
+        return []
+    stores = []
+    for number, (key, subtopology) in section.fields.items():
+        if not re.fullmatch(r"0|[1-9][0-9]{0,8}", number):
+            problems.expected(key, "the number of a subtopology, as Topology.describe() prints it")
+            continue
+        if subtopology.shape != MAPPING:
+            problems.expected(subtopology, "a mapping with 'stores'")
+            continue
+        _only_known(subtopology, ("stores",), problems)
+        if "stores" not in subtopology.fields:
+            problems.add(key, "'stores' is missing, expected a mapping from store names to what they are")
+            continue
+        declared = subtopology.fields["stores"][1]
+        for node, name, body in _store_bodies(declared, problems):
+            stores.append((node, _store(name, body, int(number), application_id, problems)))
+    return stores
+
+
+def _store_bodies(section: Node, problems: Problems) -> list[tuple[Node, str, Node]]:
+    """``(key node, name, body)`` of every store of a mapping; problems of the shape are recorded."""
+    if section.shape != MAPPING:
+        problems.expected(section, "a mapping from store names to what they are, such as orders: {kind: key-value}")
+        return []
+    bodies = []
+    for name, (key, body) in section.fields.items():
+        if not _is_legal_name(name):
+            problems.expected(key, "a store name of letters, digits, '.', '_' and '-' (at most 249)")
+        elif body.shape != MAPPING:
+            problems.expected(body, "what the store is, such as {kind: key-value}")
+        else:
+            bodies.append((key, name, body))
+    return bodies
+
+
+def _store(name: str, body: Node, subtopology: int, application_id: str, problems: Problems) -> StoreSpec:
+    _only_known(body, _STORE, problems)
+    topology = _legal_name(body, "topology", "the name of a named topology", problems, required=False)
+    changelog = _legal_name(body, "changelog", "the name of a topic", problems, required=False)
+    kind = _kind(body, problems)
+    retention, interval = _times(body, kind, problems)
+    return StoreSpec(
+        name=name,
+        kind=kind,
+        subtopology=subtopology,
+        changelog=changelog or default_changelog(application_id, name, topology),
+        retention_ms=retention,
+        segment_interval_ms=interval,
+        line=body.line,
+        topology=topology,
+    )
+
+
+def default_changelog(application_id: str, store: str, topology: str | None = None) -> str:
+    """The changelog topic of a store (``ProcessorStateManager.storeChangelogTopic``)."""
+    prefix = f"{application_id}-{topology}" if topology else application_id
+    return f"{prefix}-{store}-changelog"
+
+
+def _global_stores(root: Node, problems: Problems) -> list[tuple[Node, StoreSpec]]:
+    if "global_stores" not in root.fields:
+        return []
+    stores = []
+    for node, name, body in _store_bodies(root.fields["global_stores"][1], problems):
+        _only_known(body, _GLOBAL, problems)
+        topic = _legal_name(body, "topic", "the source topic of the global store", problems)
+        kind = _kind(body, problems)
+        retention, interval = _times(body, kind, problems)
+        stores.append((node, StoreSpec(name, kind, -1, topic or "?", retention, interval, body.line)))
+    return stores
+
+
+def _kind(body: Node, problems: Problems) -> StoreKind:
+    known = [kind.value for kind in StoreKind]
+    value = _text(body, "kind", "the kind of the store: " + ", ".join(known), problems)
+    if value is None:
+        return StoreKind.UNKNOWN
+    if value.text in known:
+        return StoreKind(value.text)
+    problems.expected(value, "a kind of store" + (suggestion(value.text or "", known) or ": " + ", ".join(known)))
+    return StoreKind.UNKNOWN
+
+
+def _times(body: Node, kind: StoreKind, problems: Problems) -> tuple[int | None, int | None]:
+    retention = _duration(body, "retention", problems)
+    interval = _duration(body, "segment_interval", problems)
+    has_time = kind in RETAINED_KINDS or kind in (StoreKind.UNKNOWN, StoreKind.IN_MEMORY)
+    for key in ("retention", "segment_interval"):
+        if key in body.fields and not has_time:
+            problems.add(body.fields[key][0], f"a store of kind '{kind}' has no '{key}'")
+    if kind in RETAINED_KINDS and "retention" not in body.fields:
+        problems.add(body, f"'retention' is missing; a store of kind '{kind}' needs it, expected {duration.EXPECTED}")
+    return retention, interval
+
+
+def _duration(body: Node, key: str, problems: Problems) -> int | None:
+    value = _text(body, key, duration.EXPECTED, problems, required=False)
+    if value is None:
+        return None
+    milliseconds = duration.parse_duration(value.text or "")
+    if milliseconds is None:
+        problems.expected(value, duration.EXPECTED)
+    return milliseconds
+
+
+def _refuse_repeated_names(stores: list[tuple[Node, StoreSpec]], root: Node, problems: Problems) -> None:
+    first: dict[tuple[str | None, str], Node] = {}
+    for node, store in stores:
+        name = (store.topology, store.name)
+        if name in first:
+            on_line = f" (first on line {first[name].line})" if root.line else ""
+            problems.add(node, f"the store '{store.name}' is declared twice{on_line}; names are unique in a topology")
+        else:
+            first[name] = node

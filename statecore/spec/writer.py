@@ -1,0 +1,126 @@
+"""Writes an application's spec: as ``stores.yaml`` for people, as JSON for Spark, as a hash for comparison.
+
+No form holds a secret: the ``kafka`` section is written as it was declared, with ``${NAME}`` unexpanded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from statecore.spec.duration import format_duration, parse_duration
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.reader import default_changelog, parse_spec
+
+
+def spec_to_mapping(spec: ApplicationSpec) -> dict[str, Any]:
+    """The spec as nested plain mappings that :func:`statecore.spec.reader.parse_spec` reads back."""
+    subtopologies: dict[str, Any] = {}
+    for store in spec.stores:
+        stores = subtopologies.setdefault(str(store.subtopology), {"stores": {}})["stores"]
+        stores[store.name] = _store_fields(store, spec.application_id)
+    document: dict[str, Any] = {
+        "application_id": spec.application_id,
+        "bootstrap_servers": spec.bootstrap_servers,
+        "processing_guarantee": str(spec.processing_guarantee),
+    }
+    if spec.kafka_declared:
+        document["kafka"] = dict(spec.kafka_declared)
+    if subtopologies:
+        document["subtopologies"] = subtopologies
+    if spec.global_stores:
+        document["global_stores"] = {store.name: _store_fields(store, None) for store in spec.global_stores}
+    return document
+
+
+def _store_fields(store: StoreSpec, application_id: str | None) -> dict[str, str]:
+    fields = {"kind": str(store.kind)}
+    if application_id is None:
+        fields["topic"] = store.changelog
+    else:
+        if store.topology:
+            fields["topology"] = store.topology
+        if store.changelog != default_changelog(application_id, store.name, store.topology):
+            fields["changelog"] = store.changelog
+    if store.retention_ms is not None:
+        fields["retention"] = format_duration(store.retention_ms)
+    if store.segment_interval_ms is not None:
+        fields["segment_interval"] = format_duration(store.segment_interval_ms)
+    return fields
+
+
+def spec_to_json(spec: ApplicationSpec) -> str:
+    """The spec as one line of JSON, without secrets: what travels to Spark."""
+    return json.dumps(spec_to_mapping(spec), separators=(",", ":"))
+
+
+def spec_from_json(text: str, *, source: str = "<spec>", environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
+    """The spec that :func:`spec_to_json` wrote; ``${NAME}`` is looked up here again. Raises ``Invalid``."""
+    return parse_spec(json.loads(text), source, environ=environ)
+
+
+def spec_hash(spec: ApplicationSpec) -> str:
+    """SHA-256 (hex) of what is declared; order, comments and the ``kafka`` section do not change it."""
+    document = {key: value for key, value in spec_to_mapping(spec).items() if key != "kafka"}
+    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: Mapping[str, str] | None = None) -> str:
+    """The spec as ``stores.yaml``.
+
+    Args:
+        spec: what to write.
+        header: lines of a comment above everything.
+        notes: comments, by what they stand beside: a store's name, or a top-level key. Guesses are said here.
+    """
+    said = notes or {}
+    document = spec_to_mapping(spec)
+    lines = [f"# {line}".rstrip() for line in header]
+    for key in ("application_id", "bootstrap_servers", "processing_guarantee"):
+        lines.append(_commented(f"{key}: {_scalar(document[key])}", said.get(key)))
+    if "kafka" in document:
+        lines.append("kafka:")
+        lines += [f"  {key}: {_scalar(value)}" for key, value in document["kafka"].items()]
+    if "subtopologies" in document:
+        lines.append("subtopologies:")
+        for number, body in document["subtopologies"].items():
+            lines += [f'  "{number}":', "    stores:"]
+            lines += [_commented(f"      {line}", note) for line, note in _stores(body["stores"], said)]
+    if "global_stores" in document:
+        lines.append("global_stores:")
+        lines += [_commented(f"  {line}", note) for line, note in _stores(document["global_stores"], said)]
+    return "\n".join(lines) + "\n"
+
+
+def _stores(stores: Mapping[str, Mapping[str, str]], notes: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    names = {name: _scalar(name) + ":" for name in stores}
+    width = max(len(name) for name in names.values())
+    return [
+        (
+            f"{names[name].ljust(width)} {{"
+            + ", ".join(f"{key}: {_scalar(value)}" for key, value in body.items())
+            + "}",
+            notes.get(name),
+        )
+        for name, body in stores.items()
+    ]
+
+
+def _commented(line: str, note: str | None) -> str:
+    return f"{line}  # {note}" if note else line
+
+
+def _scalar(value: Any) -> str:
+    """One scalar in YAML's flow style, quoted where it would be read as something else."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    text = str(value)
+    plain = text.replace("-", "").replace("_", "").replace(".", "").replace(":", "").isalnum() and text.isascii()
+    special = text.endswith(":") or not (text[:1].isalpha() or parse_duration(text))
+    word = text.lower() in {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+    return text if plain and not special and not word else json.dumps(text)
