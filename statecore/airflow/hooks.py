@@ -5,9 +5,8 @@
 ``checked_master`` looks before anything is started.
 
 **Progress.** A job prints the lines of ``statecore.progress.MachineProgress`` on its standard output. In local and
-client modes the
-hook reads that output line by line; ``ProgressHook`` takes those lines out of the log and hands them on. In cluster
-modes the driver's output is elsewhere and no progress is seen; nothing else changes.
+client modes the hook reads that output line by line; ``ProgressHook`` takes those lines out of the log and hands them
+on. In cluster modes the driver's output is elsewhere and no progress is seen; nothing else changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The operator: one Spark job of statecore as one Airflow task.
 
-Thin over ``SparkSubmitOperator``: it runs ``<application> --request '<one JSON document>' --report <file>``, shows
+Thin over ``SparkSubmitOperator``: it runs ``<application> --report <file> --request '<one JSON document>'``, shows
 the job's progress while it runs, reads the report and returns it, and turns the job's error into a retry or a stop.
 Everything the job does, it does the same without Airflow.
 
@@ -120,7 +120,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             make_room_for(report_file)
         except StatecoreError as error:
             raise refused(error) from error
-        self.application_args = ["--request", argument, "--report", str(report_file), *(self.application_args or [])]
+        # The report first: the provider masks whatever follows an argument with the word "password" in it.
+        self.application_args = ["--report", str(report_file), "--request", argument, *(self.application_args or [])]
         with tempfile.TemporaryDirectory(prefix="statecore-") as scratch:
             self._settle(master, Path(scratch))
             self._hook = self._get_hook()
@@ -151,8 +152,10 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             ) from cause
         if "error" in report:
             raise exception_for(report, self.retry_on)
-        for store, part in reports.parts_by_store(report).items():
+        parts = reports.parts_by_store(report)
+        for store, part in parts.items():
             context["ti"].xcom_push(key=PART_KEY.format(store=store), value=part)
+        self.log.info("%s: %d stores; the whole report: %s", self.application_id, len(parts), report_file)
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
     def _settle(self, master: str, scratch: Path) -> None:

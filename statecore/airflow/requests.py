@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statecore.errors import Invalid, NotFound
-from statecore.spec.model import ApplicationSpec
+
+if TYPE_CHECKING:
+    from statecore.spec.model import ApplicationSpec
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -83,32 +85,43 @@ def is_inline(named: str) -> bool:
 
 
 def _named(named: str) -> dict[str, Any]:
-    return {"spec": json.loads(named)} if is_inline(named) else {"spec_path": named}
+    if not is_inline(named):
+        return {"spec_path": named}
+    try:
+        return {"spec": json.loads(named)}
+    except ValueError as cause:
+        raise Invalid(f"The inline spec is no JSON: {cause}.", action="Write one JSON object on one line.") from cause
 
 
 def _names(spec: ApplicationSpec) -> set[str]:
     return {store.name for store in (*spec.stores, *spec.global_stores)}
 
 
+class _LaterEnvironment(dict[str, str]):
+    """Stands for the job's environment, which this task does not have: every variable is set, to nothing of use."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> str:
+        return "set-in-the-job"
+
+
 def _spec_of(named: str) -> tuple[str, ApplicationSpec]:
     # Imported here: a Dag file that imports this module is parsed often, and reads no spec then.
-    from statecore.spec.reader import parse_spec, read_spec
+    from statecore.spec.reader import load_spec, read_spec
 
     if is_inline(named):
-        return "an inline spec", parse_spec(named, source="<inline spec>")
-    if not Path(named).is_absolute():
+        spec = read_spec(named, source="<inline spec>", environ=_LaterEnvironment())
+    elif Path(named).is_absolute():
+        spec = load_spec(named, environ=_LaterEnvironment())
+    else:
         raise Invalid(
             f"The spec path {named!r} is relative; a worker has no directory of yours.",
             action="Give the absolute path of the spec as the worker sees it.",
             spec_path=named,
         )
-    if not Path(named).is_file():
-        raise NotFound(
-            f"The spec {named} does not exist on this worker.",
-            action="Give the absolute path of a spec that the worker can read.",
-            spec_path=named,
-        )
-    return named, read_spec(Path(named))
+    return spec.source, spec
 
 
 def _check_stores(spec: ApplicationSpec, stores: list[str], *, several: bool) -> None:

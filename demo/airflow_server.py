@@ -1,0 +1,464 @@
+"""A whole Airflow on this machine, started without a question and stopped without a rest.
+
+``airflow standalone`` on SQLite and the loopback address, on free ports, with a password that is set beforehand. It is
+told what to do through its public REST API alone, as any client would.
+
+Stopping it takes care: SIGINT to the parent alone ends it cleanly; SIGTERM leaves its four children running, and SIGINT
+to the whole group makes them hang. Everything it starts stays in the session it was started in and inherits a mark in
+its environment, so what belongs to it can be told for certain, also when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.harness.keeper import started_at
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = "airflow.json"
+"""Name of the file in ``home`` that says which process runs there."""
+
+MARK = "STATECORE_AIRFLOW_SERVER"
+COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+START_SECONDS = 180
+STOP_SECONDS = 40
+ENDED = ("success", "failed")
+
+# A proxy of the environment has no business with the loopback address.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class AirflowFailed(RuntimeError):
+    """Airflow did not start, or refused a call; the message holds what it said."""
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """One task of a run as it stands.
+
+    Attributes:
+        task_id: the task.
+        name: what the grid shows for a mapped task (application or store), else empty.
+        map_index: -1 for a task that is not mapped.
+        state: Airflow's state, ``None`` before it is scheduled.
+        try_number: counted from 1.
+        progress: the job's latest progress line, or ``None``.
+    """
+
+    task_id: str
+    name: str
+    map_index: int
+    state: str | None
+    try_number: int
+    progress: dict[str, Any] | None
+
+
+class AirflowServer:
+    """One ``airflow standalone`` in a directory of its own.
+
+    Args:
+        home: AIRFLOW_HOME: database, logs, pid record; made when absent. One server a home.
+        dags: the Dag folder.
+        plugins: the plugin folder.
+        spark_master: what the connection ``spark_default`` names.
+        user: login of the one (admin) user.
+        password: its password; a random one when ``None``.
+        environment: further environment variables for every part (``STATECORE_SPECS``, …).
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        dags: Path = ROOT / "dags",
+        plugins: Path = ROOT / "plugins",
+        spark_master: str = "local[*]",
+        *,
+        user: str = "admin",
+        password: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.home = home.resolve()
+        self.dags = dags.resolve()
+        self.plugins = plugins.resolve()
+        self.spark_master = spark_master
+        self.user = user
+        self.password = password or secrets.token_urlsafe(12)
+        self.environment = dict(environment or {})
+        self._child: subprocess.Popen[bytes] | None = None
+        self._token: str | None = None
+
+    @classmethod
+    def attach(cls, home: Path) -> AirflowServer | None:
+        """The server that some process started in ``home``, or ``None`` when nothing of it runs any more."""
+        server = cls(home)
+        record = server._record()
+        if record is None:
+            return None
+        server.user, server.password = record["user"], record["password"]
+        return server if server.running or server.processes() else None
+
+    @property
+    def url(self) -> str:
+        """Where UI and REST API are."""
+        record = self._record()
+        if record is None:
+            raise AirflowFailed(f"no Airflow was started in {self.home}")
+        return f"http://127.0.0.1:{record['port']}"
+
+    @property
+    def log_file(self) -> Path:
+        """What all its parts print."""
+        return self.home / "standalone.log"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the parent, as recorded."""
+        record = self._record()
+        return None if record is None else int(record["pid"])
+
+    @property
+    def running(self) -> bool:
+        """Whether the parent lives: that very process, not a later one with its pid."""
+        record = self._record()
+        if self._child is not None:
+            self._child.poll()  # reaps it
+        return record is not None and started_at(int(record["pid"])) == record["started_at"]
+
+    def start(self) -> AirflowServer:
+        """Start it; returns at once, see ``wait_healthy``. Raises ``AirflowFailed`` when it runs already."""
+        if self.running or self.processes():
+            raise AirflowFailed(f"an Airflow runs in {self.home} already (pid {self.pid}); stop it first")
+        self.home.mkdir(parents=True, exist_ok=True)
+        passwords = self.home / "passwords.json"
+        passwords.touch(mode=0o600)
+        passwords.write_text(json.dumps({self.user: self.password}))
+        ports = _free_ports(3)
+        mark = secrets.token_hex(8)
+        with self.log_file.open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "airflow", "standalone"],
+                env=self._environment(ports, passwords, mark),
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # A shell that starts us in the background has SIGINT ignored, and that is inherited.
+                preexec_fn=_default_interrupt,
+            )
+        record = {
+            "pid": self._child.pid,
+            "started_at": started_at(self._child.pid),
+            "port": ports[0],
+            "mark": mark,
+            "user": self.user,
+            "password": self.password,
+        }
+        staged = self.home / f"{RECORD}.tmp"
+        staged.touch(mode=0o600)
+        staged.write_text(json.dumps(record))
+        staged.rename(self.home / RECORD)
+        return self
+
+    def wait_healthy(self, seconds: float = START_SECONDS) -> AirflowServer:
+        """Wait until API server, scheduler, Dag processor and triggerer all say they are well."""
+        deadline = time.monotonic() + seconds
+        seen: dict[str, Any] = {}
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise AirflowFailed(f"Airflow ended while it started; end of its log:\n{self.log_tail()}")
+            with contextlib.suppress(OSError, ValueError):
+                health = _call("GET", f"{self.url}/api/v2/monitor/health")
+                seen = {name: (health.get(name) or {}).get("status") for name in COMPONENTS}
+                if all(status == "healthy" for status in seen.values()):
+                    return self
+            time.sleep(0.5)
+        raise AirflowFailed(f"Airflow was not healthy after {seconds:.0f} s: {seen}\n{self.log_tail()}")
+
+    def wait_for_dag(self, dag_id: str, seconds: float = 90) -> None:
+        """Wait until the Dag processor has read the Dag; an import error of a Dag file ends the wait."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                self.api("GET", f"/dags/{_quote(dag_id)}")
+                return
+            except urllib.error.HTTPError as error:
+                if error.code != 404:
+                    raise AirflowFailed(_said(error)) from error
+            errors = self.api("GET", "/importErrors")["import_errors"]
+            if errors:
+                raise AirflowFailed("\n".join(f"{one['filename']}: {one['stack_trace']}" for one in errors))
+            time.sleep(0.5)
+        raise AirflowFailed(
+            f"the Dag {dag_id} did not appear within {seconds:.0f} s; end of the log:\n{self.log_tail()}"
+        )
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a run with these parameters; returns its run id. Raises ``AirflowFailed`` when it is refused."""
+        self.wait_for_dag(dag_id)
+        body = {"logical_date": None, "conf": dict(conf or {})}
+        try:
+            return str(self.api("POST", f"/dags/{_quote(dag_id)}/dagRuns", body)["dag_run_id"])
+        except urllib.error.HTTPError as error:
+            raise AirflowFailed(_said(error)) from error
+
+    def wait(
+        self,
+        dag_id: str,
+        run_id: str,
+        seconds: float = 1800,
+        on_change: Callable[[list[TaskStatus]], None] | None = None,
+    ) -> str:
+        """Wait for the end of a run and return its state, ``success`` or ``failed``.
+
+        Args:
+            dag_id: the Dag.
+            run_id: the run.
+            seconds: how long at most; ``AirflowFailed`` after it.
+            on_change: called with all tasks whenever a state or a job's progress has changed.
+        """
+        deadline = time.monotonic() + seconds
+        before: list[TaskStatus] | None = None
+        while time.monotonic() < deadline:
+            state = str(self.api("GET", f"{_run(dag_id, run_id)}")["state"])
+            if on_change is not None:
+                tasks = self.tasks(dag_id, run_id)
+                if tasks != before:
+                    on_change(tasks)
+                before = tasks
+            if state in ENDED:
+                return state
+            if not self.running:
+                raise AirflowFailed(f"Airflow ended during the run; end of its log:\n{self.log_tail()}")
+            time.sleep(1.0)
+        raise AirflowFailed(f"the run {run_id} of {dag_id} did not end within {seconds:.0f} s")
+
+    def tasks(self, dag_id: str, run_id: str) -> list[TaskStatus]:
+        """All tasks of a run, with the progress of those that are running."""
+        return [
+            TaskStatus(
+                task_id=one["task_id"],
+                name=one.get("rendered_map_index") or "",
+                map_index=one["map_index"],
+                state=one["state"],
+                try_number=one["try_number"],
+                progress=self._progress(dag_id, run_id, one) if one["state"] == "running" else None,
+            )
+            for one in self.api("GET", f"{_run(dag_id, run_id)}/taskInstances?limit=1000")["task_instances"]
+        ]
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """A value that a task left."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{_quote(task_id)}/xcomEntries/{_quote(key)}?map_index={map_index}"
+        return self.api("GET", path)["value"]
+
+    def task_log(self, dag_id: str, run_id: str, task: TaskStatus) -> str:
+        """The log of a task's latest try, one event a line."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{_quote(task.task_id)}/logs/{max(task.try_number, 1)}"
+        content = self.api("GET", f"{path}?map_index={task.map_index}&full_content=true")["content"]
+        return "\n".join(line if isinstance(line, str) else str(line.get("event", "")) for line in content)
+
+    def why(self, dag_id: str, run_id: str, lines: int = 30) -> str:
+        """The ends of the logs of all failed tasks of a run, for a person."""
+        texts = [
+            f"--- {task.task_id} {task.name} (try {task.try_number})\n"
+            + "\n".join(self.task_log(dag_id, run_id, task).splitlines()[-lines:])
+            for task in self.tasks(dag_id, run_id)
+            if task.state == "failed"
+        ]
+        return "\n".join(texts)
+
+    def api(self, method: str, path: str, body: Any = None) -> Any:
+        """A call of the public REST API (``/api/v2``). Raises ``urllib.error.HTTPError``."""
+        if self._token is None:
+            login = {"username": self.user, "password": self.password}
+            self._token = _call("POST", f"{self.url}/auth/token", login)["access_token"]
+        try:
+            return _call(method, f"{self.url}/api/v2{path}", body, self._token)
+        except urllib.error.HTTPError as error:
+            if error.code != 401:
+                raise
+            self._token = None  # tokens expire
+            login = {"username": self.user, "password": self.password}
+            self._token = _call("POST", f"{self.url}/auth/token", login)["access_token"]
+            return _call(method, f"{self.url}/api/v2{path}", body, self._token)
+
+    def stop(self, seconds: float = STOP_SECONDS) -> bool:
+        """Stop it, and whatever of it is left; ``False`` when there was nothing to stop."""
+        if not self.running and not self.processes():
+            return False
+        pid = self.pid
+        if self.running and pid is not None:
+            os.kill(pid, signal.SIGINT)  # to the parent alone
+            self._wait_gone(seconds)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            left = self.processes()
+            for one in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, number)
+            if left:
+                self._wait_gone(10)
+        if left := self.processes():
+            raise AirflowFailed(f"these processes of Airflow could not be ended: {left}")
+        self._token = None
+        return True
+
+    def processes(self) -> list[int]:
+        """Every living process of the recorded server: the parent, its children, the jobs they started."""
+        record = self._record()
+        if record is None:
+            return []
+        leader = int(record["pid"])
+        reused = started_at(leader) not in (None, record["started_at"])
+        mark = f"{MARK}={record['mark']}".encode()
+        # A process may overwrite its environment with its title (setproctitle does), or leave the session.
+        return [
+            pid for pid, session in _sessions() if (session == leader and not reused) or mark in _environment_of(pid)
+        ]
+
+    def log_tail(self, characters: int = 4000) -> str:
+        """The end of what it printed."""
+        try:
+            return self.log_file.read_text(errors="replace")[-characters:]
+        except FileNotFoundError:
+            return "(no log)"
+
+    def __enter__(self) -> AirflowServer:
+        return self.start().wait_healthy()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _progress(self, dag_id: str, run_id: str, task: Mapping[str, Any]) -> dict[str, Any] | None:
+        path = f"{_run(dag_id, run_id)}/taskInstances/{_quote(task['task_id'])}/state-store/progress"
+        try:
+            value = self.api("GET", f"{path}?map_index={task['map_index']}")["value"]
+        except urllib.error.HTTPError:
+            return None  # no progress yet
+        return value if isinstance(value, dict) else None
+
+    def _wait_gone(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and (self.running or self.processes()):
+            time.sleep(0.1)
+
+    def _record(self) -> dict[str, Any] | None:
+        try:
+            record: dict[str, Any] = json.loads((self.home / RECORD).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return record
+
+    def _environment(self, ports: list[int], passwords: Path, mark: str) -> dict[str, str]:
+        api, worker_logs, trigger_logs = ports
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        binaries = str(Path(sys.executable).parent)
+        settings = {
+            "CORE__DAGS_FOLDER": str(self.dags),
+            "CORE__PLUGINS_FOLDER": str(self.plugins),
+            "CORE__LOAD_EXAMPLES": "False",
+            "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "CORE__PARALLELISM": "4",
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{self.user}:admin",
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+            "API__HOST": "127.0.0.1",
+            "API__PORT": str(api),
+            "API__BASE_URL": f"http://127.0.0.1:{api}",  # the tasks' own API derives from it
+            "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "LOGGING__WORKER_LOG_SERVER_PORT": str(worker_logs),
+            "LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_logs),
+            "USAGE_DATA_COLLECTION__ENABLED": "False",
+        }
+        connection = {"conn_type": "spark", "host": self.spark_master, "extra": {"deploy-mode": "client"}}
+        return {
+            **inherited,
+            **{f"AIRFLOW__{name}": value for name, value in settings.items()},
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
+            "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
+            # standalone starts `airflow`, and the Spark hook `spark-submit`, by name.
+            "PATH": os.pathsep.join([binaries, inherited.get("PATH", os.defpath)]),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])),
+            **self.environment,
+            MARK: mark,
+        }
+
+
+def ready_to_start() -> bool:
+    """Whether the programs that Airflow starts by name are there."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return all(shutil.which(name, path=path) for name in ("airflow", "spark-submit", "java"))
+
+
+def _default_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _free_ports(count: int) -> list[int]:
+    held = []
+    try:
+        for _ in range(count):
+            held.append(socket.socket())
+            held[-1].bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def _call(method: str, url: str, body: Any = None, token: str | None = None) -> Any:
+    request = urllib.request.Request(url, method=method)
+    request.add_header("Content-Type", "application/json")
+    request.add_header("Accept", "application/json")
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    data = None if body is None else json.dumps(body).encode()
+    with _OPENER.open(request, data=data, timeout=30) as response:
+        text = response.read()
+    return json.loads(text) if text else None
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    return f"{error.url}: {error.code} {error.read().decode(errors='replace')}"
+
+
+def _quote(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
+
+
+def _run(dag_id: str, run_id: str) -> str:
+    return f"/dags/{_quote(dag_id)}/dagRuns/{_quote(run_id)}"
+
+
+def _sessions() -> Iterator[tuple[int, int]]:
+    """Every process that is not a zombie, with its session."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if fields[0] not in ("Z", "X"):
+                    yield int(entry.name), int(fields[3])
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
