@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -46,7 +47,7 @@ class PartitionPlan:
         start: first offset of the log when the plan was made.
         end: the read stops before this offset.
         log_end: the log end offset when the plan was made; ``log_end - end`` is the tail left to the application.
-        ranges: ``(start, end)`` pairs that cover ``[start, end)``, one Spark task each.
+        ranges: ``(start, end)`` pairs that cover ``[start, end)``, one Spark task each; none where it is empty.
     """
 
     store: str
@@ -116,7 +117,9 @@ class RestorePlan:
             "version": PLAN_VERSION,
             "application_id": self.application_id,
             "processing_guarantee": str(self.processing_guarantee),
-            "partitions": [{**asdict(part), "ranges": [list(pair) for pair in part.ranges]} for part in self.partitions],
+            "partitions": [
+                {**asdict(part), "ranges": [list(pair) for pair in part.ranges]} for part in self.partitions
+            ],
         }
 
     @staticmethod
@@ -220,7 +223,9 @@ def check_partitions(
     """
     tasks: dict[int, tuple[int, ...]] = {}
     for number in sorted({store.subtopology for store in stores}):
-        counts = {store.changelog: topics[store.changelog].partitions for store in stores if store.subtopology == number}
+        counts = {
+            store.changelog: topics[store.changelog].partitions for store in stores if store.subtopology == number
+        }
         if len(set(counts.values())) > 1:
             raise Invalid(
                 f"The changelogs of subtopology {number} differ in their number of partitions: "
@@ -267,7 +272,9 @@ def make_plan(
             seen = offsets[TopicPartition(store.changelog, partition)]
             end = end_of(seen, spec.processing_guarantee)
             whole.append((store, OffsetRange(store.changelog, partition, min(seen.log_start, end), end)))
-    split = plan_ranges([span for _, span in whole], parallelism)
+    ranges: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+    for part in plan_ranges({span for _, span in whole if span.start < span.end}, parallelism):
+        ranges[part.topic_partition].append((part.start, part.end))
     partitions = tuple(
         PartitionPlan(
             store=store.name,
@@ -279,8 +286,8 @@ def make_plan(
             start=span.start,
             end=span.end,
             log_end=offsets[span.topic_partition].log_end,
-            ranges=tuple((part.start, part.end) for part in parts),
+            ranges=tuple(sorted(ranges[span.topic_partition])),
         )
-        for (store, span), parts in zip(whole, split, strict=True)
+        for store, span in whole
     )
     return RestorePlan(spec.application_id, spec.processing_guarantee, partitions)

@@ -1,0 +1,175 @@
+"""The two Spark stages of a restore: ranges → runs, runs → images.
+
+Each stage is one RDD with one element a task, largest first. RDDs, not DataFrames: no row of a changelog passes through
+the JVM, the few dozen elements are task descriptions, and the first DataFrame of a session costs two seconds of class
+loading that a job of ten seconds can do without.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from statecore.errors import Invalid
+from statecore.images.plan import PartitionPlan, RestorePlan
+from statecore.progress import Progress
+from statecore.spark.planning import by_size
+from statecore.spark.tasks import (
+    ClusterSettings,
+    Failure,
+    ImageResult,
+    ImageTask,
+    RangeResult,
+    RangeTask,
+    build_store,
+    read_range,
+)
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+POLL_INTERVAL = 0.5
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
+
+
+def read_runs(
+    context: SparkContext,
+    plan: RestorePlan,
+    cluster: ClusterSettings,
+    directory: Path,
+    memory_budget: int,
+    progress: Progress,
+) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
+    """Read every range of a plan into runs.
+
+    Args:
+        context: Spark.
+        plan: what to read.
+        cluster: where.
+        directory: ``<staging>/<plan id>``, on a file system that all executors share.
+        memory_budget: bytes of records a task may hold.
+        progress: told the offsets done so far, twice a second.
+
+    Returns:
+        (task, store) → results in offset order.
+
+    Raises:
+        StatecoreError: what stopped a task.
+    """
+    tasks = [
+        RangeTask(
+            cluster,
+            str(directory),
+            part.task,
+            part.store,
+            part.kind,
+            span,
+            plan.isolation,
+            first=span.start == part.start,
+            memory_budget=memory_budget,
+        )
+        for part in by_size(plan.partitions)
+        for span in part.offset_ranges
+    ]
+    progress.phase("read", plan.offsets, "offsets")
+    with _Watch(directory / "progress", progress) as watch:
+        results = _run(context, tasks, read_range)
+    progress.advance(plan.offsets - watch.seen)
+    progress.done()
+    grouped: dict[tuple[str, str], list[RangeResult]] = defaultdict(list)
+    for result in results:
+        grouped[result.task, result.store].append(result)
+    return {key: tuple(sorted(found, key=lambda r: r.offset_range.start)) for key, found in grouped.items()}
+
+
+def build_images(
+    context: SparkContext,
+    plan: RestorePlan,
+    runs: dict[tuple[str, str], tuple[RangeResult, ...]],
+    directory: Path,
+    progress: Progress,
+) -> dict[tuple[str, str], ImageResult]:
+    """Build the image of every store partition of a plan from its runs.
+
+    Returns:
+        (task, store) → result.
+
+    Raises:
+        StatecoreError: what stopped a task.
+        Invalid: an executor built an image that this host does not see.
+    """
+
+    def task_of(part: PartitionPlan) -> ImageTask:
+        found = runs.get((part.task, part.store), ())
+        return ImageTask(
+            str(directory),
+            part.task,
+            part.store,
+            part.kind,
+            part.topic_partition,
+            part.committed_offset,
+            tuple(run for result in found for run in result.runs),
+        )
+
+    progress.phase("build", len(plan.partitions), "stores")
+    results = _run(context, [task_of(part) for part in by_size(plan.partitions)], build_store)
+    progress.advance(len(results))
+    progress.done()
+    unseen = [result.image.path for result in results if not Path(result.image.path).is_dir()]
+    if unseen:
+        raise Invalid(
+            f"Executors built {len(unseen)} images that this host does not see, {unseen[0]} for one.",
+            action="Give a staging directory on a file system that all executors share with the driver.",
+        )
+    return {(result.task, result.store): result for result in results}
+
+
+def _run(context: SparkContext, tasks: Sequence[TaskT], work: Callable[[TaskT], ResultT | Failure]) -> list[ResultT]:
+    """One Spark task an element; the first failure is raised when all have ended."""
+    if not tasks:
+        return []
+    answers = context.parallelize(tasks, len(tasks)).map(work).collect()
+    failures = [answer for answer in answers if isinstance(answer, Failure)]
+    if failures:
+        # A permanent error explains more than the ones that another try would cure.
+        raise min((failure.to_error() for failure in failures), key=lambda error: error.exit_code == 10)
+    return [answer for answer in answers if not isinstance(answer, Failure)]
+
+
+class _Watch:
+    """Adds up the workers' progress files while a stage runs.
+
+    Attributes:
+        seen: offsets that the progress was told so far.
+    """
+
+    def __init__(self, directory: Path, progress: Progress) -> None:
+        self.seen = 0
+        self._directory = directory
+        self._progress = progress
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(POLL_INTERVAL):
+            done = sum(int(file.read_text() or 0) for file in self._files())
+            self._progress.advance(max(0, done - self.seen))
+            self.seen = max(done, self.seen)
+
+    def _files(self) -> list[Path]:
+        if not self._directory.is_dir():
+            return []
+        return [file for file in self._directory.iterdir() if not file.name.startswith(".")]

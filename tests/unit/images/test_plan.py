@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.plan import RestorePlan, check_partitions, end_of, isolation_of, make_plan, select_stores
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+
+EOS = ProcessingGuarantee.EXACTLY_ONCE_V2
+ALOS = ProcessingGuarantee.AT_LEAST_ONCE
+
+
+def store(name: str, subtopology: int = 0, kind: StoreKind = StoreKind.KEY_VALUE) -> StoreSpec:
+    return StoreSpec(name, kind, subtopology, f"app-{name}-changelog", line=7)
+
+
+def application(*stores: StoreSpec, guarantee: ProcessingGuarantee = EOS) -> ApplicationSpec:
+    return ApplicationSpec("app", "broker:9092", guarantee, stores)
+
+
+def topic(store_: StoreSpec, partitions: int) -> TopicDescription:
+    return TopicDescription(store_.changelog, "id-" + store_.name, partitions, {})
+
+
+def plan_of(spec: ApplicationSpec, offsets: dict[int, LogOffsets], parallelism: int = 2) -> RestorePlan:
+    topics = {each.changelog: topic(each, len(offsets)) for each in spec.stores}
+    seen = {TopicPartition(each.changelog, part): log for each in spec.stores for part, log in offsets.items()}
+    return make_plan(spec, spec.stores, check_partitions(spec.stores, topics), topics, seen, parallelism=parallelism)
+
+
+def test_under_exactly_once_the_plan_ends_at_the_last_stable_offset_and_says_which_tail_is_left() -> None:
+    plan = plan_of(application(store("a")), {0: LogOffsets(5, 90, 100)})
+    (part,) = plan.partitions
+    assert (part.start, part.end, part.committed_offset, part.tail_left) == (5, 90, 89, 10)
+    assert plan.isolation is IsolationLevel.READ_COMMITTED
+
+
+def test_under_at_least_once_the_plan_ends_at_the_log_end() -> None:
+    plan = plan_of(application(store("a"), guarantee=ALOS), {0: LogOffsets(5, 90, 100)})
+    (part,) = plan.partitions
+    assert (part.end, part.committed_offset, part.tail_left) == (100, 99, 0)
+    assert plan.isolation is IsolationLevel.READ_UNCOMMITTED
+
+
+def test_an_empty_changelog_commits_the_unknown_offset_so_that_kafka_streams_does_not_wipe_the_task() -> None:
+    (part,) = plan_of(application(store("a")), {0: LogOffsets(0, 0, 0)}).partitions
+    assert part.committed_offset == -4
+    assert part.offset_ranges == ()
+
+
+def test_a_log_whose_records_were_all_deleted_commits_its_end() -> None:
+    (part,) = plan_of(application(store("a")), {0: LogOffsets(50, 50, 50)}).partitions
+    assert part.committed_offset == 49
+
+
+def test_a_log_start_beyond_the_last_stable_offset_is_an_empty_range_not_a_negative_one() -> None:
+    (part,) = plan_of(application(store("a")), {0: LogOffsets(95, 90, 100)}).partitions
+    assert part.start == part.end == 90
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 8])
+def test_the_ranges_of_a_partition_cover_it_exactly(parallelism: int) -> None:
+    plan = plan_of(application(store("a")), {0: LogOffsets(3, 4_000_000, 4_000_000)}, parallelism)
+    (part,) = plan.partitions
+    assert part.ranges[0][0] == 3
+    assert part.ranges[-1][1] == 4_000_000
+    assert all(left[1] == right[0] for left, right in zip(part.ranges, part.ranges[1:], strict=False))
+    assert part.offset_ranges[0] == OffsetRange("app-a-changelog", 0, *part.ranges[0])
+
+
+def test_a_plan_survives_its_json_form_with_the_same_id() -> None:
+    plan = plan_of(
+        application(store("a"), store("b", 1)), {0: LogOffsets(0, 7, 9), 1: LogOffsets(0, 3_000_000, 3_000_000)}
+    )
+    again = RestorePlan.from_json(json.loads(json.dumps(plan.to_json())))
+    assert again == plan
+    assert again.plan_id == plan.plan_id
+
+
+def test_plans_over_other_offsets_have_other_ids() -> None:
+    first = plan_of(application(store("a")), {0: LogOffsets(0, 7, 7)})
+    second = plan_of(application(store("a")), {0: LogOffsets(0, 8, 8)})
+    assert first.plan_id != second.plan_id
+
+
+def test_a_plan_of_another_version_is_refused() -> None:
+    with pytest.raises(Invalid, match="version 99"):
+        RestorePlan.from_json({"version": 99})
+
+
+def test_stores_are_named_by_task_and_partition() -> None:
+    plan = plan_of(application(store("a", 3)), {0: LogOffsets(0, 1, 1), 1: LogOffsets(0, 1, 1)})
+    assert [(part.task, part.partition) for part in plan.partitions] == [("3_0", 0), ("3_1", 1)]
+
+
+def test_changelogs_of_one_subtopology_with_different_partition_counts_are_refused() -> None:
+    first, second = store("a"), store("b")
+    topics = {first.changelog: topic(first, 4), second.changelog: topic(second, 3)}
+    with pytest.raises(Invalid, match="app-a-changelog has 4, app-b-changelog has 3"):
+        check_partitions([first, second], topics)
+
+
+def test_changelogs_of_different_subtopologies_may_differ() -> None:
+    first, second = store("a", 0), store("b", 1)
+    topics = {first.changelog: topic(first, 4), second.changelog: topic(second, 2)}
+    assert check_partitions([first, second], topics) == {0: (0, 1, 2, 3), 1: (0, 1)}
+
+
+def test_only_the_partitions_that_were_asked_for_are_planned() -> None:
+    first = store("a")
+    assert check_partitions([first], {first.changelog: topic(first, 4)}, [2, 0]) == {0: (0, 2)}
+
+
+def test_a_partition_that_no_changelog_has_is_refused() -> None:
+    first = store("a")
+    with pytest.raises(Invalid, match="partition 9"):
+        check_partitions([first], {first.changelog: topic(first, 4)}, [1, 9])
+
+
+def test_all_buildable_stores_are_selected_and_in_memory_stores_left_out() -> None:
+    spec = application(store("a"), store("m", kind=StoreKind.IN_MEMORY))
+    assert [each.name for each in select_stores(spec)] == ["a"]
+
+
+def test_a_store_the_spec_does_not_declare_is_refused_with_those_it_does() -> None:
+    with pytest.raises(Invalid, match=r"no store 'x'.*declares a") as refused:
+        select_stores(application(store("a")), ["x"])
+    assert refused.value.exit_code == 13
+
+
+def test_a_kind_nobody_has_decided_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"store 'a' \(line 7\)"):
+        select_stores(application(store("a", kind=StoreKind.UNKNOWN)))
+
+
+def test_a_spec_without_stores_is_refused() -> None:
+    with pytest.raises(Invalid, match="declares no store that could be restored"):
+        select_stores(application())
+
+
+def test_ends_and_isolation_follow_the_guarantee() -> None:
+    log = LogOffsets(0, 5, 9)
+    assert (end_of(log, EOS), end_of(log, ALOS)) == (5, 9)
+    assert (isolation_of(EOS), isolation_of(ALOS)) == (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
