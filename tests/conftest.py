@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker
+from tests.harness.streams import StreamsJvm
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +34,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     yield running
     if not shared:
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def streams_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamsJvm]:
+    """One JVM with Kafka Streams, shared by the tests of a worker. A test that kills its JVM starts one of its own."""
+    with StreamsJvm(tmp_path_factory.mktemp("streams") / "streams.log") as jvm:
+        yield jvm
 
 
 @pytest.fixture

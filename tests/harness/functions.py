@@ -1,0 +1,157 @@
+"""Java functions put together from methods the JVM already has: no compiler, and no callbacks into Python.
+
+A py4j callback costs a round trip to Python for each record. Here a function is a ``MethodHandle``: looked up by
+name, bound, chained, and turned into an instance of any one-method interface (``ValueMapper``, ``Reducer``,
+``Function``…) by ``MethodHandleProxies``. It runs inside the JVM alone, so a topology processes hundreds of
+thousands of records a second::
+
+    f = Functions(gateway)
+    split = f.bind(f.method("java.lang.String", "split", "java.lang.String[]", "java.lang.String"), 1, "|")
+    carrier = f.then(split, f.element("java.lang.String", 3))          # value -> value.split("|")[3]
+    mapper = f.instance("org.apache.kafka.streams.kstream.ValueMapper", carrier)
+
+``recorder`` does the same for interfaces with several methods (a restore listener): a proxy whose every call lands,
+with its time, method and arguments, in a list that Python reads afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_PRIMITIVES = {
+    name: f"java.lang.{wrapper}"
+    for name, wrapper in [
+        ("long", "Long"),
+        ("int", "Integer"),
+        ("boolean", "Boolean"),
+        ("void", "Void"),
+        ("byte", "Byte"),
+    ]
+}
+
+
+class Functions:
+    """The combinators, over one py4j gateway. Types are given by name: ``long``, ``byte[]``, ``java.lang.String[]``…"""
+
+    def __init__(self, gateway: Any) -> None:
+        self._gateway = gateway
+        self._jvm = gateway.jvm
+        self._handles = gateway.jvm.java.lang.invoke.MethodHandles
+        self._lookup = self._handles.publicLookup()
+
+    def type(self, name: str) -> Any:
+        """The ``java.lang.Class`` of that name."""
+        if name in _PRIMITIVES:
+            wrapper = self._jvm.java.lang.Class.forName(_PRIMITIVES[name])
+            return wrapper.getField("TYPE").get(None)
+        if name == "byte[]":
+            return self._jvm.java.lang.Class.forName("[B")
+        if name.endswith("[]"):
+            return self._jvm.java.lang.Class.forName(f"[L{name[:-2]};")
+        return self._jvm.java.lang.Class.forName(name)
+
+    def method(self, owner: str, name: str, returns: str, *parameters: str) -> Any:
+        """A handle of an instance method; the instance is its first argument."""
+        return self._lookup.findVirtual(self.type(owner), name, self._signature(returns, *parameters))
+
+    def static(self, owner: str, name: str, returns: str, *parameters: str) -> Any:
+        """A handle of a static method."""
+        return self._lookup.findStatic(self.type(owner), name, self._signature(returns, *parameters))
+
+    def field(self, owner: str, name: str, of: str) -> Any:
+        """A handle that reads a public instance field."""
+        return self._lookup.findGetter(self.type(owner), name, self.type(of))
+
+    def element(self, of: str, index: int) -> Any:
+        """A handle ``array -> array[index]``."""
+        return self.bind(self._handles.arrayElementGetter(self.type(f"{of}[]")), 1, index)
+
+    def bind(self, handle: Any, position: int, *values: Any) -> Any:
+        """The handle with these values fixed from that argument position on."""
+        return self._handles.insertArguments(handle, position, self._array("java.lang.Object", *values))
+
+    def constant(self, returns: str, value: Any) -> Any:
+        """A handle ``() -> value``."""
+        return self._handles.constant(self.type(returns), value)
+
+    def cast(self, handle: Any, returns: str, *parameters: str) -> Any:
+        """The handle seen with another signature; arguments and result are cast, boxed and unboxed."""
+        return handle.asType(self._signature(returns, *parameters))
+
+    def then(self, first: Any, second: Any) -> Any:
+        """``second(first(…))``."""
+        wanted = second.type().parameterType(0)
+        return self._handles.filterReturnValue(first.asType(first.type().changeReturnType(wanted)), second)
+
+    def on_arguments(self, handle: Any, position: int, *filters: Any) -> Any:
+        """The handle with a function put before each of its arguments from that position on."""
+        fitted = [
+            one.asType(one.type().changeReturnType(handle.type().parameterType(position + i)))
+            for i, one in enumerate(filters)
+        ]
+        array = self._array("java.lang.invoke.MethodHandle", *fitted)
+        return self._handles.filterArguments(handle, position, array)
+
+    def ignoring(self, handle: Any, position: int, *types: str) -> Any:
+        """The handle with further arguments, which it ignores, from that position on."""
+        return self._handles.dropArguments(handle, position, self._array("java.lang.Class", *map(self.type, types)))
+
+    def same_argument(self, handle: Any) -> Any:
+        """``x -> handle(x, x, …)``: all arguments must have one type."""
+        kind = handle.type()
+        unary = self._jvm.java.lang.invoke.MethodType.methodType(kind.returnType(), kind.parameterType(0))
+        order = self._gateway.new_array(self._jvm.int, kind.parameterCount())
+        return self._handles.permuteArguments(handle, unary, order)  # a new int[] holds zeros
+
+    def join(self, separator: str, count: int) -> Any:
+        """``(CharSequence, …) -> String``: the arguments with the separator between them."""
+        handle = self.static(
+            "java.lang.String", "join", "java.lang.String", "java.lang.CharSequence", "java.lang.CharSequence[]"
+        )
+        return self.bind(handle, 0, separator).asCollector(self.type("java.lang.CharSequence[]"), count)
+
+    def instance(self, interface: str, handle: Any) -> Any:
+        """An instance of a one-method interface that calls the handle."""
+        return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(self.type(interface), handle)
+
+    def recorder(self, interface: str, *ignored: str) -> tuple[Any, Any]:
+        """An instance of an interface of void methods, and the list its calls land in.
+
+        Each element of the list is again a list: ``System.nanoTime()``, the ``Method``, the arguments as ``Object[]``.
+        Calls of the ``ignored`` methods leave nothing.
+        """
+        calls = self._jvm.java.util.concurrent.CopyOnWriteArrayList()
+        objects, method = "java.lang.Object", "java.lang.reflect.Method"
+        as_list = self.static("java.util.Arrays", "asList", "java.util.List", f"{objects}[]")
+        row = as_list.asCollector(self.type(f"{objects}[]"), 3)
+        clock = self.cast(self.static("java.lang.System", "nanoTime", "long"), objects)
+        row = self._handles.foldArguments(row, clock)  # (method, arguments) -> List
+        add = self.bind(self.method("java.util.Collection", "add", "boolean", objects), 0, calls)
+        signature = (objects, objects, method, f"{objects}[]")
+        note = self.cast(self.ignoring(self.then(row, add), 0, objects), *signature)
+        contains = self.bind(
+            self.method("java.util.Collection", "contains", "boolean", objects), 0, self._list(*ignored)
+        )
+        is_ignored = self.then(self.method(method, "getName", "java.lang.String"), contains)
+        nothing = self.ignoring(self._handles.constant(self.type(objects), None), 0, *signature[1:])
+        handle = self._handles.guardWithTest(self.ignoring(is_ignored, 0, objects), nothing, note)
+        handler = self.instance("java.lang.reflect.InvocationHandler", handle)
+        kind = self.type(interface)
+        interfaces = self._array("java.lang.Class", kind)
+        return self._jvm.java.lang.reflect.Proxy.newProxyInstance(kind.getClassLoader(), interfaces, handler), calls
+
+    def _signature(self, returns: str, *parameters: str) -> Any:
+        types = self._array("java.lang.Class", *map(self.type, parameters))
+        return self._jvm.java.lang.invoke.MethodType.methodType(self.type(returns), types)
+
+    def _array(self, of: str, *values: Any) -> Any:
+        array = self._jvm.java.lang.reflect.Array.newInstance(self.type(of), len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array
+
+    def _list(self, *values: str) -> Any:
+        made = self._jvm.java.util.ArrayList()
+        for value in values:
+            made.add(value)
+        return made

@@ -1,0 +1,316 @@
+"""Real Kafka Streams, driven from Python: one JVM with a py4j gateway, applications in it.
+
+::
+
+    with StreamsJvm(tmp_path / "streams.log") as jvm:
+        with StreamsApplication(jvm, application_id, broker.bootstrap_servers, state_dir, topology) as application:
+            wait_until_consumed(...)                       # tests.harness.topics
+            rows = application.query_rows("store", 0)
+
+``topology`` is a function that gets the ``StreamsJvm`` and returns a Java ``Topology``; ``jvm.functions``
+(tests.harness.functions) makes the Java functions the DSL asks for. Nothing in here is compiled, and no record
+passes through Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from tests.harness import jars
+from tests.harness.functions import Functions
+from tests.harness.queries import Row, StoreQuery, digest, rows
+
+Topology = Any
+"""A Java ``org.apache.kafka.streams.Topology``."""
+
+_RESTORE_LISTENER = "org.apache.kafka.streams.processor.StateRestoreListener"
+
+
+class StreamsFailed(RuntimeError):
+    """The application or its JVM did not do what was asked; the message carries the end of the JVM's log."""
+
+
+class StreamsJvm:
+    """A JVM with Kafka Streams on its class path and a py4j gateway. It ends when this process ends.
+
+    Args:
+        log_file: receives what the JVM prints: warnings and errors of Kafka Streams.
+        heap_mb: upper bound of the heap; RocksDB's memory comes on top.
+        log_level: of all loggers (slf4j-simple): ``warn``, ``info``, ``debug``.
+        java_options: further options of the java command.
+    """
+
+    def __init__(
+        self, log_file: Path, *, heap_mb: int = 768, log_level: str = "warn", java_options: tuple[str, ...] = ()
+    ) -> None:
+        self.log_file = log_file
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        with log_file.open("ab") as log:
+            port, token, process = launch_gateway(
+                port=0,
+                jarpath=str(next(jars.pyspark_jars().glob("py4j-*.jar"))),
+                classpath=jars.classpath(),
+                javaopts=[
+                    f"-Xmx{heap_mb}m",
+                    "-XX:+UseSerialGC",
+                    f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
+                    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+                    *java_options,
+                ],
+                die_on_exit=True,
+                enable_auth=True,
+                redirect_stderr=log,
+                java_path=jars.java(),
+                return_proc=True,
+            )
+        self.process: subprocess.Popen[bytes] = process
+        self.gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+        self.jvm: Any = self.gateway.jvm
+        self.functions = Functions(self.gateway)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM."""
+        return int(self.process.pid)
+
+    def log_tail(self, characters: int = 4000) -> str:
+        """The end of what the JVM printed."""
+        return self.log_file.read_text(errors="replace")[-characters:] if self.log_file.exists() else "(no log)"
+
+    def kill(self) -> None:
+        """Ends the JVM at once (SIGKILL), as when a machine is lost."""
+        self.process.kill()
+        self._release()
+
+    def close(self) -> None:
+        """Ends the JVM; applications in it should be closed before."""
+        with contextlib.suppress(Exception):  # the JVM may be gone already
+            self.gateway.shutdown()
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()  # py4j's die-on-exit waits for this end of file
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._release()
+
+    def _release(self) -> None:
+        self.process.wait()
+        with contextlib.suppress(Exception):
+            self.gateway.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def __enter__(self) -> StreamsJvm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What one changelog partition's restore came to.
+
+    Attributes:
+        store: name of the store.
+        topic: its changelog topic.
+        partition: of the changelog, which is the task's.
+        records: that Kafka Streams applied; 0 when the local state was complete.
+        started_ns: ``System.nanoTime`` when the restore began.
+        ended_ns: when it was done or given up.
+    """
+
+    store: str
+    topic: str
+    partition: int
+    records: int
+    started_ns: int
+    ended_ns: int
+
+
+class StreamsApplication:
+    """One Kafka Streams application (a ``KafkaStreams`` client) in a ``StreamsJvm``.
+
+    Args:
+        jvm: where it runs; several may share one.
+        application_id: ``application.id``.
+        bootstrap_servers: ``host:port`` of the broker.
+        state_dir: ``state.dir``; the application's state is in ``state_dir/application_id``.
+        topology: makes the topology, given the ``StreamsJvm``.
+        guarantee: ``exactly_once_v2`` or ``at_least_once``.
+        threads: ``num.stream.threads``.
+        commit_interval_ms: ``commit.interval.ms``; short in tests, so that changelogs hold several transactions.
+        standby_replicas: ``num.standby.replicas``.
+        stores: how the stores are asked (serdes, plain or timestamped), by store name; needed for queries only.
+        properties: any further Streams property; wins over the above.
+    """
+
+    def __init__(
+        self,
+        jvm: StreamsJvm,
+        application_id: str,
+        bootstrap_servers: str,
+        state_dir: Path,
+        topology: Callable[[StreamsJvm], Topology],
+        *,
+        guarantee: str = "exactly_once_v2",
+        threads: int = 1,
+        commit_interval_ms: int = 100,
+        standby_replicas: int = 0,
+        stores: Mapping[str, StoreQuery] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.jvm = jvm
+        self.application_id = application_id
+        self.state_dir = state_dir
+        self.stores = dict(stores or {})
+        self.properties = {
+            "application.id": application_id,
+            "bootstrap.servers": bootstrap_servers,
+            "state.dir": str(state_dir),
+            "processing.guarantee": guarantee,
+            "num.stream.threads": str(threads),
+            "commit.interval.ms": str(commit_interval_ms),
+            "num.standby.replicas": str(standby_replicas),
+            "replication.factor": "1",
+            "auto.offset.reset": "earliest",
+            # A member that was killed is forgotten after this time, and only then does a restarted one get its tasks.
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "1000",
+            **(properties or {}),
+        }
+        java_properties = jvm.jvm.java.util.Properties()
+        for name, value in self.properties.items():
+            java_properties.setProperty(name, value)
+        self.topology = topology(jvm)
+        self._streams = jvm.jvm.org.apache.kafka.streams.KafkaStreams(self.topology, java_properties)
+        listener, self._restores = jvm.functions.recorder(_RESTORE_LISTENER, "onBatchRestored")
+        self._streams.setGlobalStateRestoreListener(listener)
+
+    @property
+    def state(self) -> str:
+        """``CREATED``, ``REBALANCING``, ``RUNNING``, ``ERROR``, ``NOT_RUNNING``…"""
+        return str(self._streams.state().toString())
+
+    @property
+    def directory(self) -> Path:
+        """The application's own state directory."""
+        return self.state_dir / self.application_id
+
+    def describe(self) -> str:
+        """The text of ``Topology.describe()``."""
+        return str(self.topology.describe().toString())
+
+    def start(self, timeout: float = 60.0) -> StreamsApplication:
+        """Starts it and returns when it is RUNNING, which is when all active tasks are restored.
+
+        Raises:
+            StreamsFailed: it threw, ended in ERROR, or was not RUNNING in time.
+        """
+        self.launch()
+        self.wait_until_running(timeout)
+        return self
+
+    def launch(self) -> None:
+        """Starts it without waiting."""
+        try:
+            self._streams.start()
+        except Exception as error:
+            raise StreamsFailed(f"{self.application_id}: start() threw {error}\n{self.jvm.log_tail()}") from error
+
+    def wait_until_running(self, timeout: float = 60.0) -> None:
+        """Waits for RUNNING; see ``start``."""
+        deadline = time.monotonic() + timeout
+        while (state := self.state) != "RUNNING":
+            if state in ("ERROR", "PENDING_ERROR", "NOT_RUNNING") or time.monotonic() > deadline:
+                raise StreamsFailed(f"{self.application_id} is {state}, not RUNNING:\n{self.jvm.log_tail()}")
+            time.sleep(0.02)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Closes it cleanly: commits, writes offsets and status into the stores, and leaves the group at once."""
+        java = self.jvm.jvm
+        operation = java.org.apache.kafka.streams.CloseOptions.GroupMembershipOperation.LEAVE_GROUP
+        options = java.org.apache.kafka.streams.CloseOptions.groupMembershipOperation(operation)
+        if not self._streams.close(options.withTimeout(java.java.time.Duration.ofMillis(int(timeout * 1000)))):
+            raise StreamsFailed(f"{self.application_id} did not close in {timeout} s:\n{self.jvm.log_tail()}")
+
+    def kill(self) -> None:
+        """SIGKILL of the whole JVM, with every application in it."""
+        self.jvm.kill()
+
+    def restores(self) -> list[Restored]:
+        """Every restore that has ended (or was suspended) in this client, in the order of their ends."""
+        begun: dict[tuple[str, str, int], int] = {}
+        done: list[Restored] = []
+        for call in self._restores.toArray():
+            nanos, method, arguments = call[0], call[1].getName(), call[2]
+            key = (str(arguments[1]), str(arguments[0].topic()), int(arguments[0].partition()))
+            if method == "onRestoreStart":
+                begun[key] = int(nanos)
+            else:
+                done.append(Restored(*key, int(arguments[2]), begun.get(key, int(nanos)), int(nanos)))
+        return done
+
+    def restored_records(self) -> dict[tuple[str, int], int]:
+        """Records that Kafka Streams had to restore, by (store, partition); absent or 0: nothing."""
+        total: dict[tuple[str, int], int] = {}
+        for one in self.restores():
+            total[one.store, one.partition] = total.get((one.store, one.partition), 0) + one.records
+        return total
+
+    def query_rows(self, store: str, partition: int) -> list[Row]:
+        """Every answer of the store's ``all()`` for one partition, through interactive queries, sorted by key."""
+        return rows(self.jvm, self._streams, store, partition, self.stores[store])
+
+    def query_digest(self, store: str, partition: int) -> str:
+        """SHA-256 (hex) over the same answers."""
+        return digest(self.query_rows(store, partition))
+
+    def tasks(self) -> list[tuple[int, int]]:
+        """The active tasks of this client, each as (subtopology, partition)."""
+        found = []
+        for metadata in self._streams.metadataForLocalThreads().toArray():
+            for task in metadata.activeTasks().toArray():
+                found.append((int(task.taskId().subtopology()), int(task.taskId().partition())))
+        return sorted(found)
+
+    def store_tasks(self) -> list[tuple[str, str, int]]:
+        """Every store of every active task, as (task ``0_1``, store, partition), in that order."""
+        stores = stores_of(self.describe())
+        return [(f"{sub}_{p}", store, p) for sub, p in self.tasks() for store in sorted(stores.get(sub, ()))]
+
+    def __enter__(self) -> StreamsApplication:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            with contextlib.suppress(Exception):  # the first error is the one to see
+                self.close(5)
+
+
+def stores_of(description: str) -> dict[int, set[str]]:
+    """The store names of each subtopology, from the text of ``Topology.describe()``."""
+    found: dict[int, set[str]] = {}
+    for block in re.split(r"Sub-topology: ", description)[1:]:
+        number = int(re.match(r"\d+", block)[0])  # type: ignore[index]
+        names = {name for listed in re.findall(r"\(stores: \[([^]]*)\]\)", block) for name in listed.split(", ")}
+        found[number] = names - {""}
+    return found

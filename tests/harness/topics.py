@@ -1,0 +1,316 @@
+"""Topics as tests need them: created, filled by plain and transactional producers, cut, compacted, read.
+
+Transactions end as the test says: committed, aborted, or left hanging as by a producer that died. Every function
+takes the bootstrap servers, so that it serves any broker.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka._model import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+COMPACTED: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "100",
+    "delete.retention.ms": "86400000",
+}
+"""Settings of a topic that ``compact`` can compact within a second or two; deletes stay for a day."""
+
+UNCLEANED: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "1.0",
+    "segment.ms": "604800000",
+}
+"""Settings of a compacted topic, as a changelog is, from which nothing is removed while a test looks at it."""
+
+_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record to produce, or one that was read.
+
+    Attributes:
+        key: None is legal in a topic, and what a store must skip.
+        value: None is a tombstone.
+        partition: where it goes, or came from.
+        timestamp: milliseconds; None: the time of producing.
+        headers: name and value (None is legal) in order.
+        offset: set on records that were read.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+    timestamp: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    offset: int | None = field(default=None, compare=False)
+
+
+def create(bootstrap_servers: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+    """Creates a topic and returns when every partition has its leader."""
+    admin = _admin(bootstrap_servers)
+    made = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])
+    made[topic].result(_TIMEOUT)
+    _until(
+        lambda: _leaders(admin, topic) == partitions,
+        f"topic {topic} has no leader for each of its {partitions} partitions",
+    )
+
+
+def delete(bootstrap_servers: str, topic: str) -> None:
+    """Deletes a topic and returns when it is gone."""
+    admin = _admin(bootstrap_servers)
+    admin.delete_topics([topic])[topic].result(_TIMEOUT)
+    _until(lambda: _leaders(admin, topic) == 0, f"topic {topic} is still there")
+
+
+def produce(bootstrap_servers: str, topic: str, records: Iterable[Record], **settings: Any) -> None:
+    """Produces records without a transaction, in order, and returns when all are acknowledged.
+
+    ``settings`` are librdkafka's, with ``_`` for ``.``: ``compression_type="lz4"``, ``linger_ms=0``,
+    ``batch_size=1000``.
+    """
+    producer = _producer(bootstrap_servers, settings)
+    _send(producer, topic, records)
+    _flush(producer)
+
+
+@contextmanager
+def transaction(
+    bootstrap_servers: str, topic: str, records: Iterable[Record], *, timeout_ms: int = 60_000, **settings: Any
+) -> Iterator[Producer]:
+    """A transaction that is open inside the ``with`` block, all records acknowledged, and committed at its end.
+
+    The block may end it itself by ``abort_transaction()`` or ``commit_transaction()`` of the producer it gets; an
+    exception in the block aborts it.
+    """
+    producer = _begin(bootstrap_servers, topic, records, timeout_ms, settings)
+    try:
+        yield producer
+    except BaseException:
+        _end(producer.abort_transaction)
+        raise
+    _end(producer.commit_transaction)
+
+
+def produce_committed(bootstrap_servers: str, topic: str, records: Iterable[Record], **settings: Any) -> None:
+    """Produces records in one committed transaction."""
+    with transaction(bootstrap_servers, topic, records, **settings):
+        pass
+
+
+def produce_aborted(bootstrap_servers: str, topic: str, records: Iterable[Record], **settings: Any) -> None:
+    """Produces records in one aborted transaction: nobody may ever see them."""
+    with transaction(bootstrap_servers, topic, records, **settings) as producer:
+        producer.abort_transaction(_TIMEOUT)
+
+
+def produce_hanging(
+    bootstrap_servers: str, topic: str, records: Iterable[Record], *, timeout_ms: int = 60_000, **settings: Any
+) -> Producer:
+    """Produces records in a transaction that stays open, as when its producer died, until the broker's time-out aborts it.
+
+    The producer that is returned may still end it.
+    """
+    return _begin(bootstrap_servers, topic, records, timeout_ms, settings)
+
+
+def delete_records(bootstrap_servers: str, topic: str, partition: int, before: int) -> None:
+    """Moves the log start of a partition (Kafka's DeleteRecords), as retention does."""
+    wanted = TopicPartition(topic, partition, before)
+    _admin(bootstrap_servers).delete_records([wanted])[wanted].result(_TIMEOUT)
+
+
+def compact(bootstrap_servers: str, topic: str, partition: int, data_directory: Path, filler: Record) -> None:
+    """Compacts all there is in a partition of a ``COMPACTED`` topic; ``filler`` is its one record that stays uncleaned.
+
+    The active segment is never cleaned, so the filler is produced with a timestamp beyond ``segment.ms`` to begin a
+    new one. Returns when the broker's cleaner has come to it (``cleaner-offset-checkpoint`` in its data directory).
+    """
+    now = int(time.time() * 1000)
+    stamped = Record(filler.key, filler.value, partition, now + 60_000, filler.headers)
+    begin = end_offset(bootstrap_servers, topic, partition)
+    produce(bootstrap_servers, topic, [stamped])
+    checkpoint = data_directory / "cleaner-offset-checkpoint"
+    _until(lambda: _cleaned_to(checkpoint, topic, partition) >= begin, f"{topic}-{partition} was not compacted")
+
+
+def end_offset(bootstrap_servers: str, topic: str, partition: int, isolation: str = "read_uncommitted") -> int:
+    """The log end offset of a partition; under ``read_committed`` its last stable offset."""
+    return _offsets(_admin(bootstrap_servers), [TopicPartition(topic, partition)], OffsetSpec.latest(), isolation)[0]
+
+
+def start_offset(bootstrap_servers: str, topic: str, partition: int) -> int:
+    """The log start offset of a partition."""
+    admin = _admin(bootstrap_servers)
+    return _offsets(admin, [TopicPartition(topic, partition)], OffsetSpec.earliest(), "read_uncommitted")[0]
+
+
+def partitions(bootstrap_servers: str, topic: str) -> int:
+    """The number of partitions of a topic; 0 when it does not exist."""
+    return _leaders(_admin(bootstrap_servers), topic)
+
+
+def read(bootstrap_servers: str, topic: str, partition: int, isolation: str = "read_committed") -> list[Record]:
+    """Every record of a partition up to its end now, by a plain consumer: what other readers are held against."""
+    end = end_offset(bootstrap_servers, topic, partition, isolation)
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": f"read-{uuid.uuid4().hex}",
+        "enable.auto.commit": False,
+        "isolation.level": isolation,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+    }
+    found: list[Record] = []
+    consumer = Consumer(settings)
+    try:
+        consumer.assign([TopicPartition(topic, partition, start_offset(bootstrap_servers, topic, partition))])
+        while True:
+            for message in consumer.consume(10_000, timeout=0.2):
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
+                        return found
+                    if error.code() != KafkaError._PARTITION_EOF:
+                        raise KafkaException(error)
+                elif message.offset() < end:
+                    found.append(_record(message))
+                else:
+                    return found
+    finally:
+        consumer.close()
+
+
+def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str], timeout: float = 60.0) -> None:
+    """Waits until a group has committed all of these topics, which must be given in the direction of the data.
+
+    A Kafka Streams application has then processed its input: give source topics first, then repartition topics. A later
+    topic is only looked at when the earlier ones are done, so that its end no longer moves.
+    """
+    admin = _admin(bootstrap_servers)
+    deadline = time.monotonic() + timeout
+    for topic in topics:
+        wanted = [TopicPartition(topic, p) for p in range(_leaders(admin, topic))]
+        while True:
+            ends = _offsets(admin, wanted, OffsetSpec.latest(), "read_committed")
+            committed = _committed(admin, group, wanted)
+            lag = {
+                tp.partition: end - done for tp, end, done in zip(wanted, ends, committed, strict=True) if end > done
+            }
+            if wanted and not lag:
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{group} has not consumed {topic}: lag by partition {lag}")
+            time.sleep(0.1)
+            wanted = wanted or [TopicPartition(topic, p) for p in range(_leaders(admin, topic))]
+
+
+def _admin(bootstrap_servers: str) -> AdminClient:
+    # Brokers of tests come and go; librdkafka would print each lost connection.
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+
+def _producer(bootstrap_servers: str, settings: Mapping[str, Any]) -> Producer:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    return Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, "enable.idempotence": True, **given})
+
+
+def _begin(
+    bootstrap_servers: str, topic: str, records: Iterable[Record], timeout_ms: int, settings: Mapping[str, Any]
+) -> Producer:
+    settings = {"transactional_id": f"test-{uuid.uuid4().hex}", "transaction_timeout_ms": timeout_ms, **settings}
+    producer = _producer(bootstrap_servers, settings)
+    producer.init_transactions(_TIMEOUT)
+    producer.begin_transaction()
+    _send(producer, topic, records)
+    _flush(producer)
+    return producer
+
+
+def _send(producer: Producer, topic: str, records: Iterable[Record]) -> None:
+    for record in records:
+        more = {} if record.timestamp is None else {"timestamp": record.timestamp}
+        while True:
+            try:
+                producer.produce(
+                    topic, record.value, record.key, record.partition, headers=list(record.headers) or None, **more
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.poll(0)
+
+
+def _flush(producer: Producer) -> None:
+    if left := producer.flush(_TIMEOUT):
+        raise TimeoutError(f"{left} records were not acknowledged in {_TIMEOUT} s")
+
+
+def _end(end: Callable[[float], None]) -> None:
+    try:
+        end(_TIMEOUT)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._STATE:  # the block has ended its transaction itself
+            raise
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        message.key(),
+        message.value(),
+        message.partition(),
+        message.timestamp()[1],
+        tuple(message.headers() or ()),
+        message.offset(),
+    )
+
+
+def _leaders(admin: AdminClient, topic: str) -> int:
+    found = admin.list_topics(topic, timeout=_TIMEOUT).topics.get(topic)
+    if found is None or found.error is not None:
+        return 0
+    return sum(1 for one in found.partitions.values() if one.leader >= 0)
+
+
+def _offsets(admin: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec, isolation: str) -> list[int]:
+    if not wanted:
+        return []
+    level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
+    futures = admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level, request_timeout=_TIMEOUT)
+    return [int(futures[one].result(_TIMEOUT).offset) for one in wanted]
+
+
+def _committed(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> list[int]:
+    request = ConsumerGroupTopicPartitions(group, [TopicPartition(one.topic, one.partition) for one in wanted])
+    answer = admin.list_consumer_group_offsets([request], request_timeout=_TIMEOUT)[group].result(_TIMEOUT)
+    done = {(one.topic, one.partition): max(0, one.offset) for one in answer.topic_partitions}
+    return [done.get((one.topic, one.partition), 0) for one in wanted]
+
+
+def _cleaned_to(checkpoint: Path, topic: str, partition: int) -> int:
+    try:
+        lines = checkpoint.read_text().splitlines()[2:]
+    except FileNotFoundError:
+        return -1
+    found = [int(line.split()[2]) for line in lines if line.split()[:2] == [topic, str(partition)]]
+    return found[0] if found else -1
+
+
+def _until(condition: Callable[[], bool], otherwise: str, timeout: float = _TIMEOUT) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{otherwise} after {timeout} s")
+        time.sleep(0.05)
