@@ -1,0 +1,260 @@
+"""From the record data of one Fetch response to Arrow record batches, without a broker.
+
+Per record there is only the kernel; per batch there are two native calls, CRC-32C and decompression; everything else is once
+per response. `scan` is apart from `batches` so that the next request is on its way while this response is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from crc32c import crc32c
+
+from statecore.changelog import kernel
+from statecore.changelog.codecs import DecompressionFailed, Scratch
+from statecore.changelog.model import (
+    CHANGELOG_SCHEMA,
+    HEADERS_FIELD,
+    IsolationLevel,
+    OffsetRange,
+    ReadStatistics,
+)
+from statecore.errors import Corrupted, Invalid
+
+if TYPE_CHECKING:
+    from statecore.changelog.kernel import Columns, Scan
+
+DECODED_BYTES = 64 << 20
+"""Decompressed bytes after which a record batch is handed out, so that a well compressed response stays bounded in memory."""
+
+NO_ABORTED = np.empty((0, 2), np.int64)
+"""The aborted transactions of a response that has none."""
+
+_CRC_START = 40  # from the field after the CRC to the first record
+
+
+class RangeDecoder:
+    """Decodes the responses of one range, in order, and counts.
+
+    Args:
+        whole: the range; records outside are not delivered.
+        isolation: whether batches of aborted transactions are dropped.
+        headers: whether the headers' bytes are delivered too.
+        decoded_bytes: decompressed bytes of one record batch, roughly.
+    """
+
+    def __init__(
+        self,
+        whole: OffsetRange,
+        isolation: IsolationLevel,
+        *,
+        headers: bool = False,
+        decoded_bytes: int = DECODED_BYTES,
+    ) -> None:
+        self.statistics = ReadStatistics(position=whole.start)
+        self.schema = CHANGELOG_SCHEMA.append(HEADERS_FIELD) if headers else CHANGELOG_SCHEMA
+        self._range = whole
+        self._committed = isolation is IsolationLevel.READ_COMMITTED
+        self._headers = headers
+        self._decoded_bytes = decoded_bytes
+        self._scanner = kernel.Scanner()
+        self._scratch = Scratch()
+        self._scan: Scan | None = None
+        self._data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def scan(self, data: npt.NDArray[np.uint8], position: int, aborted: npt.NDArray[np.int64] = NO_ABORTED) -> int:
+        """Read the batch headers of a response.
+
+        Args:
+            data: its record data; used until `batches` is exhausted.
+            position: the offset that was fetched.
+            aborted: its aborted transactions, rows ``(producer id, first offset)``.
+
+        Returns:
+            The offset to fetch next, at most the range's end; `position` itself where the data hold no whole batch.
+
+        Raises:
+            Corrupted: a header is not what it must be.
+            Invalid: a batch in message format 0 or 1.
+        """
+        if len(aborted) > 1:
+            aborted = np.ascontiguousarray(aborted[np.argsort(aborted[:, 1], kind="stable")])
+        found = self._scanner.scan(
+            data,
+            position=position,
+            start=self._range.start,
+            end=self._range.end,
+            committed=self._committed,
+            aborted=aborted,
+        )
+        if found.code is not kernel.Code.OK:
+            at = int(found.meta[-1, kernel.LAST_OFFSET]) + 1 if len(found.meta) else position
+            self._refuse(found.code, at)
+        self._scan = found
+        self._data = data
+        return found.position
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Check, decompress and decode what was scanned; usually one record batch, none where nothing is left.
+
+        Raises:
+            Corrupted: a checksum, compressed data or a record is not what it must be.
+        """
+        found = self._scan
+        if found is None:
+            return
+        self._scan = None
+        self._count(aborted=found.aborted, batches=len(found.meta), bytes_fetched=found.consumed, fetches=1)
+        view = memoryview(self._data)
+        base = kernel.address(self._data)
+        scratch = self._scratch
+        scratch.clear()
+        starts: list[int] = []
+        ends: list[int] = []
+        packed: list[int] = []
+        first = rows = size = 0
+        for index, row in enumerate(found.meta.tolist()):
+            offset, _, start, end, attributes, _, _, count, crc, mode = row
+            if crc32c(view[start - _CRC_START : end]) != crc:
+                self._corrupted(offset, "has a wrong checksum (CRC-32C)")
+            codec = attributes & 7
+            if mode == kernel.MODE_SKIP:
+                starts.append(0)
+                ends.append(0)
+                continue
+            if codec:
+                begin = scratch.used
+                try:
+                    stop = scratch.append(codec, view[start:end])
+                except DecompressionFailed as error:
+                    self._corrupted(offset, f"cannot be decompressed ({error})")
+                packed.append(index - first)
+                starts.append(begin)
+                ends.append(stop)
+                length = stop - begin
+            else:
+                starts.append(base + start)
+                ends.append(base + end)
+                length = end - start
+            if count * kernel.SMALLEST_RECORD > length:
+                self._corrupted(offset, f"announces {count} records in {length} bytes")
+            rows += count
+            size += length
+            if size >= self._decoded_bytes:
+                yield from self._decode(found.meta[first : index + 1], starts, ends, packed, rows, size)
+                scratch.clear()
+                starts, ends, packed = [], [], []
+                first, rows, size = index + 1, 0, 0
+        if rows:
+            yield from self._decode(found.meta[first:], starts, ends, packed, rows, size)
+
+    def reached(self, position: int) -> None:
+        """Note that everything before `position` was delivered or is known to be gone."""
+        self.statistics = replace(self.statistics, position=position)
+
+    def moved(self, log_start: int) -> None:
+        """Note that the log's start moved past the position."""
+        self.statistics = replace(self.statistics, position=log_start, log_start_moved_to=log_start)
+
+    def _decode(
+        self,
+        meta: npt.NDArray[np.int64],
+        starts: list[int],
+        ends: list[int],
+        packed: list[int],
+        rows: int,
+        size: int,
+    ) -> Iterator[pa.RecordBatch]:
+        places = np.array((starts, ends), np.int64).T.copy()
+        if packed:
+            places[packed] += kernel.address(self._scratch.array)  # only now: the buffer moves when it grows
+        columns = kernel.decode(
+            meta,
+            places,
+            start=self._range.start,
+            end=self._range.end,
+            rows=rows,
+            size=size,
+            headers=self._headers,
+        )
+        if columns.code is not kernel.Code.OK:
+            self._corrupted(int(meta[columns.batch, kernel.BASE_OFFSET]), kernel.MEANING[columns.code], columns.offset)
+        self._count(
+            records=columns.rows,
+            tombstones=columns.null_values,
+            null_keys=columns.null_keys,
+            aborted=columns.aborted,
+            bytes_decoded=size,
+        )
+        if columns.rows:
+            newest = max(self.statistics.max_timestamp, columns.newest)
+            self.statistics = replace(self.statistics, max_timestamp=newest)
+            yield self._to_arrow(columns)
+
+    def _to_arrow(self, columns: Columns) -> pa.RecordBatch:
+        rows = columns.rows
+        arrays = [
+            pa.Array.from_buffers(
+                pa.binary(),
+                rows,
+                [
+                    pa.py_buffer(columns.key_valid) if columns.null_keys else None,
+                    pa.py_buffer(columns.key_ends[: rows + 1]),
+                    pa.py_buffer(columns.key_data[: columns.key_bytes]),
+                ],
+                columns.null_keys,
+            ),
+            pa.Array.from_buffers(
+                pa.binary(),
+                rows,
+                [
+                    pa.py_buffer(columns.value_valid) if columns.null_values else None,
+                    pa.py_buffer(columns.value_ends[: rows + 1]),
+                    pa.py_buffer(columns.value_data[: columns.value_bytes]),
+                ],
+                columns.null_values,
+            ),
+            pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.offsets[:rows])], 0),
+            pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(columns.timestamps[:rows])], 0),
+        ]
+        if columns.header_ends is not None and columns.header_data is not None:
+            buffers = [
+                None,
+                pa.py_buffer(columns.header_ends[: rows + 1]),
+                pa.py_buffer(columns.header_data[: columns.header_bytes]),
+            ]
+            arrays.append(pa.Array.from_buffers(pa.binary(), rows, buffers, 0))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _count(self, **more: int) -> None:
+        now = self.statistics
+        self.statistics = replace(now, **{name: getattr(now, name) + value for name, value in more.items()})
+
+    def _refuse(self, code: kernel.Code, offset: int) -> NoReturn:
+        if code is kernel.Code.OLD_MAGIC:
+            topic, partition = self._range.topic, self._range.partition
+            raise Invalid(
+                f"Topic {topic}, partition {partition}: the record batch at offset {offset} {kernel.MEANING[code]}, "
+                "which brokers before 0.11 or topics with an old message.format.version wrote.",
+                action="Copy the topic with a current producer (Kafka Streams' own restore reads it too), then plan again.",
+                topic=topic,
+                partition=partition,
+                offset=offset,
+            )
+        self._corrupted(offset, kernel.MEANING[code])
+
+    def _corrupted(self, batch: int, what: str, record: int | None = None) -> NoReturn:
+        topic, partition = self._range.topic, self._range.partition
+        near = "" if record is None else f" near offset {record}"
+        raise Corrupted(
+            f"Topic {topic}, partition {partition}: the record batch at offset {batch} {what}{near}.",
+            action="Check the broker's disk and network path (kafka-dump-log.sh --deep-iteration); read from another replica.",
+            topic=topic,
+            partition=partition,
+            offset=batch if record is None else record,
+        )

@@ -1,0 +1,271 @@
+"""The door to the two kernels: argument blocks in, result codes and counts out.
+
+A kernel (`statecore.changelog.kernel_source`) sees one block of ``int64``; this module fills it from NumPy buffers, calls the machine
+code and hands back the results by name. Numba is imported only where the machine code has to be compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.changelog import native
+
+Int64Array = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+# Columns of the table of batches that `scan` fills and `decode` reads.
+BASE_OFFSET, LAST_OFFSET, RECORDS_START, RECORDS_END, ATTRIBUTES = 0, 1, 2, 3, 4
+BASE_TIMESTAMP, MAX_TIMESTAMP, COUNT, CRC, MODE = 5, 6, 7, 8, 9
+COLUMNS = 10
+
+MODE_DECODE = 0
+"""Its records inside the range are delivered."""
+MODE_SKIP = 1
+"""Nothing of it is delivered: control batch, empty, outside the range, or wholly aborted (and counted)."""
+MODE_COUNT = 2
+"""Aborted and across an end of the range: its records inside the range are counted, not delivered."""
+
+SMALLEST_RECORD = 7
+"""Bytes of a record with null key, null value and no headers; bounds the rows that some bytes can hold."""
+
+
+class Code(IntEnum):
+    """Result of a kernel; everything but ``OK`` is turned into an error that names the place."""
+
+    OK = 0
+    OLD_MAGIC = 1
+    UNKNOWN_MAGIC = 2
+    BATCH_LENGTH = 3
+    BATCH_OFFSETS = 4
+    BATCH_COUNT = 5
+    CONTROL_RECORD = 6
+    RECORD_LENGTH = 10
+    RECORD_OFFSET = 11
+    RECORD_FIELD = 12
+    RECORD_HEADERS = 13
+    TRAILING_BYTES = 14
+
+
+MEANING = {
+    Code.OLD_MAGIC: "is in message format 0 or 1",
+    Code.UNKNOWN_MAGIC: "has an unknown magic byte",
+    Code.BATCH_LENGTH: "announces an impossible length",
+    Code.BATCH_OFFSETS: "has offsets that do not ascend",
+    Code.BATCH_COUNT: "announces an impossible number of records",
+    Code.CONTROL_RECORD: "has a malformed control record",
+    Code.RECORD_LENGTH: "has a record with an impossible length",
+    Code.RECORD_OFFSET: "has a record whose offset does not ascend or lies outside the batch",
+    Code.RECORD_FIELD: "has a record with a malformed timestamp, offset, key or value",
+    Code.RECORD_HEADERS: "has a record with malformed headers",
+    Code.TRAILING_BYTES: "has bytes left after its last record",
+}
+"""What a code says of the batch, to follow "the record batch at ..."."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one pass over the batch headers of a response found.
+
+    Attributes:
+        code: ``OK``, or why the scan stopped at the batch after the last row.
+        position: the next offset to fetch, at most the range's end.
+        meta: one row a batch, by the column numbers of this module; a view that the next scan overwrites.
+        aborted: records of aborted batches that lie wholly in the range.
+        consumed: bytes of whole batches seen.
+    """
+
+    code: Code
+    position: int
+    meta: Int64Array
+    aborted: int
+    consumed: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Decoded records; the arrays are longer than what is used of them.
+
+    Attributes:
+        code: ``OK``, or what is wrong with batch number `batch`.
+        rows: records decoded.
+        key_ends: int32 Arrow offsets of the keys, ``rows + 1`` used; likewise `value_ends` and `header_ends`.
+        key_data: bytes of the keys, `key_bytes` used; likewise the values and headers.
+        key_valid: Arrow validity bits of the keys; likewise `value_valid`.
+        offsets: each record's offset.
+        timestamps: each record's timestamp in ms (the batch's maximum under LogAppendTime).
+        null_keys: rows without a key.
+        null_values: rows without a value.
+        aborted: records of aborted batches across an end of the range that lie inside it.
+        newest: greatest timestamp of the rows; meaningless without rows.
+        batch: index of the batch that `code` is about.
+        offset: the offset after the last good record of that batch.
+    """
+
+    code: Code
+    rows: int
+    key_ends: npt.NDArray[np.int32]
+    key_data: Bytes
+    key_valid: Bytes
+    key_bytes: int
+    value_ends: npt.NDArray[np.int32]
+    value_data: Bytes
+    value_valid: Bytes
+    value_bytes: int
+    header_ends: npt.NDArray[np.int32] | None
+    header_data: Bytes | None
+    header_bytes: int
+    offsets: Int64Array
+    timestamps: Int64Array
+    null_keys: int
+    null_values: int
+    aborted: int
+    newest: int
+    batch: int
+    offset: int
+
+
+_kernels: dict[str, native.Kernel] = {}
+
+
+def warm() -> None:
+    """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before."""
+    if not _kernels:
+        source = "statecore.changelog.kernel_source"
+        _kernels.update(native.load(source, ("scan", "decode"), depends=(__name__,)))
+
+
+def address(buffer: npt.NDArray[Any]) -> int:
+    """Where the bytes of an array lie; the caller keeps the array alive."""
+    return int(buffer.ctypes.data)
+
+
+class Scanner:
+    """Scans responses; keeps the table of batches between calls so that it is allocated once."""
+
+    def __init__(self) -> None:
+        warm()
+        self._meta: Int64Array = np.empty((0, COLUMNS), np.int64)
+        self._block: Int64Array = np.zeros(16, np.int64)
+
+    def scan(
+        self,
+        data: Bytes,
+        *,
+        position: int,
+        start: int,
+        end: int,
+        committed: bool,
+        aborted: Int64Array,
+    ) -> Scan:
+        """Read the headers of all whole batches in `data`.
+
+        Args:
+            data: the record data of a Fetch response.
+            position: the offset that was fetched.
+            start: first offset of the range.
+            end: first offset after the range; the scan stops at a batch that begins there or later.
+            committed: drop the batches of aborted transactions.
+            aborted: rows ``(producer id, first offset)`` in order of first offset.
+        """
+        most = len(data) // 61 + 1
+        if len(self._meta) < most:
+            self._meta = np.empty((most, COLUMNS), np.int64)
+        active = np.empty(len(aborted) + 1, np.int64)
+        block = self._block
+        block[:11] = (
+            address(data),
+            len(data),
+            start,
+            end,
+            committed,
+            address(aborted),
+            len(aborted),
+            address(active),
+            address(self._meta),
+            most,
+            position,
+        )
+        code = Code(_kernels["scan"](address(block)))
+        position, rows, dropped, consumed = block[10:14].tolist()
+        return Scan(code, position, self._meta[:rows], dropped, consumed)
+
+
+def decode(
+    meta: Int64Array, places: Int64Array, *, start: int, end: int, rows: int, size: int, headers: bool
+) -> Columns:
+    """Decode the records of some batches.
+
+    Args:
+        meta: the batches, rows of a `Scan.meta`.
+        places: ``(address of the first record, address after the last)`` of each batch, decompressed; memory that the
+            caller keeps alive.
+        start: first offset of the range.
+        end: first offset after it.
+        rows: sum of the counts of the batches to decode.
+        size: sum of their decompressed bytes, less than 2 GiB.
+        headers: deliver the headers' bytes too.
+    """
+    # Memory that is not touched is not backed by pages: sizing each output for the worst case costs nothing.
+    bits = (rows + 7) // 8
+    key_ends = np.empty(rows + 1, np.int32)
+    value_ends = np.empty(rows + 1, np.int32)
+    header_ends = np.empty(rows + 1, np.int32) if headers else None
+    key_data = np.empty(size, np.uint8)
+    value_data = np.empty(size, np.uint8)
+    header_data = np.empty(size, np.uint8) if headers else None
+    key_valid = np.zeros(bits, np.uint8)
+    value_valid = np.zeros(bits, np.uint8)
+    offsets = np.empty(rows, np.int64)
+    timestamps = np.empty(rows, np.int64)
+    block = np.zeros(32, np.int64)
+    block[:17] = (
+        address(meta),
+        len(meta),
+        address(places),
+        start,
+        end,
+        headers,
+        rows,
+        address(key_ends),
+        address(key_data),
+        address(key_valid),
+        address(value_ends),
+        address(value_data),
+        address(value_valid),
+        address(header_ends) if header_ends is not None else 0,
+        address(header_data) if header_data is not None else 0,
+        address(offsets),
+        address(timestamps),
+    )
+    code = Code(_kernels["decode"](address(block)))
+    got, key_bytes, value_bytes, header_bytes, null_keys, null_values, dropped, newest, batch, offset = block[
+        17:27
+    ].tolist()
+    return Columns(
+        code,
+        got,
+        key_ends,
+        key_data,
+        key_valid,
+        key_bytes,
+        value_ends,
+        value_data,
+        value_valid,
+        value_bytes,
+        header_ends,
+        header_data,
+        header_bytes,
+        offsets,
+        timestamps,
+        null_keys,
+        null_values,
+        dropped,
+        newest,
+        batch,
+        offset,
+    )

@@ -1,0 +1,435 @@
+"""The two Numba kernels of the reader: scan of the batch headers, decoding of the records (magic 2 only).
+
+This module imports Numba and is therefore imported only to compile (see `statecore.changelog.native`); the rest of the
+package talks to `statecore.changelog.kernel`. A kernel gets the address of a block of ``int64``: its arguments, described
+in the order of the enumerations in `kernel`. Byte layouts (Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``, KIP-98)::
+
+    batch   0  i64 base offset          23  i32 last offset delta     57  i32 number of records
+            8  i32 length after this    27  i64 base timestamp        61  records, compressed as a whole
+           12  i32 leader epoch         35  i64 max timestamp
+           16  i8  magic (2)            43  i64 producer id
+           17  u32 CRC-32C from 21      51  i16 producer epoch
+           21  i16 attributes           53  i32 base sequence
+    record  varint length | i8 attributes | varlong timestamp delta | varint offset delta
+            varint key length (-1: null) key | varint value length (-1: null) value | varint header count, headers
+
+Every read is checked against the end of what encloses it before it happens, lengths as ``length > end - position`` so that
+no sum can overflow. Writes are bounded by construction: each byte written was read from its own place in the input, and
+the caller allocates outputs of the input's size and of as many rows as the headers announce.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from statecore.changelog.kernel import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    COLUMNS,
+    COUNT,
+    CRC,
+    LAST_OFFSET,
+    MAX_TIMESTAMP,
+    MODE,
+    MODE_COUNT,
+    MODE_DECODE,
+    MODE_SKIP,
+    RECORDS_END,
+    RECORDS_START,
+    Code,
+)
+
+# Numba freezes globals into the machine code; enumeration members become plain integers.
+OK = int(Code.OK)
+OLD_MAGIC = int(Code.OLD_MAGIC)
+UNKNOWN_MAGIC = int(Code.UNKNOWN_MAGIC)
+BATCH_LENGTH = int(Code.BATCH_LENGTH)
+BATCH_OFFSETS = int(Code.BATCH_OFFSETS)
+BATCH_COUNT = int(Code.BATCH_COUNT)
+CONTROL_RECORD = int(Code.CONTROL_RECORD)
+RECORD_LENGTH = int(Code.RECORD_LENGTH)
+RECORD_OFFSET = int(Code.RECORD_OFFSET)
+RECORD_FIELD = int(Code.RECORD_FIELD)
+RECORD_HEADERS = int(Code.RECORD_HEADERS)
+TRAILING_BYTES = int(Code.TRAILING_BYTES)
+
+_HEADER = 61
+_FURTHEST = 1 << 62  # beyond any offset; keeps offset + delta from overflowing
+
+
+def _load(bits: int, kind: types.Type) -> object:
+    """An intrinsic that reads a big-endian number of `bits` at an address."""
+
+    @intrinsic  # type: ignore[misc, unused-ignore]
+    def load(typingctx, address):  # type: ignore[no-untyped-def]
+        def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            word = ir.IntType(bits)
+            value = builder.load(builder.inttoptr(args[0], word.as_pointer()), align=1)
+            if bits > 8:
+                value = builder.bswap(value)
+            if bits == 64:
+                return value
+            widen = builder.sext if kind.signed else builder.zext
+            return widen(value, ir.IntType(64))
+
+        return types.int64(types.int64), emit
+
+    return load
+
+
+_u8 = _load(8, types.uint8)
+_i16 = _load(16, types.int16)
+_i32 = _load(32, types.int32)
+_u32 = _load(32, types.uint32)
+_i64 = _load(64, types.int64)
+
+
+@intrinsic
+def _copy(typingctx, target, source, length):  # type: ignore[no-untyped-def]
+    """``memcpy`` between two addresses."""
+
+    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        to = builder.inttoptr(args[0], cgutils.voidptr_t)
+        at = builder.inttoptr(args[1], cgutils.voidptr_t)
+        cgutils.raw_memcpy(builder, to, at, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), emit
+
+
+def _store(bits: int, what: str) -> object:
+    """An intrinsic that writes a number of `bits`, in this machine's byte order, at ``base + index * bits / 8``."""
+
+    @intrinsic  # type: ignore[misc, unused-ignore]
+    def store(typingctx, base, index, value):  # type: ignore[no-untyped-def]
+        def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            word = ir.IntType(bits)
+            place = builder.gep(builder.inttoptr(args[0], word.as_pointer()), [args[1]])
+            value = args[2] if bits == 64 else builder.trunc(args[2], word)
+            if what == "or":
+                value = builder.or_(builder.load(place), value)
+            builder.store(value, place)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), emit
+
+    return store
+
+
+_put = _store(64, "set")
+_put32 = _store(32, "set")
+_or8 = _store(8, "or")
+
+
+@intrinsic
+def _get(typingctx, base, index):  # type: ignore[no-untyped-def]
+    """The ``int64`` number `index` of an array at `base`, in this machine's byte order."""
+
+    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.load(builder.gep(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), [args[1]]))
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@njit(error_model="numpy")
+def _varint(p, end):  # type: ignore[no-untyped-def]
+    """Zigzag varint of up to ten bytes at `p`: the value and the address after it, which is 0 where it is malformed."""
+    if p >= end:
+        return 0, 0
+    byte = _u8(p)
+    p += 1
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), p
+    bits = byte & 127
+    shift = 7
+    while shift < 64:
+        if p >= end:
+            return 0, 0
+        byte = _u8(p)
+        p += 1
+        bits |= (byte & 127) << shift
+        if byte < 128:
+            return np.int64(np.uint64(bits) >> np.uint64(1)) ^ -(bits & 1), p
+        shift += 7
+    return 0, 0
+
+
+@njit(error_model="numpy")
+def _control_type(p, end):  # type: ignore[no-untyped-def]
+    """Type in the key of the control record at `p` (0 abort, 1 commit), -1 where it is malformed."""
+    length, p = _varint(p, end)
+    if p == 0 or length < 0 or length > end - p or length < 1:
+        return -1
+    end = p + length
+    p += 1
+    _, p = _varint(p, end)
+    if p == 0:
+        return -1
+    _, p = _varint(p, end)
+    if p == 0:
+        return -1
+    key, p = _varint(p, end)
+    if p == 0 or key < 4 or key > end - p:
+        return -1
+    return _i16(p + 2)
+
+
+@njit(error_model="numpy")
+def _headers_ok(p, end):  # type: ignore[no-untyped-def]
+    """Whether the headers from `p` fill the record exactly up to `end`."""
+    count, p = _varint(p, end)
+    if p == 0 or count < 0:
+        return False
+    for _ in range(count):
+        length, p = _varint(p, end)
+        if p == 0 or length < 0 or length > end - p:
+            return False
+        p += length
+        length, p = _varint(p, end)
+        if p == 0 or length > end - p:
+            return False
+        if length > 0:
+            p += length
+    return p == end
+
+
+def scan(args):  # type: ignore[no-untyped-def]
+    """Read all batch headers of one response; see `kernel.ScanArguments`."""
+    data = _get(args, 0)
+    p = data
+    end = data + _get(args, 1)
+    range_start = _get(args, 2)
+    range_end = _get(args, 3)
+    committed = _get(args, 4)
+    aborted_count = _get(args, 6)
+    aborted = _get(args, 5)
+    active = _get(args, 7)
+    capacity = _get(args, 9)
+    meta = _get(args, 8)
+    position = _get(args, 10)
+    rows = 0
+    dropped = 0
+    upcoming = 0
+    actives = 0
+    previous = -1
+    code = OK
+    # 17 bytes reach the magic byte, which must be looked at first: old formats have other lengths.
+    while end - p >= 17 and rows < capacity:
+        base = _i64(p)
+        length = _i32(p + 8)
+        magic = _u8(p + 16)
+        if magic != 2:
+            code = OLD_MAGIC if magic < 2 else UNKNOWN_MAGIC
+            break
+        if length < _HEADER - 12:
+            code = BATCH_LENGTH
+            break
+        if length > end - p - 12:
+            break  # the response was cut here; the next fetch starts with this batch
+        delta = _i32(p + 23)
+        count = _i32(p + 57)
+        if base < 0 or base > _FURTHEST or delta < 0 or base <= previous:
+            code = BATCH_OFFSETS
+            break
+        if count < 0 or count > delta + 1:
+            code = BATCH_COUNT
+            break
+        last = base + delta
+        if base >= range_end:
+            position = range_end
+            break
+        attributes = _i16(p + 21)
+        producer = _i64(p + 43)
+        control = attributes & 32
+        stop = p + 12 + length
+        is_aborted = False
+        # As CompletedFetch does: transactions begin by offset, end at their producer's abort marker.
+        if committed and producer >= 0:
+            while upcoming < aborted_count and _get(aborted, 2 * upcoming + 1) <= last:
+                known = False
+                for i in range(actives):
+                    if _get(active, i) == _get(aborted, 2 * upcoming):
+                        known = True
+                if not known:
+                    _put(active, actives, _get(aborted, 2 * upcoming))
+                    actives += 1
+                upcoming += 1
+            place = -1
+            for i in range(actives):
+                if _get(active, i) == producer:
+                    place = i
+            if control and count > 0:
+                kind = _control_type(p + _HEADER, stop)
+                if kind < 0:
+                    code = CONTROL_RECORD
+                    break
+                if kind == 0 and place >= 0:
+                    actives -= 1
+                    _put(active, place, _get(active, actives))
+            elif attributes & 16 and place >= 0:
+                is_aborted = True
+        mode = MODE_DECODE
+        if control or count == 0 or last < range_start:
+            mode = MODE_SKIP
+        elif is_aborted:
+            if base >= range_start and last < range_end:
+                mode = MODE_SKIP
+                dropped += count
+            else:
+                mode = MODE_COUNT  # only its records inside the range are counted
+        row = meta + rows * (8 * COLUMNS)
+        _put(row, BASE_OFFSET, base)
+        _put(row, LAST_OFFSET, last)
+        _put(row, RECORDS_START, p + _HEADER - data)
+        _put(row, RECORDS_END, stop - data)
+        _put(row, ATTRIBUTES, attributes)
+        _put(row, BASE_TIMESTAMP, _i64(p + 27))
+        _put(row, MAX_TIMESTAMP, _i64(p + 35))
+        _put(row, COUNT, count)
+        _put(row, CRC, _u32(p + 17))
+        _put(row, MODE, mode)
+        rows += 1
+        previous = last
+        if last >= position:
+            position = last + 1
+        p = stop
+    _put(args, 10, min(position, range_end))
+    _put(args, 11, rows)
+    _put(args, 12, dropped)
+    _put(args, 13, p - data)
+    return code
+
+
+def decode(args):  # type: ignore[no-untyped-def]
+    """Decode the records of some batches into columns; see `kernel.DecodeArguments`."""
+    batches = _get(args, 1)
+    meta = _get(args, 0)
+    places = _get(args, 2)
+    range_start = _get(args, 3)
+    range_end = _get(args, 4)
+    want_headers = _get(args, 5)
+    rows = _get(args, 6)
+    key_ends = _get(args, 7)
+    key_data = _get(args, 8)
+    key_valid = _get(args, 9)
+    value_ends = _get(args, 10)
+    value_data = _get(args, 11)
+    value_valid = _get(args, 12)
+    header_ends = _get(args, 13)
+    header_data = _get(args, 14)
+    offsets = _get(args, 15)
+    timestamps = _get(args, 16)
+    row = 0
+    keys = 0
+    values = 0
+    headers = 0
+    null_keys = 0
+    null_values = 0
+    dropped = 0
+    newest = np.int64(-(1 << 63))
+    code = OK
+    batch = 0
+    offset = 0
+    _put32(key_ends, 0, 0)
+    _put32(value_ends, 0, 0)
+    if want_headers:
+        _put32(header_ends, 0, 0)
+    while batch < batches and code == OK:
+        mode = _get(meta + batch * (8 * COLUMNS), MODE)
+        if mode == MODE_SKIP:
+            batch += 1
+            continue
+        p = _get(places, 2 * batch + 0)
+        end = _get(places, 2 * batch + 1)
+        base = _get(meta + batch * (8 * COLUMNS), BASE_OFFSET)
+        last = _get(meta + batch * (8 * COLUMNS), LAST_OFFSET)
+        append_time = _get(meta + batch * (8 * COLUMNS), ATTRIBUTES) & 8
+        max_timestamp = _get(meta + batch * (8 * COLUMNS), MAX_TIMESTAMP)
+        base_timestamp = _get(meta + batch * (8 * COLUMNS), BASE_TIMESTAMP)
+        offset = base - 1
+        for _ in range(_get(meta + batch * (8 * COLUMNS), COUNT)):
+            length, p = _varint(p, end)
+            if p == 0 or length < 1 or length > end - p:
+                code = RECORD_LENGTH
+                break
+            stop = p + length
+            p += 1
+            timestamp, p = _varint(p, stop)
+            if p == 0:
+                code = RECORD_FIELD
+                break
+            delta, p = _varint(p, stop)
+            if p == 0:
+                code = RECORD_FIELD
+                break
+            if delta < 0 or delta > last - base or base + delta <= offset:
+                code = RECORD_OFFSET
+                break
+            offset = base + delta
+            if offset < range_start or offset >= range_end:
+                p = stop
+                continue
+            if mode == MODE_COUNT:
+                dropped += 1
+                p = stop
+                continue
+            length, p = _varint(p, stop)
+            if p == 0 or length > stop - p:
+                code = RECORD_FIELD
+                break
+            if length >= 0:
+                _copy(key_data + keys, p, length)
+                _or8(key_valid, row >> 3, 1 << (row & 7))
+                keys += length
+                p += length
+            else:
+                null_keys += 1
+            length, p = _varint(p, stop)
+            if p == 0 or length > stop - p:
+                code = RECORD_FIELD
+                break
+            if length >= 0:
+                _copy(value_data + values, p, length)
+                _or8(value_valid, row >> 3, 1 << (row & 7))
+                values += length
+                p += length
+            else:
+                null_values += 1
+            if want_headers:
+                if not _headers_ok(p, stop):
+                    code = RECORD_HEADERS
+                    break
+                _copy(header_data + headers, p, stop - p)
+                headers += stop - p
+                _put32(header_ends, row + 1, headers)
+            elif p >= stop:
+                code = RECORD_HEADERS
+                break
+            timestamp = max_timestamp if append_time else base_timestamp + timestamp
+            newest = max(newest, timestamp)
+            _put(offsets, row, offset)
+            _put(timestamps, row, timestamp)
+            row += 1
+            _put32(key_ends, row, keys)
+            _put32(value_ends, row, values)
+            p = stop
+        if code == OK and p != end:
+            code = TRAILING_BYTES
+        if code == OK:
+            batch += 1
+    _put(args, 17, row)
+    _put(args, 18, keys)
+    _put(args, 19, values)
+    _put(args, 20, headers)
+    _put(args, 21, null_keys)
+    _put(args, 22, null_values)
+    _put(args, 23, dropped)
+    _put(args, 24, newest)
+    _put(args, 25, batch)
+    _put(args, 26, offset + 1)
+    return code
