@@ -37,7 +37,12 @@ class ProgressHook(SparkSubmitHook):
     on_progress: Callable[[dict[str, Any]], None] | None = None
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        super()._process_spark_submit_log(self._without_progress(itr))
+        try:
+            super()._process_spark_submit_log(self._without_progress(itr))
+        finally:
+            # It is the pipe to the process, which the provider leaves open.
+            if hasattr(itr, "close"):
+                itr.close()
 
     def _without_progress(self, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:

@@ -1,0 +1,99 @@
+"""A ``spark-submit`` without Spark: it runs the job with this Python, and keeps the command line it was given."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+_SUBMIT = """#!{python}
+import json, os, sys
+with open({calls!r}, "a") as calls:
+    kept = {{name: value for name, value in os.environ.items() if name.startswith(("PYSPARK", "KAFKA"))}}
+    calls.write(json.dumps({{"argv": sys.argv[1:], "env": kept}}) + "\\n")
+job = next(index for index, argument in enumerate(sys.argv) if argument.endswith(".py") and index > 0)
+os.execv({python!r}, [{python!r}, *sys.argv[job:]])
+"""
+
+JOB = '''
+"""Stands for spark_jobs/restore.py: reports what its request asks for under "spec.application_id"."""
+import argparse, json, os, pathlib, sys
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--request", type=json.loads)
+parser.add_argument("--report", type=pathlib.Path)
+arguments = parser.parse_args()
+request = arguments.request
+behaviour = json.loads(pathlib.Path(__file__).with_name("behaviour.json").read_text())
+spec = request.get("spec") or json.loads(pathlib.Path(request["spec_path"]).read_text())
+application = spec["application_id"]
+said = behaviour.get(application, {})
+print("an ordinary line")
+for count in (0, 50, 100):
+    event = {0: "begin", 100: "done"}.get(count, "advance")
+    line = {"event": event, "phase": "read", "count": count, "total": 100, "unit": "records", "seconds": 0.5}
+    print("STATECORE_PROGRESS " + json.dumps(line), flush=True)
+if "silent_exit" in said:
+    sys.exit(said["silent_exit"])
+if "error" in said:
+    arguments.report.write_text(json.dumps(said))
+    sys.exit(said["exit_code"])
+if said.get("no_report"):
+    sys.exit(0)
+names = request["stores"] or [name for one in spec["subtopologies"].values() for name in one["stores"]]
+stores = [
+    {"task": f"0_{partition}", "store": name, "partition": partition, "kind": "key-value", "changelog": f"{name}-log",
+     "start": 0, "end": 500, "committed_offset": 499, "records": 500, "tombstones": 3, "null_keys": 1, "aborted": 2,
+     "rows": 400, "bytes": 9000, "digest": f"{partition:032x}", "runs": 1, "seconds": 0.25, "tail_left": 0,
+     "max_timestamp": 1700000000000}
+    for name in names for partition in (request["partitions"] or [0, 1])
+]
+arguments.report.write_text(json.dumps({
+    "application_id": application, "plan_id": "plan-" + request["request_id"], "stores": stores, "seconds": 1.5,
+    "processing_guarantee": "exactly_once_v2", "state_dir": request["state_dir"], "phases": {"read": 1.0},
+    "totals": {"records": 500 * len(stores), "rows": 400 * len(stores), "bytes": 9000, "seconds": 1.5},
+}))
+'''
+
+
+class StubSpark:
+    """The stub in ``directory``: put ``bin`` on the PATH, submit ``job``.
+
+    Args:
+        directory: where to make it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.bin = directory / "bin"
+        self.bin.mkdir(parents=True)
+        self.jobs = directory / "spark_jobs"
+        self.jobs.mkdir()
+        self.job = self.jobs / "restore.py"
+        self.job.write_text(JOB)
+        self._calls = directory / "calls.jsonl"
+        self.behaves({})
+        submit = self.bin / "spark-submit"
+        submit.write_text(_SUBMIT.format(python=sys.executable, calls=str(self._calls)))
+        submit.chmod(0o755)
+        self.python = self.bin / "python"
+        self.python.symlink_to(sys.executable)
+
+    def behaves(self, by_application: dict[str, Any]) -> None:
+        """What the job does for an application: an error's JSON, ``silent_exit``, ``no_report``; default: success."""
+        (self.jobs / "behaviour.json").write_text(json.dumps(by_application))
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """Every submission so far: ``argv`` after ``spark-submit``, and ``env``."""
+        return [json.loads(line) for line in self._calls.read_text().splitlines()] if self._calls.exists() else []
+
+
+def spec(application_id: str = "orders", stores: tuple[str, ...] = ("by-id", "clicks")) -> dict[str, Any]:
+    """A spec as a mapping."""
+    return {
+        "application_id": application_id,
+        "bootstrap_servers": "localhost:9092",
+        "processing_guarantee": "exactly_once_v2",
+        "subtopologies": {"0": {"stores": {name: {"kind": "key-value"} for name in stores}}},
+    }

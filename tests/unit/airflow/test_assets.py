@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import warnings
+
+from airflow.sdk import Asset
+
+from statecore.airflow.assets import event_extra, store_asset, store_uri
+
+
+def test_airflow_takes_the_uri_as_it_is_written() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asset = store_asset("Orders.v2", "KSTREAM-AGGREGATE-STATE-STORE-0000000003")
+    assert asset.uri == "statecore://Orders.v2/KSTREAM-AGGREGATE-STATE-STORE-0000000003"
+    assert asset.name == "Orders.v2/KSTREAM-AGGREGATE-STATE-STORE-0000000003"
+    assert Asset(uri=asset.uri).uri == asset.uri
+
+
+def test_uris_of_different_stores_differ() -> None:
+    assert store_uri("a/b", "c") != store_uri("a", "b/c")
+
+
+def test_an_event_of_a_very_wide_store_leaves_its_offsets_to_the_report() -> None:
+    part = {"totals": {"rows": 1, "records": 2}, "digest": "d", "plan_id": "p", "tail_left": 0}
+    few = event_extra({**part, "committed_offsets": {"0": 9}})
+    many = event_extra({**part, "committed_offsets": {str(number): 9 for number in range(1000)}})
+    assert (few["committed_offsets"], few["partitions"]) == ({"0": 9}, 1)
+    assert (many["committed_offsets"], many["partitions"]) == (None, 1000)

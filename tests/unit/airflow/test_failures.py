@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from airflow.sdk import RetryAction
+from airflow.sdk.definitions.retry_policy import ExceptionRetryPolicy
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from statecore import errors
+from statecore.airflow import failures
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (errors.Retryable, failures.JobUnavailable),
+        (errors.Capacity, failures.JobCapacity),
+        (errors.Fenced, failures.JobRefused),
+        (errors.Invalid, failures.JobRefused),
+        (errors.NotFound, failures.JobRefused),
+        (errors.Corrupted, failures.JobRefused),
+    ],
+)
+def test_each_kind_of_error_has_its_exception(kind: type[errors.StatecoreError], expected: type) -> None:
+    raised = failures.refused(kind("It broke.", action="Mend it."))
+    assert type(raised) is expected
+    # AirflowFailException is what Airflow never retries; the retried ones must not be one.
+    assert isinstance(raised, AirflowFailException) is (expected is failures.JobRefused)
+    assert isinstance(raised, AirflowException)
+
+
+def test_every_kind_of_error_is_decided_on() -> None:
+    refused = {"Fenced", "Invalid", "NotFound", "Corrupted"}
+    assert set(errors.KINDS) == refused | set(failures.RETRIED_KINDS)
+
+
+def test_a_site_may_have_fenced_errors_retried() -> None:
+    error = errors.Fenced("The application runs.", action="Stop it.").to_json()
+    assert type(failures.exception_for(error, ("Retryable", "Fenced"))) is failures.JobUnavailable
+
+
+def test_an_unknown_kind_is_not_retried() -> None:
+    assert type(failures.exception_for({"error": "Novel", "what": "?"})) is failures.JobRefused
+
+
+def test_the_message_says_what_happened_what_to_do_and_where() -> None:
+    error = errors.NotFound("The topic orders-by-id-changelog does not exist.", action="Correct the spec.", partition=3)
+    assert str(failures.refused(error)) == (
+        "NotFound: The topic orders-by-id-changelog does not exist.\nWhat to do: Correct the spec.\nWhere: partition=3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("exception", "action", "delay"),
+    [
+        (failures.JobUnavailable("x"), RetryAction.RETRY, timedelta(seconds=30)),
+        (failures.JobCapacity("x"), RetryAction.RETRY, timedelta(minutes=10)),
+        (AirflowException("the driver died"), RetryAction.DEFAULT, None),
+    ],
+)
+def test_delays_follow_the_kind_also_after_the_policy_was_serialized(
+    exception: Exception, action: RetryAction, delay: timedelta | None
+) -> None:
+    for policy in (failures.retry_policy(), ExceptionRetryPolicy.deserialize(failures.retry_policy().serialize())):
+        decision = policy.evaluate(exception, try_number=1, max_tries=3)
+        assert (decision.action, decision.retry_delay) == (action, delay)

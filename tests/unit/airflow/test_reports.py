@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.airflow import reports
+
+
+def entry(store: str, partition: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "task": f"0_{partition}",
+        "store": store,
+        "partition": partition,
+        "kind": "key-value",
+        "changelog": f"orders-{store}-changelog",
+        "committed_offset": 10 * partition + 9,
+        "records": 10,
+        "rows": 7,
+        "bytes": 100,
+        "tombstones": 1,
+        "null_keys": 0,
+        "aborted": 2,
+        "digest": f"{partition:032x}",
+        "seconds": 0.5,
+        "tail_left": partition,
+        **fields,
+    }
+
+
+def report(*entries: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "application_id": "orders",
+        "plan_id": "p",
+        "state_dir": "/s",
+        "totals": {"rows": 1},
+        "stores": list(entries),
+    }
+
+
+def test_two_requests_never_share_a_report_file(tmp_path: Path) -> None:
+    ids = [
+        "d/manual__2026-01-01T00:00:00+00:00/restore/0",
+        "d/manual__2026-01-01T00:00:00-00:00/restore/0",
+        "d_r",
+        "d/r",
+    ]
+    paths = {reports.report_path(tmp_path, "orders", one) for one in ids}
+    assert len(paths) == len(ids)
+    assert all(path.parent == tmp_path / "orders" for path in paths)
+    assert reports.report_path(tmp_path, "orders", ids[0]) in paths
+
+
+def test_a_request_cannot_leave_the_reports_directory(tmp_path: Path) -> None:
+    path = reports.report_path(tmp_path, "../evil", "../../../etc/passwd")
+    assert path.resolve().is_relative_to(tmp_path)
+    assert len(reports.report_path(tmp_path, "a", "x" * 5000).name) < 200
+
+
+@pytest.mark.parametrize("content", [None, "", "{half", "[1]"])
+def test_a_report_that_is_absent_or_half_written_is_an_error(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "r.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(reports.ReportError, match=r"r\.json"):
+        reports.read_report(path)
+
+
+def test_parts_hold_the_totals_of_their_store_alone() -> None:
+    parts = reports.parts_by_store(report(entry("b", 1), entry("a", 0), entry("b", 0)))
+    assert list(parts) == ["a", "b"]
+    assert parts["b"]["totals"] == {
+        "records": 20, "rows": 14, "bytes": 200, "tombstones": 2, "null_keys": 0, "aborted": 4
+    }  # fmt: skip
+    assert parts["b"]["committed_offsets"] == {"0": 9, "1": 19}
+    assert [one["partition"] for one in parts["b"]["partitions"]] == [0, 1]
+    assert parts["b"]["tail_left"] == 1
+    assert parts["a"]["totals"]["records"] == 10
+
+
+def test_a_part_stays_below_its_limit_and_its_totals_count_everything() -> None:
+    whole = report(*(entry("a", partition) for partition in range(100)))
+    part = reports.parts_by_store(whole, limit=5_000)["a"]
+    assert 0 < len(part["partitions"]) < 100
+    assert len(part["partitions"]) + part["partitions_left_out"] == 100
+    assert len(json.dumps(part["partitions"])) <= 5_000 + 2 * 100
+    assert part["totals"]["records"] == 1000
+    assert f"{part['partitions_left_out']} more partitions" in reports.table(part)
+
+
+def test_the_digest_of_a_store_depends_on_every_partition_and_not_on_their_order() -> None:
+    first, second = entry("a", 0), entry("a", 1)
+    digest = reports.combined_digest([first, second])
+    assert digest == reports.combined_digest([second, first])
+    swapped = [{**first, "digest": second["digest"]}, {**second, "digest": first["digest"]}]
+    assert digest != reports.combined_digest(swapped)
+    assert digest != reports.combined_digest([first])
+
+
+def test_the_summary_names_the_stores_and_leaves_their_partitions_out() -> None:
+    summary = reports.summary(report(entry("b", 0), entry("a", 0), entry("a", 1)))
+    assert summary["stores"] == ["a", "b"]
+    assert summary["application_id"] == "orders"
+
+
+def test_the_table_shows_each_partition_in_a_row() -> None:
+    lines = reports.table(
+        reports.parts_by_store(report(entry("a", 0), entry("a", 1, rows=1_234_567)))["a"]
+    ).splitlines()
+    assert lines[0].split() == [
+        "task", "store", "partition", "records", "rows", "committed", "offset", "tail", "left", "seconds", "digest"
+    ]  # fmt: skip
+    assert lines[3].split() == ["0_1", "a", "1", "10", "1,234,567", "19", "1", "0.50", f"{1:032x}"]
+    assert lines[-1].startswith("20 records became 1,234,574 rows")

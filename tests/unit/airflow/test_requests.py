@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.airflow.requests import memory_bytes, restore_requests
+from statecore.errors import Invalid, NotFound
+from tests.unit.airflow.stub import spec
+
+
+def params(*applications: Any, **fields: Any) -> dict[str, Any]:
+    named = [one if isinstance(one, str) else json.dumps(one) for one in applications]
+    return {"applications": named, "stores": [], "partitions": [], "state_dir": "/state", "replace": False, **fields}
+
+
+def test_a_spec_file_is_passed_on_by_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "stores.yaml"
+    file.write_text(json.dumps(spec()))
+    assert restore_requests(params(str(file), partitions=[3, 1, 3], replace=True)) == [
+        {
+            "application_id": "orders",
+            "request": {
+                "spec_path": str(file),
+                "stores": [],
+                "partitions": [1, 3],
+                "state_dir": "/state",
+                "replace": True,
+            },
+        }
+    ]
+
+
+def test_an_inline_spec_is_passed_on_whole() -> None:
+    (entry,) = restore_requests(params(spec("orders")))
+    assert entry["request"]["spec"] == spec("orders")
+    assert "spec_path" not in entry["request"]
+
+
+def test_limits_are_passed_on_only_when_they_are_set() -> None:
+    (entry,) = restore_requests(params(spec(), memory_budget="512m", transaction_wait=0))
+    assert entry["request"]["memory_budget"] == 512 * 1024 * 1024
+    assert entry["request"]["transaction_wait"] == 0.0
+    (entry,) = restore_requests(params(spec(), memory_budget=None, transaction_wait=None))
+    assert not {"memory_budget", "transaction_wait"} & set(entry["request"])
+
+
+def test_secrets_of_a_spec_are_neither_needed_nor_resolved_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "hush")
+    kafka = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+    secret = {"sasl_plain_username": "${NOWHERE_SET}", "sasl_plain_password": "${KAFKA_PASSWORD}"}
+    entries = restore_requests(params({**spec(), "kafka": kafka | secret}))
+    assert entries[0]["request"]["spec"]["kafka"]["sasl_plain_password"] == "${KAFKA_PASSWORD}"
+    assert "hush" not in json.dumps(entries)
+
+
+def test_named_stores_go_to_the_applications_that_have_them() -> None:
+    named = params(spec("a", ("x", "y")), spec("b", ("y", "z")), spec("c", ("w",)), stores=["y", "z"])
+    assert [(entry["application_id"], entry["request"]["stores"]) for entry in restore_requests(named)] == [
+        ("a", ["y"]),
+        ("b", ["y", "z"]),
+    ]
+
+
+@pytest.mark.parametrize("applications", [[spec("a", ("x",))], [spec("a", ("x",)), spec("b", ("y",))]])
+def test_a_store_that_nobody_has_is_refused(applications: list[Any]) -> None:
+    with pytest.raises(NotFound, match="nope"):
+        restore_requests(params(*applications, stores=["x", "nope"]))
+
+
+def test_an_application_named_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "stores.yaml"
+    file.write_text(json.dumps(spec("orders")))
+    with pytest.raises(Invalid, match="orders is named twice"):
+        restore_requests(params(str(file), spec("orders")))
+
+
+def test_no_application_is_refused() -> None:
+    with pytest.raises(Invalid, match="No application"):
+        restore_requests(params())
+
+
+@pytest.mark.parametrize(
+    ("named", "error", "message"),
+    [
+        ("stores.yaml", Invalid, "relative"),
+        ("/nowhere/stores.yaml", NotFound, "/nowhere/stores.yaml"),
+        ('{"application_id": "orders"', Invalid, "inline spec"),
+        ("{application_id: orders}", Invalid, "inline spec"),
+        ('{"application_id": "orders"}', Invalid, "bootstrap_servers"),
+    ],
+)
+def test_a_spec_that_cannot_be_used_is_refused_with_the_reason(named: str, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        restore_requests(params(named))
+
+
+@pytest.mark.parametrize(("text", "number"), [("1000", 1000), ("64k", 65536), ("2G", 2 << 30)])
+def test_memory_is_written_with_a_unit(text: str, number: int) -> None:
+    assert memory_bytes(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "0", "m", "1.5g", "10t", "5m!", "-1"])
+def test_other_amounts_of_memory_are_refused(text: str) -> None:
+    with pytest.raises(Invalid):
+        memory_bytes(text)
