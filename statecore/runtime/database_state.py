@@ -1,0 +1,132 @@
+"""What the ``offsets`` family of a database says, read without touching it; and a database that says "unknown".
+
+Opening a database, even read-only, leaves files in its directory. So a copy is opened: SST files as hard links, which
+nobody changes, the few small files as bytes. It costs milliseconds whatever the size of the store.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.errors import Corrupted
+from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
+from statecore.formats.topic_partition import TopicPartition
+from statecore.runtime.files import link_tree
+
+
+@dataclass(frozen=True)
+class DatabaseState:
+    """The bookkeeping of one database.
+
+    Attributes:
+        column_families: the families on disk, in no order.
+        offsets: changelog partition → last applied offset, or -4.
+        status: the number beside ``status`` (0 closed cleanly, 1 open), or ``None`` when there is none.
+    """
+
+    column_families: tuple[str, ...]
+    offsets: Mapping[TopicPartition, int]
+    status: int | None
+
+    @property
+    def closed_cleanly(self) -> bool:
+        """Whether Kafka Streams takes it for closed cleanly: under exactly-once it wipes the task otherwise."""
+        return self.status in (None, STATUS_CLOSED)
+
+
+def is_database(path: Path) -> bool:
+    """Whether a directory holds a RocksDB database."""
+    return (path / "CURRENT").is_file()
+
+
+def databases_of(store_directory: Path) -> list[Path]:
+    """The databases of a store: its directory itself, or its segments in order of time."""
+    if is_database(store_directory):
+        return [store_directory]
+    if not store_directory.is_dir():
+        return []
+    segments = [Path(entry.path) for entry in os.scandir(store_directory) if is_database(Path(entry.path))]
+    return sorted(segments, key=lambda path: (len(path.name), path.name))
+
+
+def read_database_state(database: Path, scratch: Path) -> DatabaseState:
+    """Read the bookkeeping of a database that nobody has open.
+
+    Args:
+        database: the directory; not touched.
+        scratch: an existing directory on the same file system, for the copy; empty again afterwards.
+
+    Raises:
+        Corrupted: it cannot be opened, or its bookkeeping is not what it must be.
+    """
+    import rocksdict
+
+    copy = scratch / f"look-{uuid.uuid4().hex}"
+    try:
+        link_tree(database, copy)
+        options = rocksdict.Options(raw_mode=True)
+        families = tuple(rocksdict.Rdict.list_cf(str(copy), options))
+        handle = rocksdict.Rdict(
+            str(copy),
+            options=options,
+            column_families={name: rocksdict.Options(raw_mode=True) for name in families},
+            access_type=rocksdict.AccessType.read_only(),
+        )
+        try:
+            entries = _entries(handle) if OFFSETS_COLUMN_FAMILY in families else {}
+        finally:
+            handle.close()
+    except Corrupted:
+        raise
+    except Exception as error:  # rocksdict raises bare Exception
+        raise Corrupted(
+            f"The database {database} cannot be opened: {error}.",
+            action="Restore this store from its changelog (with --replace), or repair it first.",
+            database=str(database),
+        ) from error
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+    offsets = {
+        partition: decode_int64(value)
+        for key, value in entries.items()
+        if (partition := partition_of_key(key)) is not None
+    }
+    status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
+    return DatabaseState(families, offsets, status)
+
+
+def _entries(handle: object) -> dict[bytes, bytes]:
+    """Every row of the offsets family; the iterator's status is asked, because a broken block ends it silently."""
+    family = handle.get_column_family(OFFSETS_COLUMN_FAMILY)  # type: ignore[attr-defined]
+    iterator = family.iter()
+    entries: dict[bytes, bytes] = {}
+    iterator.seek_to_first()
+    while iterator.valid():
+        entries[iterator.key()] = iterator.value()
+        iterator.next()
+    iterator.status()
+    del iterator
+    family.close()
+    return entries
+
+
+def create_unknown(database: Path, kind: StoreKind, changelog: TopicPartition) -> None:
+    """Make an empty database whose offset is -4: Kafka Streams restores it from the start, and wipes nothing.
+
+    A kind that cannot be built yet gets the plain shape, families ``default`` and ``offsets``: a family that its class
+    expects and does not find is created when it opens it (``RocksDBStore.openRocksDB``).
+    """
+    from statecore.stores.rocksdb import RocksDBStore
+
+    database.parent.mkdir(parents=True, exist_ok=True)
+    store = RocksDBStore(database, kind if kind.can_be_built else StoreKind.KEY_VALUE)
+    try:
+        store.commit({changelog: OFFSET_UNKNOWN})
+    finally:
+        store.close()

@@ -1,0 +1,150 @@
+"""What placement asks of a file system: make durable, exchange, copy cheaply, tell whether something changed."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
+
+IMMUTABLE_SUFFIXES = (".sst", ".blob")
+"""Files that RocksDB never changes after it finished them: a hard link is as good as a copy."""
+
+
+def sync_file(path: Path) -> None:
+    """Make a file's bytes, or a directory's entries, survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(root: Path) -> None:
+    """``sync_file`` for everything below ``root``, contents before the directories that name them."""
+    for directory, _, names in os.walk(root, topdown=False):
+        for name in names:
+            path = Path(directory, name)
+            if not path.is_symlink():
+                sync_file(path)
+        sync_file(Path(directory))
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file so that after a crash it is wholly the old or wholly the new one."""
+    partial = path.with_name(path.name + ".tmp")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_file(path.parent)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap two directories in one atomic step (``renameat2`` with ``RENAME_EXCHANGE``).
+
+    Returns:
+        Whether it was done; ``False`` where kernel or file system cannot.
+    """
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    result = rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
+    if result == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a directory, or copy it when it lies on another file system."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(source, target, symlinks=True)
+        shutil.rmtree(source)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Copy a database directory without copying its data: SST files as hard links, everything else as bytes.
+
+    The source is only read. ``target`` must not exist; its parents are made.
+    """
+    if source.is_dir() and not source.is_symlink():
+        target.mkdir(parents=True)
+        for entry in sorted(os.scandir(source), key=lambda item: item.name):
+            link_tree(Path(entry.path), target / entry.name)
+    elif source.name.endswith(IMMUTABLE_SUFFIXES) and not source.is_symlink():
+        try:
+            os.link(source, target)
+        except PermissionError:  # the kernel may refuse links to files of another user (fs.protected_hardlinks)
+            shutil.copy2(source, target)
+    else:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def file_sizes(root: Path) -> dict[str, int]:
+    """Relative path → size of every file below ``root``; directories as ``<path>/`` → 0, so that empty ones count."""
+    return {name: 0 if name.endswith("/") else status.st_size for name, status in _walk(root)}
+
+
+def fingerprint(root: Path) -> str:
+    """A hash that changes when anything below ``root`` is written, made or deleted (names, sizes, inodes, times)."""
+    digest = hashlib.sha256()
+    for name, status in sorted(_walk(root), key=lambda item: item[0]):
+        fields = (name,) if name.endswith("/") else (name, status.st_size, status.st_ino, status.st_mtime_ns)
+        digest.update(repr(fields).encode())
+    return digest.hexdigest()
+
+
+def inode(path: Path) -> int | None:
+    """The inode of what stands there, without following links; ``None`` when nothing does."""
+    try:
+        return os.lstat(path).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def set_modes(root: Path, directory_mode: int, file_mode: int) -> None:
+    """Give every directory and file of a tree these modes."""
+    for directory, _, names in os.walk(root):
+        Path(directory).chmod(directory_mode)
+        for name in names:
+            Path(directory, name).chmod(file_mode)
+
+
+def set_owner(root: Path, owner: tuple[int, int]) -> None:
+    """Give a whole tree to ``(uid, gid)``."""
+    for directory, _, names in os.walk(root):
+        for path in (Path(directory), *(Path(directory, name) for name in names)):
+            os.chown(path, *owner, follow_symlinks=False)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a directory or a file; nothing there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for entry in os.scandir(root):
+        status = entry.stat(follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False):
+            yield entry.name + "/", status
+            yield from ((f"{entry.name}/{name}", below) for name, below in _walk(Path(entry.path)))
+        else:
+            yield entry.name, status

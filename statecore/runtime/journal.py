@@ -1,0 +1,170 @@
+"""The journal of a placement: written before the first directory is swapped, read by whoever comes after a crash.
+
+``<application>/.statecore/journal.json`` exists exactly while a placement is between "everything is assembled and
+durable" and "everything is verified and swept"; then it becomes ``placed.json``, the record of the last placement, by
+which a retry of the same request sees that its work is done.
+
+A task's new and old directory are told apart by inode, which a rename keeps, so that no step has to be written down as
+done: what stands where *is* the state::
+
+    {"version": 1, "request_id": ..., "attempt": ..., "state": "swapping" | "verified", "tasks": [
+       {"task": "0_0", "new_inode": 77, "files": {"rocksdb/s/000009.sst": 1234, ...},
+        "old_inode": 42 | null, "old_fingerprint": "9f..." | null,
+        "stores": [{"store": "s", "directory": "rocksdb/s", "changelog": ["t", 0], "offset": 99, "bytes": 1234,
+                     "identity": "c0ffee..."}]}]}
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Invalid
+from statecore.formats.topic_partition import TopicPartition
+from statecore.runtime.files import inode, write_durably
+
+JOURNAL = "journal.json"
+RECORD = "placed.json"
+VERSION = 1
+
+SWAPPING = "swapping"
+"""Directories may be in either place; the old ones are still needed."""
+
+VERIFIED = "verified"
+"""Every new directory is in place and was verified; only sweeping is left."""
+
+
+@dataclass(frozen=True)
+class PlacedStore:
+    """One database that a placement puts in place.
+
+    Attributes:
+        store: the store's name.
+        directory: the database, relative to the task's directory.
+        changelog: its changelog partition.
+        offset: what its ``offsets`` family says, -4 for a store created empty.
+        bytes: bytes on disk.
+        identity: what RocksDB's ``IDENTITY`` file says; it survives every opening of the database.
+    """
+
+    store: str
+    directory: str
+    changelog: TopicPartition
+    offset: int
+    bytes: int
+    identity: str
+
+
+@dataclass(frozen=True)
+class JournalTask:
+    """One task directory of a placement.
+
+    Attributes:
+        task: the task.
+        new_inode: the inode of the directory that is to be put in place.
+        files: everything in it: relative path → size.
+        old_inode: the inode of the directory it replaces, or ``None``.
+        old_fingerprint: the fingerprint of that one when the journal was written, or ``None``.
+        stores: the databases that were restored or created.
+    """
+
+    task: str
+    new_inode: int
+    files: dict[str, int]
+    old_inode: int | None
+    old_fingerprint: str | None
+    stores: tuple[PlacedStore, ...]
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A placement that is under way, or was the last one.
+
+    Attributes:
+        request_id: the request it belongs to.
+        attempt: name of the directory in the work directory where everything is assembled.
+        state: ``swapping`` or ``verified``.
+        tasks: the task directories.
+    """
+
+    request_id: str
+    attempt: str
+    state: str
+    tasks: tuple[JournalTask, ...]
+
+    def placed(self, task: str, live: Path, request_id: str) -> tuple[PlacedStore, ...]:
+        """What this record's placement put into ``live``, if it was made for that request and still stands there."""
+        for entry in self.tasks:
+            if entry.task == task and request_id == self.request_id and inode(live) == entry.new_inode:
+                # An inode may be given again to a directory made later; the databases' own names may not.
+                same = all(identity_of(live / store.directory) == store.identity for store in entry.stores)
+                return entry.stores if same else ()
+        return ()
+
+    def with_state(self, state: str) -> Journal:
+        """The same placement in another state."""
+        return replace(self, state=state)
+
+    def write(self, work_path: Path) -> None:
+        """Make this the journal: durable, complete or not at all."""
+        write_durably(work_path / JOURNAL, json.dumps({"version": VERSION, **asdict(self)}).encode())
+
+
+def identity_of(database: Path) -> str:
+    """The name RocksDB gave a database when it was made; empty when there is none."""
+    try:
+        return (database / "IDENTITY").read_text().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def read_journal(work_path: Path) -> Journal | None:
+    """The journal of a placement that did not come to its end, or ``None``.
+
+    Raises:
+        Invalid: it is of another version.
+    """
+    return _read(work_path / JOURNAL)
+
+
+def read_record(work_path: Path) -> Journal | None:
+    """The record of the last placement that came to its end, or ``None``."""
+    return _read(work_path / RECORD)
+
+
+def _read(path: Path) -> Journal | None:
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _foreign(path, "is not readable") from error
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise _foreign(path, "is of another version")
+    return _from_json(document)
+
+
+def _from_json(document: dict[str, Any]) -> Journal:
+    tasks = tuple(
+        JournalTask(
+            **{
+                **task,
+                "stores": tuple(
+                    PlacedStore(**{**store, "changelog": TopicPartition(*store["changelog"])})
+                    for store in task["stores"]
+                ),
+            }
+        )
+        for task in document["tasks"]
+    )
+    return Journal(document["request_id"], document["attempt"], document["state"], tasks)
+
+
+def _foreign(path: Path, why: str) -> Invalid:
+    return Invalid(
+        f"{path} {why}.",
+        action="Finish with the release that wrote it; or, when no placement can be under way, delete the file.",
+        path=str(path),
+    )

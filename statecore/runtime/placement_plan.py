@@ -1,0 +1,349 @@
+"""What a placement would do, decided before anything is built or changed, and every reason not to do it.
+
+A task directory is replaced as a whole, so every store in it has to be accounted for: restored, kept or dropped. Under
+exactly-once Kafka Streams deletes the whole task when one persistent store in it has no offset, or was not closed
+cleanly; a restore of some stores therefore has to leave every other store with a valid offset, and a store that is not
+there yet gets an empty database with offset -4 ("unknown": restored from the start, nothing wiped).
+
+============================  ==================================  =============================================
+in the live task              at-least-once                       exactly-once
+============================  ==================================  =============================================
+a store to be restored        refused without ``replace``         the same
+another store                 kept                                kept; refused without an offset or when open
+declared, not there           left to the application             created with offset -4
+declared, no segment yet      kept                                one segment created with offset -4
+``.checkpoint``               dropped when it says nothing about  the same
+                              kept stores, else refused
+``.checkpoint_<store>``,      kept with their store               the same
+``<store>.position``
+============================  ==================================  =============================================
+
+A ``.checkpoint`` always wins over the offsets inside the stores (``migrateLegacyOffsets``), so a restored store must
+never stand beside one that names its changelog; and it is the only place where stores of older versions keep theirs, so
+it must not be dropped while such a store is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.runtime.database_state import databases_of, read_database_state
+from statecore.runtime.journal import PlacedStore, read_record
+from statecore.runtime.state_directory import StateDirectory
+from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import WINDOWED_KINDS
+
+CHECKPOINT = ".checkpoint"
+
+
+@dataclass(frozen=True)
+class SiblingStore:
+    """A declared store of a task that this placement does not restore.
+
+    Attributes:
+        task: its task, ``0_1``.
+        store: its name.
+        kind: its kind.
+        changelog: its changelog partition.
+    """
+
+    task: str
+    store: str
+    kind: StoreKind
+    changelog: TopicPartition
+
+
+@dataclass(frozen=True)
+class StoreImage(SiblingStore):
+    """A store to be placed.
+
+    Attributes:
+        path: the built database; ``None`` while only the plan is wanted. It is moved, not copied.
+        committed_offset: the offset its ``offsets`` family must say; ``None`` while only the plan is wanted.
+    """
+
+    path: Path | None = None
+    committed_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What happens to one task directory.
+
+    Attributes:
+        task: the task.
+        live: whether it has a directory now.
+        restored: the stores that are put in.
+        kept: what is carried over from the live directory, by name within it (``rocksdb/profile``, ``clicks``).
+        created: stores that get an empty database with offset -4.
+        dropped: names within the live directory that are left behind.
+        already_placed: what an earlier attempt of the same request put there, if it finished; then nothing is done.
+    """
+
+    task: str
+    live: bool
+    restored: tuple[StoreImage, ...]
+    kept: tuple[str, ...] = ()
+    created: tuple[SiblingStore, ...] = ()
+    dropped: tuple[str, ...] = ()
+    already_placed: tuple[PlacedStore, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlacementPlan:
+    """A placement that nothing speaks against.
+
+    Attributes:
+        directory: where.
+        tasks: what happens to each task.
+        request_id: the request it belongs to, for recognising a retry.
+    """
+
+    directory: StateDirectory
+    tasks: tuple[TaskPlan, ...]
+    request_id: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The plan for a person, one line a task."""
+        return [_line(task) for task in self.tasks]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The plan for a program, one object a task."""
+        return [
+            {
+                "task": task.task,
+                "live": task.live,
+                "restored": [image.store for image in task.restored],
+                "kept": list(task.kept),
+                "created": [sibling.store for sibling in task.created],
+                "dropped": list(task.dropped),
+                "already_placed": bool(task.already_placed),
+            }
+            for task in self.tasks
+        ]
+
+
+def plan_placement(
+    directory: StateDirectory,
+    images: Sequence[StoreImage],
+    *,
+    siblings: Iterable[SiblingStore] = (),
+    guarantee: ProcessingGuarantee,
+    replace: bool = False,
+    request_id: str = "",
+) -> PlacementPlan:
+    """Decide what a placement does, under the application's lock; changes nothing.
+
+    Args:
+        directory: the application's state directory, locked.
+        images: the stores to place; ``path`` may be ``None`` to look before building.
+        siblings: the other declared stores of the same tasks (of other tasks: ignored).
+        guarantee: the application's processing guarantee.
+        replace: whether stores that exist may be replaced.
+        request_id: tasks that a finished placement of the same request made are left as they are.
+
+    Raises:
+        Invalid: something speaks against it; all reasons are named, nothing was changed.
+        Fenced: the lock is not held.
+    """
+    directory.check_locked()
+    record = read_record(directory.work_path) if request_id else None
+    others = tuple(siblings)
+    tasks: list[TaskPlan] = []
+    problems: list[str] = []
+    for task in dict.fromkeys(image.task for image in images):
+        restored = tuple(image for image in images if image.task == task)
+        live = directory.task_path(task)
+        placed = record.placed(task, live, request_id) if record is not None else ()
+        if placed:
+            tasks.append(TaskPlan(task, True, restored, already_placed=placed))
+            continue
+        declared = tuple(sibling for sibling in others if sibling.task == task)
+        planner = _TaskPlanner(task, live, restored, declared, guarantee, replace)
+        tasks.append(planner.plan(directory.work_path))
+        problems += planner.problems
+    if problems:
+        raise _refusal(directory, problems)
+    return PlacementPlan(directory, tuple(tasks), request_id)
+
+
+class _TaskPlanner:
+    """The decisions for one task."""
+
+    def __init__(
+        self,
+        task: str,
+        live: Path,
+        restored: tuple[StoreImage, ...],
+        declared: tuple[SiblingStore, ...],
+        guarantee: ProcessingGuarantee,
+        replace: bool,
+    ) -> None:
+        self.task, self.live = task, live
+        self.restored, self.replace = restored, replace
+        self.exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self.declared = {sibling.store: sibling for sibling in declared}
+        self.names = {image.store for image in restored}
+        self.problems: list[str] = []
+
+    def plan(self, scratch: Path) -> TaskPlan:
+        """The plan; what speaks against it is in ``problems``."""
+        kept: list[str] = []
+        dropped: list[str] = []
+        exists = self._live_exists()
+        if exists:
+            kept, dropped = self._sort_content()
+            self._check_targets(dropped)
+        kept_stores = {name.removeprefix("rocksdb/") for name in kept if (self.live / name).is_dir()}
+        if exists and CHECKPOINT in dropped and kept_stores:
+            self._check_checkpoint()
+        created = [
+            sibling for name, sibling in self.declared.items() if name not in kept_stores and self._needs(sibling)
+        ]
+        if self.exactly_once:
+            created += self._check_kept(sorted(kept_stores), scratch)
+        return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped))
+
+    def _live_exists(self) -> bool:
+        if self.live.is_symlink() or (self.live.exists() and not self.live.is_dir()):
+            self._refuse("is not a directory of its own (a link or a file); replace it by a directory")
+            return False
+        return self.live.is_dir()
+
+    def _sort_content(self) -> tuple[list[str], list[str]]:
+        """Names in the live directory, ``rocksdb/<store>`` for those below, as (kept, dropped)."""
+        names = [entry.name for entry in self.live.iterdir() if entry.name != "rocksdb"]
+        if (self.live / "rocksdb").is_dir():
+            names += [f"rocksdb/{entry.name}" for entry in (self.live / "rocksdb").iterdir()]
+        kept: list[str] = []
+        dropped: list[str] = []
+        for name in sorted(names):
+            (dropped if self._is_dropped(name) else kept).append(name)
+        return kept, dropped
+
+    def _is_dropped(self, name: str) -> bool:
+        store = name.removeprefix("rocksdb/").removeprefix(f"{CHECKPOINT}_").removesuffix(".position")
+        leftover = name.endswith((".lock", ".tmp"))
+        return store in self.names or name == CHECKPOINT or leftover
+
+    def _check_targets(self, dropped: Iterable[str]) -> None:
+        if self.replace:
+            return
+        for name in dropped:
+            if name.removeprefix("rocksdb/") in self.names and _has_content(self.live / name):
+                self._refuse(f"holds the store {name.removeprefix('rocksdb/')} already; add --replace to replace it")
+
+    def _check_checkpoint(self) -> None:
+        ours = {(image.changelog.topic, str(image.changelog.partition)) for image in self.restored}
+        try:
+            lines = (self.live / CHECKPOINT).read_text(encoding="utf-8").splitlines()[2:]
+        except (OSError, UnicodeDecodeError) as error:
+            self._refuse(f"has a {CHECKPOINT} file that cannot be read ({error}); restore all stores of the task")
+            return
+        other = [line.split()[0] for line in lines if line.split() and tuple(line.split()[:2]) not in ours]
+        if other:
+            self._refuse(
+                f"has a {CHECKPOINT} file of an older Kafka Streams with the offsets of {', '.join(sorted(other))};"
+                " start the application once so that it takes them over, or restore all stores of the task"
+            )
+
+    def _needs(self, sibling: SiblingStore) -> bool:
+        """Whether a declared store that is not there has to be created; refuses where that cannot be known."""
+        if not self.exactly_once or sibling.kind is StoreKind.IN_MEMORY:
+            return False
+        if sibling.kind in (StoreKind.UNKNOWN, StoreKind.GRACE_BUFFER):
+            self._refuse(
+                f"would lack the store {sibling.store} (kind {sibling.kind}), and under exactly-once Kafka Streams wipes"
+                " a task with such a gap; decide its kind in the spec, or let the application restore this task"
+            )
+            return False
+        return True
+
+    def _check_kept(self, stores: Iterable[str], scratch: Path) -> list[SiblingStore]:
+        """Under exactly-once every kept store has to be valid; those that only lack a segment are returned."""
+        lacking: list[SiblingStore] = []
+        for store in stores:
+            sibling = self.declared.get(store)
+            databases = [
+                database for name in (f"rocksdb/{store}", store) for database in databases_of(self.live / name)
+            ]
+            if databases:
+                self._check_databases(store, sibling, databases, scratch)
+            elif sibling is not None and sibling.kind in WINDOWED_KINDS:
+                lacking.append(sibling)
+            elif sibling is None or sibling.kind is not StoreKind.IN_MEMORY:
+                self._refuse(
+                    f"has a directory of the store {store} without a database, and under exactly-once Kafka"
+                    " Streams wipes a task with such a gap; declare the store in the spec and restore it too"
+                )
+        return lacking
+
+    def _check_databases(
+        self, store: str, sibling: SiblingStore | None, databases: Iterable[Path], scratch: Path
+    ) -> None:
+        """A store's offset is that of its newest segment that has one; every segment has to be closed cleanly."""
+        has_offset = False
+        advice = "restore this store too, or let the application itself recover the task"
+        for database in databases:
+            try:
+                state = read_database_state(database, scratch)
+            except Corrupted as error:
+                self._refuse(f"keeps the store {store}, but {error.what[:1].lower()}{error.what[1:]} {error.action}")
+                return
+            if not state.closed_cleanly:
+                self._refuse(
+                    f"keeps the store {store}, which was not closed cleanly (status {state.status}): under exactly-once"
+                    f" Kafka Streams would wipe the task; {advice}"
+                )
+                return
+            wanted: Callable[[TopicPartition], bool] = (
+                (lambda key: key == sibling.changelog)
+                if sibling is not None
+                else (lambda key: key.partition == int(self.task.rpartition("_")[2]))
+            )
+            has_offset = has_offset or any(wanted(key) for key in state.offsets)
+        if not has_offset and not (self.live / f"{CHECKPOINT}_{store}").is_file():
+            self._refuse(
+                f"keeps the store {store}, which has no offset: under exactly-once Kafka Streams would wipe the task;"
+                f" {advice}"
+            )
+
+    def _refuse(self, reason: str) -> None:
+        self.problems.append(f"{self.task} {reason}")
+
+
+def _has_content(path: Path) -> bool:
+    return any(path.iterdir()) if path.is_dir() else path.exists()
+
+
+def _line(task: TaskPlan) -> str:
+    if task.already_placed:
+        return f"{task.task}: already placed by this request"
+    parts = ["replace" if task.live else "create"]
+    for word, names in (
+        ("restore", [image.store for image in task.restored]),
+        ("keep", [name for name in task.kept if not name.startswith(".")]),
+        ("create without data", [sibling.store for sibling in task.created]),
+        ("drop", list(task.dropped)),
+    ):
+        if names:
+            parts.append(f"{word} {', '.join(names)}")
+    return f"{task.task}: " + "; ".join(parts)
+
+
+def _refusal(directory: StateDirectory, problems: list[str]) -> Invalid:
+    shown = problems[:20]
+    more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
+    return Invalid(
+        f"The stores cannot be placed in {directory.path}:\n  " + "\n  ".join([*shown, *more]) + "\n",
+        action="Do what each line says; nothing was changed.",
+        state_dir=str(directory.path),
+        problems=problems,
+    )
