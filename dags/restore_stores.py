@@ -42,8 +42,14 @@ SETTINGS = Settings.from_environment()
 # Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
+
+def required(default: Any, **schema: Any) -> Param:
+    """A parameter that a run has to name, unless the site has set a default."""
+    return Param(default, **schema) if default else Param(**schema)
+
+
 PARAMS = {
-    "applications": Param(
+    "applications": required(
         list(SETTINGS.specs),
         type="array",
         items={"type": "string", "minLength": 1},
@@ -68,16 +74,8 @@ PARAMS = {
         description="A JSON list such as `[0, 3]`. Empty: every partition.",
         section="What to restore",
     ),
-    "state_dir": Param(
+    "state_dir": required(
         SETTINGS.state_dir,
-        type="string",
-        minLength=1,
-        title="State directory",
-        description="`state.dir` of the applications, on the machine where the Spark driver runs.",
-        section="Where to",
-    )
-    if SETTINGS.state_dir
-    else Param(
         type="string",
         minLength=1,
         title="State directory",

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import ParamValidationError
+
+from tests.unit.airflow.home import ROOT
+from tests.unit.airflow.stub import StubSpark, spec
+
+DAGS = ROOT / "dags"
+
+# Airflow's own code, reached by DagBag and dag.test.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database() -> None:
+    """Airflow's database in this process's home, made once."""
+    from airflow.utils.db import initdb
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        initdb()
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
+    stub = StubSpark(tmp_path / "spark")
+    monkeypatch.setattr(sys, "executable", str(stub.python))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
+    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
+    return stub
+
+
+def load(**kwargs: Any) -> DAG:
+    bag = DagBag(str(DAGS / "restore_stores.py"), **kwargs)
+    assert bag.import_errors == {}
+    return bag.dags["restore_stores"]
+
+
+def conf(*specs: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"applications": [json.dumps(one) for one in specs], "state_dir": "/state", **fields}
+
+
+def states(run: Any) -> dict[tuple[str, int], str]:
+    return {(one.task_id, one.map_index): str(one.state) for one in run.get_task_instances()}
+
+
+def values(run: Any, task_id: str) -> dict[str, Any]:
+    return {one.rendered_map_index: one for one in run.get_task_instances() if one.task_id == task_id}
+
+
+def events() -> Iterator[dict[str, Any]]:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        for event in session.query(AssetEvent).order_by(AssetEvent.id):
+            yield {"uri": event.uri, "extra": event.extra, "run": event.source_run_id}
+
+
+def test_every_dag_file_is_read_without_an_error() -> None:
+    bag = DagBag(str(DAGS))
+    assert bag.import_errors == {}
+    assert "restore_stores" in bag.dags
+
+
+def test_the_file_is_read_in_well_under_a_second() -> None:
+    load()  # what it imports is loaded once in the parser, which forks for each file
+    started = time.process_time()
+    load()
+    assert time.process_time() - started < 1.0
+
+
+def test_pyspark_is_not_imported_by_reading_the_dag_file() -> None:
+    before = set(sys.modules)
+    load()
+    assert not [name for name in set(sys.modules) - before if name.split(".")[0] == "pyspark"]
+
+
+def test_the_dag_explains_itself() -> None:
+    dag = load()
+    assert "Stop the application first" in (dag.doc_md or "")
+    assert dag.tags == {"statecore", "kafka-streams", "restore"}
+    assert dag.catchup is False
+    for name in dag.params:
+        param = dag.params.get_param(name)
+        assert param.schema["title"]
+        assert param.description
+        assert param.schema["section"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"applications": []},
+        {"applications": ["/a.yaml", 3]},
+        {"applications": "/a.yaml"},
+        {"partitions": [-1]},
+        {"partitions": ["0"]},
+        {"stores": [""]},
+        {"state_dir": ""},
+        {"state_dir": None},
+        {"replace": "yes"},
+        {"memory_budget": "much"},
+        {"transaction_wait": -1},
+    ],
+    ids=str,
+)
+def test_parameters_of_the_wrong_shape_are_refused(wrong: dict[str, Any]) -> None:
+    params = load().params
+    params.update({"applications": ["/a.yaml"], "state_dir": "/s"})
+    with pytest.raises(ParamValidationError):
+        params.update(wrong)
+
+
+def test_parameters_of_the_right_shape_are_taken() -> None:
+    params = load().params
+    right = {
+        "applications": ["/a.yaml", '{"application_id": "b"}'],
+        "stores": ["x"],
+        "partitions": [0, 3],
+        "state_dir": "/s",
+        "replace": True,
+        "memory_budget": "512m",
+        "transaction_wait": 1.5,
+    }
+    params.update(right)
+    assert params.validate() == right
+
+
+@pytest.mark.parametrize("missing", ["applications", "state_dir"])
+def test_without_a_default_of_the_site_a_run_has_to_name_them(missing: str) -> None:
+    params = load().params
+    params.update({name: value for name, value in conf(spec()).items() if name != missing})
+    with pytest.raises(ParamValidationError, match=missing):
+        params.validate()
+
+
+def test_the_site_sets_defaults_by_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml:/srv/b.yaml")
+    monkeypatch.setenv("STATECORE_STATE_DIR", "/srv/state")
+    monkeypatch.setenv("STATECORE_KAFKA_CONN", "broker")
+    dag = load()
+    validated = dag.params.validate()
+    assert validated["applications"] == ["/srv/a.yaml", "/srv/b.yaml"]
+    assert validated["state_dir"] == "/srv/state"
+    assert dag.task_dict["restore"].partial_kwargs["env_vars"]["KAFKA_PASSWORD"] == "{{ conn.broker.password }}"
+
+
+def test_a_run_restores_every_application_and_announces_every_store(spark: StubSpark) -> None:
+    run = load().test(run_conf=conf(spec("orders", ("by-id", "clicks")), spec("billing", ("open",)), partitions=[4]))
+    assert str(run.state) == "success"
+    assert set(values(run, "restore")) == {"orders", "billing"}
+    assert set(values(run, "publish_store")) == {"by-id", "clicks", "open"}
+    assert len(spark.calls) == 2
+    announced = {event["uri"]: event["extra"] for event in events() if event["run"] == run.run_id}
+    assert set(announced) == {"statecore://orders/by-id", "statecore://orders/clicks", "statecore://billing/open"}
+    assert announced["statecore://orders/by-id"]["committed_offsets"] == {"4": 499}
+    assert announced["statecore://orders/by-id"]["rows"] == 400
+
+
+def test_a_failed_application_fails_the_run_and_the_others_stores_are_published(spark: StubSpark) -> None:
+    said = {"error": "Fenced", "exit_code": 11, "what": "The application runs.", "action": "Stop it.", "context": {}}
+    spark.behaves({"billing": said})
+    run = load().test(run_conf=conf(spec("billing", ("open",)), spec("orders", ("by-id",))))
+    assert str(run.state) == "failed"
+    found = states(run)
+    assert (found["restore", 0], found["restore", 1]) == ("failed", "success")
+    assert found["publish_store", 0] == "success"
+    assert found["all_restored", -1] == "upstream_failed"
+    assert [event["uri"] for event in events() if event["run"] == run.run_id] == ["statecore://orders/by-id"]
+    assert len(spark.calls) == 2  # what was refused was not tried again
+
+
+def test_a_spec_that_does_not_exist_fails_before_any_spark_is_started(spark: StubSpark) -> None:
+    run = load().test(run_conf={"applications": ["/nowhere/stores.yaml"], "state_dir": "/state"})
+    assert str(run.state) == "failed"
+    assert states(run)["read_specs", -1] == "failed"
+    assert spark.calls == []
+
+
+def test_a_broker_that_is_away_is_tried_again(spark: StubSpark) -> None:
+    task = load().task_dict["restore"]
+    assert task.partial_kwargs["retries"] == 2
+    assert {rule.reason for rule in task.partial_kwargs["retry_policy"].rules} == {
+        "no room for now",
+        "something outside was not there in time",
+    }
