@@ -74,6 +74,10 @@ class Functions:
         """A handle ``() -> value``."""
         return self._handles.constant(self.type(returns), value)
 
+    def identity(self, of: str) -> Any:
+        """A handle ``x -> x``."""
+        return self._handles.identity(self.type(of))
+
     def cast(self, handle: Any, returns: str, *parameters: str) -> Any:
         """The handle seen with another signature; arguments and result are cast, boxed and unboxed."""
         return handle.asType(self._signature(returns, *parameters))

@@ -119,7 +119,7 @@ def produce_aborted(bootstrap_servers: str, topic: str, records: Iterable[Record
 def produce_hanging(
     bootstrap_servers: str, topic: str, records: Iterable[Record], *, timeout_ms: int = 60_000, **settings: Any
 ) -> Producer:
-    """Produces records in a transaction that stays open, as when its producer died, until the broker's time-out aborts it.
+    """Produces records in a transaction that stays open until the broker's time-out, as when its producer died.
 
     The producer that is returned may still end it.
     """
