@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,8 @@ from statecore.airflow.failures import RETRIED_KINDS, JobRefused, exception_for,
 from statecore.airflow.hooks import ProgressHook, checked_master
 from statecore.airflow.settings import Settings
 from statecore.errors import Invalid, StatecoreError
+from statecore.spark.jvm import quick_start_options
+from statecore.spark.session import log_configuration
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,22 +45,6 @@ PROGRESS_INTERVAL = 1.0
 
 ARGUMENT_LIMIT = 120 * 1024
 """Bytes that Linux takes as one argument (MAX_ARG_STRLEN is 128 KiB)."""
-
-QUIET_LOG4J2 = """\
-rootLogger.level = warn
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-# Both warn on every start on a machine without Hadoop's native library.
-logger.hadoop.name = org.apache.hadoop.util.NativeCodeLoader
-logger.hadoop.level = error
-logger.utils.name = org.apache.spark.util.Utils
-logger.utils.level = error
-"""
-"""Spark logs some 300 lines at INFO for the smallest job, and each one would be a line of the task's log."""
 
 
 class StatecoreSparkOperator(SparkSubmitOperator):
@@ -122,11 +107,10 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             raise refused(error) from error
         # The report first: the provider masks whatever follows an argument with the word "password" in it.
         self.application_args = ["--report", str(report_file), "--request", argument, *(self.application_args or [])]
-        with tempfile.TemporaryDirectory(prefix="statecore-") as scratch:
-            self._settle(master, Path(scratch))
-            self._hook = self._get_hook()
-            self._hook.on_progress = ProgressRecorder(context, self.log)
-            self._run(context, report_file)
+        self._settle(master)
+        self._hook = self._get_hook()
+        self._hook.on_progress = ProgressRecorder(context, self.log)
+        self._run(context, report_file)
         return self._publish(context, report_file)
 
     def _run(self, context: Context, report_file: Path) -> None:
@@ -155,37 +139,34 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         parts = reports.parts_by_store(report)
         for store, part in parts.items():
             context["ti"].xcom_push(key=PART_KEY.format(store=store), value=part)
+        for note in report.get("notes") or ():
+            self.log.warning("%s: %s", self.application_id, note)
         self.log.info("%s: %d stores; the whole report: %s", self.application_id, len(parts), report_file)
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
-    def _settle(self, master: str, scratch: Path) -> None:
+    def _settle(self, master: str) -> None:
         """Complete ``conf`` and ``env_vars``; what the caller set stays."""
-        logging = scratch / "log4j2.properties"
-        logging.write_text(QUIET_LOG4J2, encoding="utf-8")
         conf = dict(self.conf or {})
-        java_options = conf.get("spark.driver.extraJavaOptions", "")
-        if "log4j2.configurationFile" not in java_options and self._driver_runs_here(master):
-            quiet = f"-Dlog4j2.configurationFile={logging.as_uri()}"
-            conf["spark.driver.extraJavaOptions"] = f"{java_options} {quiet}".strip()
         conf.setdefault("spark.ui.showConsoleProgress", "false")
         env_vars = {name: str(value) for name, value in (self.env_vars or {}).items()}
-        if master.startswith("local"):
+        local = master.startswith("local")
+        if local:
             # Nothing outside this machine takes part, so nothing listens on its other addresses.
             conf.setdefault("spark.ui.enabled", "false")
             conf.setdefault("spark.driver.host", "127.0.0.1")
             conf.setdefault("spark.driver.bindAddress", "127.0.0.1")
             # The job needs what is installed beside this interpreter, and its own spark-submit before any other.
             env_vars.setdefault("PYSPARK_PYTHON", sys.executable)
-            env_vars.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
             own = str(Path(sys.executable).parent)
             env_vars.setdefault("PATH", os.pathsep.join([own, os.environ.get("PATH", os.defpath)]))
-        elif master.startswith("spark://") and self._driver_runs_here(master):
+        if local or master.startswith("spark://"):
+            # Only here these are the environment of the driver's own process. On YARN and Kubernetes the provider
+            # makes --conf of them, for a driver on another machine.
             env_vars.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+            quiet = f"-Dlog4j2.configurationFile={log_configuration().as_uri()}"
+            env_vars.setdefault("SPARK_SUBMIT_OPTS", " ".join([*quick_start_options(), quiet]))
         self.conf = conf
         self.env_vars = env_vars
-
-    def _driver_runs_here(self, master: str) -> bool:
-        return master.startswith("local") or super()._get_hook()._connection["deploy_mode"] != "cluster"
 
     def _get_hook(self) -> ProgressHook:
         hook = super()._get_hook()

@@ -10,7 +10,8 @@ from typing import Any
 _SUBMIT = """#!{python}
 import json, os, sys
 with open({calls!r}, "a") as calls:
-    kept = {{name: value for name, value in os.environ.items() if name.startswith(("PYSPARK", "KAFKA"))}}
+    kept = ("PYSPARK", "SPARK_SUBMIT", "KAFKA")
+    kept = {{name: value for name, value in os.environ.items() if name.startswith(kept)}}
     calls.write(json.dumps({{"argv": sys.argv[1:], "env": kept}}) + "\\n")
 job = next(index for index, argument in enumerate(sys.argv) if argument.endswith(".py") and index > 0)
 os.execv({python!r}, [{python!r}, *sys.argv[job:]])

@@ -91,24 +91,24 @@ def test_a_local_job_is_quiet_stays_on_this_machine_and_runs_this_python(spark: 
     conf = dict(
         one.split("=", 1) for flag, one in zip(call["argv"], call["argv"][1:], strict=False) if flag == "--conf"
     )
-    assert conf.pop("spark.driver.extraJavaOptions").startswith("-Dlog4j2.configurationFile=file:///")
     assert conf == {
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
+    options = call["env"].pop("SPARK_SUBMIT_OPTS").split()
     assert call["env"] == {"PYSPARK_PYTHON": str(spark.python), "PYSPARK_DRIVER_PYTHON": str(spark.python)}
+    (logging,) = [one for one in options if one.startswith("-Dlog4j2.configurationFile=file://")]
+    assert "rootLogger.level = warn" in Path(logging.partition("file://")[2]).read_text()
 
 
 def test_what_the_caller_set_stays(spark: StubSpark) -> None:
-    conf = {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"}
-    operator(spark, conf=conf, env_vars={"PYSPARK_PYTHON": "/usr/bin/other"}).execute(context())
+    env_vars = {"PYSPARK_PYTHON": "/usr/bin/other", "SPARK_SUBMIT_OPTS": "-Xss4m"}
+    operator(spark, conf={"spark.ui.enabled": "true"}, env_vars=env_vars).execute(context())
     (call,) = spark.calls
     assert "spark.ui.enabled=true" in call["argv"]
-    (java,) = [one for one in call["argv"] if one.startswith("spark.driver.extraJavaOptions=")]
-    assert java.startswith("spark.driver.extraJavaOptions=-Xss4m -Dlog4j2.configurationFile=")
-    assert call["env"]["PYSPARK_PYTHON"] == "/usr/bin/other"
+    assert {name: call["env"][name] for name in env_vars} == env_vars
 
 
 def test_a_secret_reaches_the_job_by_its_environment_and_is_on_no_command_line(spark: StubSpark) -> None:
