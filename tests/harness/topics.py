@@ -44,7 +44,7 @@ class Record:
         key: None is legal in a topic, and what a store must skip.
         value: None is a tombstone.
         partition: where it goes, or came from.
-        timestamp: milliseconds; None: the time of producing.
+        timestamp: milliseconds, 1 or later; None (and, says librdkafka, 0): the time of producing.
         headers: name and value (None is legal) in order.
         offset: set on records that were read.
     """

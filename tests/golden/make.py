@@ -1,0 +1,173 @@
+"""Makes the golden files: stores as Kafka Streams 4.3.1 wrote them, beside the changelog records they came from.
+
+``python -m tests.golden.make`` starts a broker and an application for each case and writes
+``tests/golden/<case>.json``. The files are committed; they are made again when Kafka Streams is upgraded, and the
+difference is then read by a person (timestamps of the run are fixed, so only a changed format changes them;
+``position`` and offsets under exactly-once may move with the number of transactions that happened to be made).
+
+One file is one partition of one store::
+
+    {
+      "kafka_streams": "4.3.1",
+      "case": "timestamped-key-value-exactly-once",
+      "kind": "timestamped-key-value",          as in the spec
+      "guarantee": "exactly_once_v2",
+      "input": "in",                            source topic of the store's task (in its position)
+      "task": "0_0", "store": "golden", "partition": 0,
+      "changelog": "…-golden-changelog",
+      "log_start_offset": 0,
+      "log_end_offset": 42,                     with control batches, aborted records and all
+      "records": [                              what a read_committed consumer gets, in order; bytes are hex
+        {"offset": 0, "timestamp": 1357034400000, "key": "00ff", "value": null, "headers": [["name", "0102"]]}
+      ],
+      "families": {                             every row of every column family after a clean close, in RocksDB's order
+        "default": [["key as hex", "value as hex"]],
+        "offsets": [["6f…", "00000000000000ff"]]
+      }
+    }
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.harness import directory, jars, topics
+from tests.harness.broker import Broker
+from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.topics import Record
+
+HERE = Path(__file__).resolve().parent
+INPUT = "in"
+STORE = "golden"
+KINDS = ("key-value", "timestamped-key-value")
+GUARANTEES = {"exactly-once": "exactly_once_v2", "at-least-once": "at_least_once"}
+
+_DAY = 1_357_034_400_000  # 2013-01-01 10:00 UTC: the first flight of the demo
+
+
+def rounds() -> list[list[Record]]:
+    """The input, in the portions it is processed and committed in: awkward keys and values, updates, deletes."""
+    keys = [b"\x00", b"\x00\x00", b"\xff", b"\xff\x00", b"a", b"ab", b"b" * 200, "schlüssel".encode(), b"7", b"8"]
+    first = [Record(key, b"value of " + key, timestamp=_DAY + i) for i, key in enumerate(keys)]
+    second = [
+        Record(b"a", b"updated", timestamp=_DAY + 1000),
+        Record(b"a", b"updated later with an earlier time", timestamp=_DAY - 1000),
+        Record(b"ab", None, timestamp=_DAY + 1001),
+        Record(b"never there", None, timestamp=_DAY + 1002),
+        Record(b"empty", b"", timestamp=_DAY + 1003),
+        Record(b"1970", b"the earliest time a producer can set", timestamp=1),
+        Record(None, b"no key: the store never sees it", timestamp=_DAY + 1004),
+        Record(
+            b"with headers", b"the plain formats drop them", timestamp=_DAY + 1005, headers=(("h", b"1"), ("n", None))
+        ),
+    ]
+    third = [
+        Record(b"8", None, timestamp=_DAY + 2000),
+        Record(b"8", b"back again", timestamp=_DAY + 2001),
+        Record(b"7", b"short lived", timestamp=_DAY + 2002),
+        Record(b"7", None, timestamp=_DAY + 2003),
+        Record(b"long", bytes(range(256)) * 4, timestamp=_DAY + 2004),
+    ]
+    return [first, second, third]
+
+
+def topology(kind: str) -> Any:
+    """A function that makes the topology of a kind: the input as a table, without a cache, so that all is logged."""
+
+    def build(jvm: StreamsJvm) -> Any:
+        streams = jvm.jvm.org.apache.kafka.streams
+        serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
+        stores = streams.state.Stores
+        supplier = {
+            "key-value": stores.persistentKeyValueStore,
+            "timestamped-key-value": stores.persistentTimestampedKeyValueStore,
+        }[kind](STORE)
+        consumed = getattr(streams.kstream.Consumed, "with")(serdes.ByteArray(), serdes.ByteArray())
+        builder = streams.StreamsBuilder()
+        stream = builder.stream(INPUT, consumed)
+        stream.toTable(getattr(streams.kstream.Materialized, "as")(supplier).withCachingDisabled())
+        return builder.build()
+
+    return build
+
+
+def make(broker: Broker, jvm: StreamsJvm, state_dir: Path, kind: str, guarantee: str) -> dict[str, Any]:
+    """Runs one case and returns its golden file as an object."""
+    bytes_serde = "org.apache.kafka.common.serialization.Serdes$ByteArraySerde"
+    application = StreamsApplication(
+        jvm,
+        f"{kind}-{guarantee}",
+        broker.bootstrap_servers,
+        state_dir,
+        topology(kind),
+        guarantee=GUARANTEES[guarantee],
+        properties={"default.key.serde": bytes_serde, "default.value.serde": bytes_serde},
+    )
+    servers = broker.bootstrap_servers
+    topics.create(servers, INPUT)
+    try:
+        with application:
+            for portion in rounds():
+                topics.produce(servers, INPUT, portion)
+                topics.wait_until_consumed(servers, application.application_id, [INPUT])
+        changelog = f"{application.application_id}-{STORE}-changelog"
+        return {
+            "kafka_streams": jars.KAFKA_VERSION,
+            "case": f"{kind}-{guarantee}",
+            "kind": kind,
+            "guarantee": GUARANTEES[guarantee],
+            "input": INPUT,
+            "task": "0_0",
+            "store": STORE,
+            "partition": 0,
+            "changelog": changelog,
+            "log_start_offset": topics.start_offset(servers, changelog, 0),
+            "log_end_offset": topics.end_offset(servers, changelog, 0),
+            "records": [_record(one) for one in topics.read(servers, changelog, 0)],
+            "families": {
+                name: [[key.hex(), value.hex()] for key, value in rows]
+                for name, rows in directory.read_application(application.directory)["0_0", STORE].items()
+            },
+        }
+    finally:
+        topics.delete(servers, INPUT)
+
+
+def _record(one: Record) -> dict[str, Any]:
+    return {
+        "offset": one.offset,
+        "timestamp": one.timestamp,
+        "key": None if one.key is None else one.key.hex(),
+        "value": None if one.value is None else one.value.hex(),
+        "headers": [[name, None if value is None else value.hex()] for name, value in one.headers],
+    }
+
+
+def main() -> None:
+    """Makes every golden file."""
+    with tempfile.TemporaryDirectory(prefix="statecore-golden-") as scratch:
+        base = Path(scratch)
+        # Times decades apart roll segments, and a rolled segment would be compacted: the files show every record.
+        with (
+            Broker(base / "broker", settings={"log.cleaner.enable": "false"}) as broker,
+            StreamsJvm(base / "streams.log") as jvm,
+        ):
+            for kind in KINDS:
+                for guarantee in GUARANTEES:
+                    made = make(broker, jvm, base / "state", kind, guarantee)
+                    target = HERE / f"{made['case']}.json"
+                    target.write_text(_text(made))
+                    print(f"{target.name}: {len(made['records'])} records", file=sys.stderr)
+
+
+def _text(made: dict[str, Any]) -> str:
+    """JSON with a line for each record and row, so that a difference can be read."""
+    return json.dumps(made, indent=1, ensure_ascii=True) + "\n"
+
+
+if __name__ == "__main__":
+    main()
