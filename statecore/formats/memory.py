@@ -115,6 +115,19 @@ def swap64(_context: Any, value: Any) -> Any:
 
 
 @intrinsic
+def fold_multiply(_context: Any, left: Any, right: Any) -> Any:
+    """The 128-bit product of two words, its halves combined by exclusive or."""
+
+    def generate(_ctx: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        high = builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+        return builder.xor(builder.trunc(product, ir.IntType(64)), high)
+
+    return types.uint64(left, right), generate
+
+
+@intrinsic
 def copy(_context: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy bytes between addresses that do not overlap."""
 

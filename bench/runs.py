@@ -1,0 +1,119 @@
+"""Micro benchmark of run building: CPU seconds per record of each stage.
+
+    python -m bench.runs [--records 5000000] [--keys 1250000] [--value 100] [--kind timestamped-key-value]
+
+Records have 16-byte keys in random order and come in batches of 70,000, as the changelog reader delivers them. CPU
+seconds are the figure to compare; wall seconds depend on what else runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from statecore.changelog.model import CHANGELOG_SCHEMA
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images import runs
+from statecore.images.image import build_image
+
+BATCH_ROWS = 70_000
+
+
+def batches(records: int, keys: int, value: int, tombstones: float) -> list[pa.RecordBatch]:
+    """Records with keys drawn at random and random values; a share of them tombstones."""
+    random = np.random.default_rng(7)
+    made = []
+    for start in range(0, records, BATCH_ROWS):
+        rows = min(BATCH_ROWS, records - start)
+        numbers = random.integers(0, keys, rows)
+        digits = np.full((rows, 16), ord("0"), np.uint8)
+        rest = numbers.copy()
+        for column in range(15, 3, -1):
+            digits[:, column] += (rest % 10).astype(np.uint8)
+            rest //= 10
+        digits[:, :4] = np.frombuffer(b"key-", np.uint8)
+        dead = random.random(rows) < tombstones
+        lengths = np.where(dead, 0, value)
+        offsets = np.zeros(rows + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        data = random.integers(0, 256, int(offsets[-1]), np.uint8)
+        validity = pa.py_buffer(np.packbits(~dead, bitorder="little"))
+        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+        key_buffers = [None, pa.py_buffer(np.arange(0, 16 * rows + 1, 16, np.int32)), pa.py_buffer(digits)]
+        columns = [
+            pa.Array.from_buffers(pa.binary(), rows, key_buffers),
+            pa.Array.from_buffers(pa.binary(), rows, buffers, int(dead.sum())),
+            pa.array(np.arange(start, start + rows)),
+            pa.array(np.arange(start, start + rows) + 1_700_000_000_000),
+        ]
+        made.append(pa.record_batch(columns, schema=CHANGELOG_SCHEMA))
+    return made
+
+
+def timed(name: str, per: int, action: Callable[[], Any]) -> Any:
+    """Run, print CPU and wall microseconds per unit, return the result."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    result = action()
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    print(f"{name:38s} {cpu / per * 1e6:8.3f} us CPU {wall / per * 1e6:8.3f} us wall   ({cpu:.2f} s CPU)")
+    return result
+
+
+def rows_of(kind: StoreKind, chunks: list[Any]) -> None:
+    """Convert chunks to rows of the kind."""
+    for chunk in chunks:
+        runs._rows_of(kind, chunk)
+
+
+def main() -> None:
+    """Measure adding, ordering, gathering and writing, then the image."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=5_000_000)
+    parser.add_argument("--keys", type=int, default=1_250_000)
+    parser.add_argument("--value", type=int, default=100)
+    parser.add_argument("--tombstones", type=float, default=0.0)
+    parser.add_argument("--memory", type=int, default=2048, help="budget in MiB")
+    parser.add_argument("--kind", default="timestamped-key-value")
+    arguments = parser.parse_args()
+    kind = StoreKind(arguments.kind)
+    made = batches(arguments.records, arguments.keys, arguments.value, arguments.tombstones)
+    runs.warm()
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        builder = runs.RunBuilder(kind, directory, memory_budget=arguments.memory << 20, keep_tombstones=False)
+
+        def add() -> None:
+            for batch in made:
+                builder.add(batch)
+
+        timed("add, per record", arguments.records, add)
+        table = builder._table
+        ids = table.survivors(tombstones=False)
+        count = len(ids)
+        print(f"{count} survivors, {builder.statistics}")
+        order = timed("order, per key", count, lambda: table.in_key_order(ids.copy()))
+        size = {"rows_at_once": runs._ROWS_AT_ONCE, "bytes_at_once": runs._BYTES_AT_ONCE}
+        chunks = timed("gather, per key", count, lambda: list(table.gather(order, **size)))
+        timed("rows, per key", count, partial(rows_of, kind, chunks))
+        chunks.clear()
+        built = timed("finish with all of it, per key", count, builder.finish)
+        print(built)
+        image = timed(
+            "image, per key",
+            count,
+            lambda: build_image(directory / "image", kind, built, TopicPartition("t", 0), arguments.records - 1),
+        )
+        print(image)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""The digest of a store: equal for equal rows, however and in whatever order they were built.
+
+Each row is hashed twice, with two seeds, the key's hash being the seed of the value's; each of the two is summed over
+all rows, modulo 2^64::
+
+    row    = XXH64(value, seed=XXH64(key, seed=s))       s = SEEDS[0], SEEDS[1]
+    digest = 16 hex digits of the first sum, 16 hex digits of the second; an empty store has thirty-two zeros
+
+Sums do not depend on order, and the digest of a union of disjoint stores is the sum of theirs. It guards against
+defects and damage, not against somebody who builds collisions on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.formats.kinds import StoreKind
+
+SEEDS = (0x0000000000000000, 0x5851F42D4C957F2D)
+"""The seeds of the two sums."""
+
+EMPTY = "0" * 32
+"""The digest of no rows."""
+
+_MASK = (1 << 64) - 1
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+
+
+class Digest:
+    """Collects rows, columnar, into a digest with their number and bytes."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.deletes = 0
+        self.bytes = 0
+        self._sums = np.zeros(2, np.uint64)
+
+    def add(
+        self,
+        key_offsets: npt.NDArray[np.int64],
+        keys: npt.NDArray[np.uint8],
+        value_offsets: npt.NDArray[np.int64],
+        values: npt.NDArray[np.uint8],
+        valid: npt.NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Add rows given as contiguous buffers; a zero in ``valid`` marks a delete, counted but not hashed.
+
+        Args:
+            key_offsets: where each key starts in ``keys``, and where the last one ends.
+            keys: bytes of all keys.
+            value_offsets: the same for the values; a delete has length zero.
+            values: bytes of all values.
+            valid: one byte per row, or ``None`` when no row is a delete.
+        """
+        from statecore.formats.memory import address_of
+        from statecore.images.hashing import add_rows
+
+        mask = np.empty(0, np.uint8) if valid is None else valid
+        add_rows(key_offsets, address_of(keys), value_offsets, address_of(values), mask, SEEDS[0], SEEDS[1], self._sums)
+        count = len(key_offsets) - 1
+        present = count if valid is None else int(np.count_nonzero(valid))
+        self.rows += present
+        self.deletes += count - present
+        key_bytes = int(key_offsets[-1] - key_offsets[0])
+        if present < count and valid is not None:
+            key_bytes = int(np.diff(key_offsets)[valid != 0].sum())
+        self.bytes += key_bytes + int(value_offsets[-1] - value_offsets[0])
+
+    def hexdigest(self) -> str:
+        """The digest of what was added so far, 32 hex digits."""
+        return f"{int(self._sums[0]):016x}{int(self._sums[1]):016x}"
+
+
+class StoreDigest(NamedTuple):
+    """What a scan of a store found.
+
+    Attributes:
+        rows: live rows.
+        bytes: bytes of their keys and values.
+        digest: their digest.
+    """
+
+    rows: int
+    bytes: int
+    digest: str
+
+
+def digest_store(path: Path, kind: StoreKind) -> StoreDigest:
+    """Scan the database at ``path`` without changing a byte of it.
+
+    Args:
+        path: the database directory, not open for writing anywhere.
+        kind: what the store is; decides the column family.
+
+    Raises:
+        NotFound: there is no database at ``path``.
+        Corrupted: a block cannot be read (the scan never ends early without saying so).
+        Invalid: the database is not of this kind.
+    """
+    from statecore.stores.rocksdb import RocksDBStore
+
+    with RocksDBStore(path, kind, read_only=True) as store:
+        return digest_rows(store.scan_lists())
+
+
+def digest_rows(chunks: Iterable[tuple[list[bytes], list[bytes]]]) -> StoreDigest:
+    """The digest of rows that come as lists of keys and values, many at a time."""
+    digest = Digest()
+    for keys, values in chunks:
+        digest.add(*_joined(keys), *_joined(values))
+    return StoreDigest(digest.rows, digest.bytes, digest.hexdigest())
+
+
+def _joined(items: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    offsets = np.zeros(len(items) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, items), np.int64, len(items)), out=offsets[1:])
+    return offsets, np.frombuffer(b"".join(items), np.uint8)
+
+
+def digest_of(rows: Iterable[tuple[bytes, bytes]]) -> str:
+    """The same digest in plain Python, row by row: slow, and what the kernel is held against."""
+    sums = [0, 0]
+    for key, value in rows:
+        for i, seed in enumerate(SEEDS):
+            sums[i] = (sums[i] + xxh64(value, xxh64(key, seed))) & _MASK
+    return f"{sums[0]:016x}{sums[1]:016x}"
+
+
+def xxh64(data: bytes, seed: int = 0) -> int:
+    """XXH64 in plain Python."""
+    at = 0
+    if len(data) >= 32:
+        lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
+        while at + 32 <= len(data):
+            for i in range(4):
+                lanes[i] = _round(lanes[i], int.from_bytes(data[at : at + 8], "little"))
+                at += 8
+        result = sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
+        for lane in lanes:
+            result = ((result ^ _round(0, lane)) * _P1 + _P4) & _MASK
+    else:
+        result = (seed + _P5) & _MASK
+    result = (result + len(data)) & _MASK
+    while at + 8 <= len(data):
+        word = int.from_bytes(data[at : at + 8], "little")
+        result = (_rotate(result ^ _round(0, word), 27) * _P1 + _P4) & _MASK
+        at += 8
+    if at + 4 <= len(data):
+        word = int.from_bytes(data[at : at + 4], "little")
+        result = (_rotate(result ^ (word * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        at += 4
+    for byte in data[at:]:
+        result = _rotate(result ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
+    result = (result ^ (result >> 33)) * _P2 & _MASK
+    result = (result ^ (result >> 29)) * _P3 & _MASK
+    return result ^ (result >> 32)
+
+
+def _rotate(word: int, bits: int) -> int:
+    return ((word << bits) | (word >> (64 - bits))) & _MASK
+
+
+def _round(accumulator: int, word: int) -> int:
+    return _rotate((accumulator + word * _P2) & _MASK, 31) * _P1 & _MASK

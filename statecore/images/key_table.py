@@ -1,0 +1,306 @@
+"""The distinct keys of a run and where the last write of each lies: the memory behind :mod:`statecore.images.kernel`.
+
+Values are never copied on the way in. A batch is held by reference until the table says which of its rows still count;
+``shrink`` then copies those and lets the batch go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statecore.formats.memory import address_of, binary_addresses
+from statecore.images import kernel, ordering
+
+_FIRST_TABLE_BITS = 10
+_LAST_TABLE_BITS = 31
+_NOTHING = np.empty(0, np.uint8)
+
+
+@dataclass
+class _Held:
+    """One batch: addresses for the kernels and the objects that keep them alive."""
+
+    ids: npt.NDArray[np.uint32]
+    offsets: int
+    width: int
+    data: int
+    valid: npt.NDArray[np.uint8] | None
+    stamps: int
+    bytes: int
+    keep: tuple[Any, ...]
+
+    @property
+    def valid_address(self) -> int:
+        return 0 if self.valid is None else address_of(self.valid)
+
+
+class Chunk(NamedTuple):
+    """Rows in key order as contiguous buffers.
+
+    Attributes:
+        key_offsets: where each key starts in ``keys``, and where the last one ends.
+        keys: bytes of the keys.
+        value_offsets: the same for the values; a tombstone has length zero.
+        values: bytes of the record values.
+        valid: 1 per row with a value, 0 per tombstone.
+        timestamps: record timestamps in ms; zeros when the table keeps none.
+    """
+
+    key_offsets: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.uint8]
+    value_offsets: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint8]
+    valid: npt.NDArray[np.uint8]
+    timestamps: npt.NDArray[np.int64]
+
+
+class KeyTable:
+    """Interns keys and remembers the last write of each.
+
+    Args:
+        timestamps: whether record timestamps are needed later.
+    """
+
+    def __init__(self, *, timestamps: bool) -> None:
+        self._timestamps = timestamps
+        self._bits = _FIRST_TABLE_BITS
+        self._table = np.zeros(1 << self._bits, np.uint64)
+        self._entries = np.empty((512, kernel.ENTRY_WORDS), np.uint64)
+        self._arena = np.empty(1 << 12, np.uint64)
+        self._used = np.zeros(3, np.int64)
+        self._held: list[_Held | None] = []
+        self._free: list[int] = []
+        self.held_bytes = 0
+
+    @property
+    def keys(self) -> int:
+        """Distinct keys seen."""
+        return int(self._used[0])
+
+    @property
+    def null_keys(self) -> int:
+        """Records without a key, which a store skips."""
+        return int(self._used[2])
+
+    @property
+    def bytes(self) -> int:
+        """Memory held: batches and the table itself, by capacity."""
+        return self.held_bytes + self._table.nbytes + self._entries.nbytes + self._arena.nbytes
+
+    def add(self, keys: pa.Array, values: pa.Array, timestamps: pa.Array) -> None:
+        """Make every row of a batch the last write of its key."""
+        rows = len(keys)
+        if rows == 0:
+            return
+        offsets, width, data, valid = binary_addresses(keys)
+        mask = _NOTHING if valid is None else valid
+        ids = np.empty(rows, np.uint32)
+        kernel.tag_keys(offsets, width, data, mask, ids)
+        number = self._hold(ids, values, timestamps)
+        row = 0
+        while True:
+            row = kernel.intern_keys(
+                offsets,
+                width,
+                data,
+                mask,
+                ids,
+                row,
+                number,
+                self._table,
+                self._bits,
+                address_of(self._entries),
+                len(self._entries),
+                address_of(self._arena),
+                self._arena.nbytes,
+                self._used,
+            )
+            if row == rows:
+                return
+            self._grow(len(keys[row].as_buffer()))
+
+    def _hold(self, ids: npt.NDArray[np.uint32], values: pa.Array, timestamps: pa.Array) -> int:
+        offsets, width, data, valid = binary_addresses(values)
+        size = ids.nbytes + int(values.nbytes) + (0 if valid is None else valid.nbytes)
+        stamps, keep = 0, (values, None)
+        if self._timestamps:
+            stamps = timestamps.buffers()[1].address + 8 * timestamps.offset
+            size += int(timestamps.nbytes)
+            keep = (values, timestamps)
+        held = _Held(ids, offsets, width, data, valid, stamps, size, keep)
+        self.held_bytes += size
+        if self._free:
+            number = self._free.pop()
+            self._held[number] = held
+            return number
+        self._held.append(held)
+        return len(self._held) - 1
+
+    def _grow(self, key_bytes: int) -> None:
+        """Make room for at least one more key of that length, in whatever is full."""
+        if self.keys * 2 >= len(self._table):
+            if self._bits == _LAST_TABLE_BITS:
+                raise OverflowError("more than 2^30 distinct keys in one run; the memory budget should have cut it")
+            bits = self._bits + (2 if self._bits < 20 else 1)
+            table = np.zeros(1 << bits, np.uint64)
+            kernel.rehash(self._table, table, bits)
+            self._table, self._bits = table, bits
+        if self.keys == len(self._entries):
+            entries = np.empty((len(self._entries) * 2, kernel.ENTRY_WORDS), np.uint64)
+            entries[: self.keys] = self._entries
+            self._entries = entries
+        used = int(self._used[1])
+        if used + key_bytes + 8 > self._arena.nbytes:
+            arena = np.empty(max(2 * self._arena.nbytes, used + key_bytes + 8) // 8 + 1, np.uint64)
+            arena[: used // 8] = self._arena[: used // 8]
+            self._arena = arena
+
+    def shrink(self) -> None:
+        """Copy the rows that still count out of the batches where most no longer do, and let those batches go."""
+        found = np.zeros(2, np.int64)
+        for number, held in enumerate(self._held):
+            if held is None:
+                continue
+            kernel.count_live(
+                held.ids,
+                number,
+                address_of(self._entries),
+                held.offsets,
+                held.width,
+                held.valid_address,
+                found,
+            )
+            rows, size = int(found[0]), int(found[1])
+            after = size + rows * (4 + 8 + 1 + (8 if self._timestamps else 0)) + 8
+            if rows == 0:
+                self.held_bytes -= held.bytes
+                self._held[number] = None
+                self._free.append(number)
+            elif after < held.bytes:
+                self._held[number] = self._kept(number, held, rows, size)
+                self.held_bytes += after - held.bytes
+
+    def _kept(self, number: int, held: _Held, rows: int, size: int) -> _Held:
+        ids, offsets = np.empty(rows, np.uint32), np.empty(rows + 1, np.int64)
+        data, valid = np.empty(size, np.uint8), np.empty(rows, np.uint8)
+        stamps = np.empty(rows if self._timestamps else 0, np.int64)
+        kernel.keep_live(
+            held.ids,
+            number,
+            address_of(self._entries),
+            held.offsets,
+            held.width,
+            held.data,
+            held.valid_address,
+            held.stamps,
+            ids,
+            offsets,
+            address_of(data),
+            valid,
+            stamps,
+        )
+        total = ids.nbytes + offsets.nbytes + data.nbytes + valid.nbytes + stamps.nbytes
+        where = address_of(stamps) if self._timestamps else 0
+        return _Held(ids, address_of(offsets), 8, address_of(data), valid, where, total, (offsets, data, stamps))
+
+    def survivors(self, *, tombstones: bool) -> npt.NDArray[np.uint32]:
+        """Ids of the keys to write, in the order they were first seen."""
+        ids = np.empty(self.keys, np.uint32)
+        batches = self._batches()
+        kept = kernel.survivors(address_of(self._entries), self.keys, address_of(batches), tombstones, ids)
+        return ids[:kept]
+
+    def _batches(self) -> npt.NDArray[np.uint64]:
+        table = np.zeros((len(self._held) + 1, kernel.BATCH_WORDS), np.uint64)
+        for number, held in enumerate(self._held):
+            if held is not None:
+                table[number, :5] = (held.offsets, held.width, held.data, held.valid_address, held.stamps)
+        return table
+
+    def in_key_order(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """The same ids, ordered by the bytes of their keys, as RocksDB's bytewise comparator has it."""
+        ids = np.ascontiguousarray(ids)
+        if len(ids) < 2:
+            return ids
+        entries, arena = address_of(self._entries), address_of(self._arena)
+        pending = [(0, len(ids), 0)]
+        while pending:
+            low, high, depth = pending.pop()
+            part = ids[low:high]
+            depth = ordering.common_prefix(entries, arena, part, depth)
+            words = np.empty(len(part), np.uint64)
+            ordering.words_at(entries, arena, part, depth, words)
+            order = np.argsort(words)
+            words = words[order]
+            part[:] = part[order]
+            if words[0] == words[-1]:
+                # They agree in eight bytes after their common prefix: padding. One is a prefix of the others.
+                lengths = np.empty(len(part), np.int64)
+                ordering.key_lengths(entries, part, lengths)
+                order = np.argsort(lengths, kind="stable")
+                part[:] = part[order]
+                # Only keys that end inside the padding are told apart by length; the rest goes one word deeper.
+                ended = int(np.searchsorted(lengths[order], depth + 8, side="right"))
+                if len(part) - ended > 1:
+                    pending.append((low + ended, high, depth + 8))
+                continue
+            large = np.empty((len(part) // ordering.SMALL_GROUP + 1, 2), np.int64)
+            groups = ordering.order_ties(entries, arena, part, words, depth, large)
+            pending.extend((low + int(a), low + int(b), depth) for a, b in large[:groups])
+        return ids
+
+    def gather(self, ids: npt.NDArray[np.uint32], *, rows_at_once: int, bytes_at_once: int) -> Iterator[Chunk]:
+        """Keys and last values in the order of ``ids``, a chunk at a time.
+
+        Args:
+            ids: ids of keys, as :meth:`in_key_order` returns them.
+            rows_at_once: most rows of a chunk.
+            bytes_at_once: most bytes of keys, and of values, of a chunk; a single larger row is a chunk of its own.
+
+        Yields:
+            Chunks with buffers of their own.
+        """
+        batches = self._batches()
+        needed = np.zeros(2, np.int64)
+        key_room = value_room = bytes_at_once
+        low = 0
+        while low < len(ids):
+            part = ids[low : low + rows_at_once]
+            keys, values = np.empty(key_room, np.uint8), np.empty(value_room, np.uint8)
+            key_offsets, value_offsets = np.zeros(len(part) + 1, np.int64), np.zeros(len(part) + 1, np.int64)
+            valid, stamps = np.empty(len(part), np.uint8), np.zeros(len(part), np.int64)
+            done = kernel.gather(
+                address_of(self._entries),
+                address_of(self._arena),
+                address_of(batches),
+                part,
+                key_offsets,
+                address_of(keys),
+                len(keys),
+                value_offsets,
+                address_of(values),
+                len(values),
+                valid,
+                stamps,
+                needed,
+            )
+            if done == 0:
+                key_room, value_room = max(key_room, int(needed[0])), max(value_room, int(needed[1]))
+                continue
+            key_room = value_room = bytes_at_once
+            low += done
+            key_offsets, value_offsets = key_offsets[: done + 1], value_offsets[: done + 1]
+            yield Chunk(
+                key_offsets,
+                keys[: key_offsets[-1]],
+                value_offsets,
+                values[: value_offsets[-1]],
+                valid[:done],
+                stamps[:done],
+            )

@@ -1,0 +1,102 @@
+"""Writes one SST file through rocksdict, from contiguous buffers.
+
+``SstFileWriter`` takes one key and one value at a time, as ``bytes`` and nothing else. What can be chosen is how those
+objects come to be: one ``struct.unpack`` over a chunk where all rows have one length, Arrow's conversion otherwise, and
+``map`` over both lists, which keeps the loop in C.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statecore.errors import Capacity, Invalid
+from statecore.stores.options import data_options
+
+
+class SstWriter:
+    """An SST file being written; keys must come in ascending order.
+
+    Args:
+        path: the file; replaced if it exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from rocksdict import SstFileWriter
+
+        self._path = path
+        self._writer = SstFileWriter(data_options())
+        try:
+            self._writer.open(str(path))
+        except Exception as error:
+            raise write_error(path, error) from error
+
+    def add(
+        self,
+        key_offsets: npt.NDArray[np.int64],
+        keys: npt.NDArray[np.uint8],
+        value_offsets: npt.NDArray[np.int64],
+        values: npt.NDArray[np.uint8],
+        valid: npt.NDArray[np.uint8] | None,
+    ) -> None:
+        """Append rows; a zero in ``valid`` is a delete.
+
+        Raises:
+            Capacity: no room for the file.
+            Invalid: keys out of order, or the file cannot be written.
+        """
+        writer = self._writer
+        key_list, value_list = _objects(key_offsets, keys), _objects(value_offsets, values)
+        try:
+            at = 0
+            for delete in () if valid is None else np.flatnonzero(valid == 0).tolist():
+                deque(map(writer.__setitem__, key_list[at:delete], value_list[at:delete]), 0)
+                del writer[key_list[delete]]
+                at = delete + 1
+            deque(map(writer.__setitem__, key_list[at:], value_list[at:]), 0)
+        except Exception as error:
+            raise write_error(self._path, error) from error
+
+    def finish(self) -> None:
+        """Complete the file. At least one row must have been added.
+
+        Raises:
+            Capacity: no room for the file.
+            Invalid: the file cannot be written.
+        """
+        try:
+            self._writer.finish()
+        except Exception as error:
+            raise write_error(self._path, error) from error
+
+
+def _objects(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> Sequence[bytes]:
+    count = len(offsets) - 1
+    lengths = np.diff(offsets)
+    if count and lengths[0] and (lengths == lengths[0]).all():
+        return struct.unpack(f"{lengths[0]}s" * count, data.data)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    array: Any = pa.Array.from_buffers(pa.large_binary(), count, buffers)
+    objects: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
+    return objects
+
+
+def write_error(path: Path, error: Exception) -> Capacity | Invalid:
+    """The error kind for what RocksDB or the file system said while a file was written."""
+    said = str(error)
+    if "No space left" in said or "ENOSPC" in said or "Disk quota" in said:
+        return Capacity(
+            f"There is no room to write {path}: {said}.",
+            action="Free disk space and run the job again.",
+            path=str(path),
+        )
+    return Invalid(
+        f"{path} cannot be written: {said}.", action="Check that the directory exists and is writable.", path=str(path)
+    )

@@ -1,0 +1,68 @@
+"""Files that must be durable and unchanged: hashes, fsync, modes, links."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+DIRECTORY_MODE = 0o750
+"""As Kafka Streams' ``StateDirectory`` sets it: rwxr-x---."""
+
+FILE_MODE = 0o640
+
+_CHUNK = 1 << 20
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a whole file."""
+    digest = sha256()
+    buffer = bytearray(_CHUNK)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(view[:count])
+    return digest.hexdigest()
+
+
+def sync_file(path: Path) -> None:
+    """Force a file's (or a directory's) content to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(directory: Path) -> None:
+    """Force every file and directory below ``directory``, itself and its own entry in its parent to the disk."""
+    for root, _, files in os.walk(directory):
+        for name in files:
+            sync_file(Path(root, name))
+        sync_file(Path(root))
+    sync_file(directory.parent)
+
+
+def set_modes(directory: Path) -> None:
+    """Give every file and directory the modes Kafka Streams expects."""
+    for root, _, files in os.walk(directory):
+        Path(root).chmod(DIRECTORY_MODE)
+        for name in files:
+            Path(root, name).chmod(FILE_MODE)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make ``target`` a second name of ``source``, or a copy where the file system does not allow that."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+        shutil.copyfile(source, target)
+
+
+def tree_bytes(directory: Path) -> int:
+    """Bytes of all files below a directory."""
+    return sum(Path(root, name).stat().st_size for root, _, files in os.walk(directory) for name in files)

@@ -1,0 +1,33 @@
+"""What RocksDB says, as the error kinds of this library: rocksdict raises plain ``Exception`` with RocksDB's text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statecore.errors import Capacity, Corrupted, Fenced, Invalid, StatecoreError
+
+_LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
+_FULL = ("No space left", "Disk quota exceeded")
+_DENIED = ("Permission denied", "Read-only file system", "Operation not permitted")
+_OTHER_KIND = ("does not match existing comparator", "Column families not opened", "merge_operator")
+
+
+def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
+    """The error to raise for what RocksDB said about the database at ``path`` while ``doing`` something."""
+    said = str(error)
+    what = f"{doing} {path} failed: {said}."
+    if any(text in said for text in _LOCKED) and "lock" in said.lower():
+        return Fenced(
+            what, action="Stop the process that has this store open, then run this again.", store_path=str(path)
+        )
+    if any(text in said for text in _FULL):
+        return Capacity(what, action="Free disk space and run this again.", store_path=str(path))
+    if any(text in said for text in _DENIED):
+        return Invalid(what, action="Give this user read and write access to the directory.", store_path=str(path))
+    if any(text in said for text in _OTHER_KIND):
+        return Invalid(
+            what,
+            action="Check the store's kind in the spec; the database was written by something else.",
+            store_path=str(path),
+        )
+    return Corrupted(what, action="Rebuild the store from its changelog or a snapshot.", store_path=str(path))
