@@ -159,7 +159,9 @@ def _compile(module: str, functions: tuple[str, ...], llvm: Any) -> tuple[dict[s
     table: dict[str, str] = {}
     joined: Any = None
     for name in functions:
-        compiled = cfunc(types.int64(types.int64), nopython=True, error_model="numpy", _nrt=False)(getattr(source, name))
+        compiled = cfunc(types.int64(types.int64), nopython=True, error_model="numpy", _nrt=False)(
+            getattr(source, name)
+        )
         table[name] = compiled._wrapper_name
         part = llvm.parse_assembly(compiled._library.get_llvm_str())
         if joined is None:

@@ -1,0 +1,454 @@
+"""What a cluster says of its topics: descriptions, offsets, leaders.
+
+Connections, authentication and message encoding are kafka-python's (``kafka.net``); its event loop runs on the calling thread,
+only during a call. kafka-python is imported at the first call, and brokers are asked for their API versions once a connection.
+
+Not found and could not look are different errors: `NotFound` only follows an answer of a broker.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.formats.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from statecore.changelog.wire import Wire
+
+T = TypeVar("T")
+
+_EARLIEST, _LATEST = -2, -1  # timestamps with a meaning of their own in ListOffsets
+_TOPIC = 2  # resource type in DescribeConfigs
+_RESPONSE_BYTES = 256 << 20  # kafka-python's default of 1 MB is too small for the metadata of a large cluster
+_UNKNOWN_TOPIC, _LEADER_NOT_AVAILABLE, _INVALID_TOPIC, _TOPIC_DENIED = 3, 5, 17, 29
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who leads a partition.
+
+    Attributes:
+        node: the broker's id.
+        where: its ``host:port``.
+        epoch: the leader epoch, -1 where the broker is too old to say it reliably.
+        topic_id: the topic's id; the nil UUID where the broker is too old to have one.
+    """
+
+    node: int
+    where: str
+    epoch: int
+    topic_id: uuid.UUID
+
+
+class Cluster:
+    """A Kafka cluster, asked as a client; a context manager. Nothing is connected before the first call.
+
+    Args:
+        bootstrap_servers: ``host:port``, several with commas.
+        kafka: further settings by kafka-python's names (``security_protocol``, ``ssl_cafile``, ``sasl_mechanism``, ...).
+        timeout: seconds that any one call may take.
+
+    Raises:
+        Invalid: a setting that kafka-python does not know.
+    """
+
+    def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any] = {}, *, timeout: float = 30.0) -> None:  # noqa: B006
+        self.bootstrap_servers = bootstrap_servers
+        self.timeout = timeout
+        self.idle: dict[int, list[Wire]] = {}
+        """Fetch connections that are not in use, by broker; see `statecore.changelog.wire`."""
+        self._kafka = dict(kafka)
+        self._net: Any = None
+        self._manager: Any = None
+        self._topics: dict[str, Any] = {}
+        # The event loop runs in one thread at a time.
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. A closed cluster can be used again; it connects anew."""
+        with self._lock:
+            for wires in self.idle.values():
+                for wire in wires:
+                    wire.close()
+            self.idle.clear()
+            manager, net = self._manager, self._net
+            self._manager = self._net = None
+            if manager is not None:
+                manager.close()
+                net.close()
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Partitions, id and configuration of topics.
+
+        Args:
+            names: the topics; all must exist.
+
+        Raises:
+            NotFound: some topics do not exist; all of them are named.
+            Retryable: no broker answered in time.
+            Invalid: this client may not describe a topic, or is not let in.
+        """
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        deadline = self.deadline()
+        topics = self.run(self._look_up, wanted, deadline)
+        configs = self.run(self._configs, wanted, deadline)
+        return {
+            name: TopicDescription(name, topics[name].topic_id.hex, len(topics[name].partitions), configs[name])
+            for name in wanted
+        }
+
+    def list_topics(self) -> list[str]:
+        """Names of all topics that this client may see, Kafka's internal ones left out, sorted.
+
+        Raises:
+            Retryable: no broker answered in time.
+        """
+        response = self.run(self._metadata, None, self.deadline())
+        return sorted(topic.name for topic in response.topics if not topic.is_internal and topic.error_code == 0)
+
+    def log_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        """Log start, last stable offset and log end of partitions: three requests to each leader, all at once.
+
+        Raises:
+            NotFound: some topics or partitions do not exist.
+            Retryable: a leader did not answer in time.
+        """
+        wanted = sorted(set(tps))
+        if not wanted:
+            return {}
+        return self.run(self._log_offsets, wanted, self.deadline())
+
+    def leader(self, tp: TopicPartition, *, refresh: bool = False, deadline: float | None = None) -> Leader:
+        """Who leads a partition.
+
+        Args:
+            tp: the partition.
+            refresh: ask again even if it is known (after the broker known as leader said that it is not).
+            deadline: ``time.monotonic()`` at which to give up.
+
+        Raises:
+            NotFound: the topic or partition does not exist.
+            Retryable: the partition has no leader, or no broker answered in time.
+        """
+        until = self.deadline() if deadline is None else deadline
+        if refresh or tp.topic not in self._topics:
+            self.run(self._look_up, [tp.topic], until)
+        return self._leader(tp)
+
+    def deadline(self) -> float:
+        """``time.monotonic()`` at which a call that starts now gives up."""
+        return time.monotonic() + self.timeout
+
+    def run(self, call: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine on kafka-python's event loop, on this thread."""
+        with self._lock:
+            if self._manager is None:
+                self._start()
+            result: T = self._net.run(call, *args)
+            return result
+
+    @property
+    def manager(self) -> Any:
+        """kafka-python's connection manager; only for code that runs under `run`."""
+        return self._manager
+
+    def _start(self) -> None:
+        from kafka.net.manager import KafkaConnectionManager
+        from kafka.net.selector import NetworkSelector
+
+        unknown = sorted(set(self._kafka) - set(KafkaConnectionManager.DEFAULT_CONFIG))
+        if unknown:
+            raise Invalid(
+                f"Unknown Kafka client settings: {', '.join(unknown)}.",
+                action="Use kafka-python's names, for example security_protocol, ssl_cafile, sasl_mechanism.",
+                settings=unknown,
+            )
+        settings = {
+            "client_id": "statecore",
+            "receive_message_max_bytes": _RESPONSE_BYTES,
+            "reconnect_backoff_max_ms": 1000,
+            **self._kafka,
+            "bootstrap_servers": [part.strip() for part in self.bootstrap_servers.split(",") if part.strip()],
+        }
+        try:
+            self._net = NetworkSelector(client_id=settings["client_id"], slow_task_threshold_secs=0)
+            self._manager = KafkaConnectionManager(self._net, **settings)
+        except (ValueError, TypeError) as error:
+            raise Invalid(
+                f"The Kafka client cannot be set up for {self.bootstrap_servers}: {error}.",
+                action="Correct bootstrap_servers (host:port, several with commas) and the kafka settings.",
+            ) from error
+
+    # Coroutines of the event loop
+
+    async def ask(self, nodes: Callable[[], Sequence[Any]], request: Callable[[], Any], deadline: float) -> Any:
+        """Send one request to the first of some brokers that answers, trying again until the deadline.
+
+        Args:
+            nodes: the brokers to try, best first; asked again in each round.
+            request: makes the message; a message remembers the version for one broker, so each try needs its own.
+            deadline: ``time.monotonic()`` at which to give up.
+        """
+        import kafka.errors as errors
+
+        pause = 0.05
+        tried: dict[str, str] = {}
+        while True:
+            for node in nodes():
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    break
+                try:
+                    connection = self._manager.get_connection(node, refresh_metadata_on_err=False)
+                    await self._manager.wait_for(connection.init_future, remaining * 1000)
+                    sent = connection.send_request(request(), request_timeout_ms=remaining * 1000)
+                    return await self._manager.wait_for(sent, remaining * 1000)
+                except errors.NodeNotReadyError:
+                    tried.setdefault(self.where(node), "not connected yet")
+                except errors.KafkaError as error:
+                    self.refuse_if_final(error, node)
+                    tried[self.where(node)] = str(error) or type(error).__name__
+                except (OSError, ValueError) as error:  # certificate files, TLS settings
+                    raise Invalid(
+                        f"The connection to {self.where(node)} cannot be set up: {error}.",
+                        action="Correct the kafka settings (certificates, TLS).",
+                    ) from error
+            if time.monotonic() + pause >= deadline:
+                where = "; ".join(f"{place} ({reason})" for place, reason in tried.items())
+                raise Retryable(
+                    f"No broker answered within the deadline: {where or self.bootstrap_servers}.",
+                    action="Check that the broker runs, that host and port are right, and that this host can reach it.",
+                    bootstrap_servers=self.bootstrap_servers,
+                )
+            await self._net.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def where(self, node: Any) -> str:
+        """``host:port`` of a broker id."""
+        broker = self._manager.cluster.broker_metadata(node)
+        return f"{broker.host}:{broker.port}" if broker is not None else f"broker {node}"
+
+    def refuse_if_final(self, error: Exception, node: Any) -> None:
+        import kafka.errors as errors
+
+        final = (
+            errors.SaslAuthenticationFailedError,
+            errors.UnsupportedSaslMechanismError,
+            errors.IllegalSaslStateError,
+            errors.AuthorizationError,
+            errors.UnsupportedVersionError,
+            errors.KafkaConfigurationError,
+        )
+        if isinstance(error, final):
+            raise Invalid(
+                f"Broker {self.where(node)} does not let this client in: {error}.",
+                action="Correct the credentials and security settings under kafka, or the rights of the user.",
+            ) from error
+
+    def _any_node(self) -> list[Any]:
+        """A broker that is connected already, else known ones, else the bootstrap servers."""
+        connected = [connection.node_id for connection in self._manager.least_used_connections()]
+        known = [broker.node_id for broker in self._manager.cluster.brokers()]
+        seeds = [broker.node_id for broker in self._manager.cluster.bootstrap_brokers()]
+        return list(dict.fromkeys([*connected, *seeds, *known]))
+
+    async def _metadata(self, names: list[str] | None, deadline: float) -> Any:
+        from kafka.protocol.metadata import MetadataRequest
+
+        def request() -> Any:
+            topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+            return MetadataRequest(
+                topics=topics,
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+
+        response = await self.ask(self._any_node, request, deadline)
+        self._manager.cluster.update_metadata(response)  # addresses of the brokers
+        return response
+
+    async def _look_up(self, names: list[str], deadline: float) -> dict[str, Any]:
+        """Metadata of topics, all of them without error, remembered for `_leader`."""
+        pause = 0.1
+        absent_before: set[str] = set()
+        while True:
+            response = await self._metadata(names, deadline)
+            found = {topic.name: topic for topic in response.topics if topic.error_code == 0}
+            errors = {topic.name: topic.error_code for topic in response.topics if topic.error_code != 0}
+            self._check_rights(errors)
+            absent = {name for name, code in errors.items() if code in (_UNKNOWN_TOPIC, _INVALID_TOPIC)}
+            # Twice, because a broker may lag behind the creation of a topic by some milliseconds.
+            if absent and absent == absent_before:
+                raise NotFound(
+                    f"Topics do not exist on {self.bootstrap_servers}: {', '.join(sorted(absent))}.",
+                    action="Check the application id, the topic names and the cluster; `kafka-topics.sh --list` shows them.",
+                    topics=sorted(absent),
+                )
+            leaderless = [
+                f"{topic.name}-{partition.partition_index}"
+                for topic in found.values()
+                for partition in topic.partitions
+                if partition.leader_id < 0
+            ]
+            if not errors and not leaderless:
+                for topic in found.values():
+                    topic.partitions = {partition.partition_index: partition for partition in topic.partitions}
+                    if response.API_VERSION < 9:  # KAFKA-9212: old controllers send stale leader epochs
+                        for partition in topic.partitions.values():
+                            partition.leader_epoch = -1
+                self._topics.update(found)
+                return found
+            if time.monotonic() + pause >= deadline:
+                what = ", ".join(leaderless) or ", ".join(f"{name} (error {code})" for name, code in errors.items())
+                raise Retryable(
+                    f"Partitions have no leader: {what}.",
+                    action="Bring the brokers that hold them back, then try again.",
+                )
+            absent_before = absent
+            await self._net.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def _check_rights(self, errors: dict[str, int]) -> None:
+        denied = sorted(name for name, code in errors.items() if code == _TOPIC_DENIED)
+        if denied:
+            raise Invalid(
+                f"This client may not describe the topics {', '.join(denied)}.",
+                action="Grant Describe, DescribeConfigs and Read on them to its user.",
+                topics=denied,
+            )
+
+    def _leader(self, tp: TopicPartition) -> Leader:
+        topic = self._topics[tp.topic]
+        partition = topic.partitions.get(tp.partition)
+        if partition is None:
+            raise NotFound(
+                f"Topic {tp.topic} has no partition {tp.partition}; it has {len(topic.partitions)}.",
+                action="Check the spec against the topic; plan again if the topic was changed.",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+        node = partition.leader_id
+        return Leader(node, self.where(node), partition.leader_epoch, topic.topic_id or uuid.UUID(int=0))
+
+    async def _configs(self, names: list[str], deadline: float) -> dict[str, dict[str, str]]:
+        from kafka.protocol.admin import DescribeConfigsRequest
+
+        def request() -> Any:
+            resource = DescribeConfigsRequest.DescribeConfigsResource
+            resources = [resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names]
+            return DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
+
+        response = await self.ask(self._any_node, request, deadline)
+        configs: dict[str, dict[str, str]] = {}
+        for result in response.results:
+            if result.error_code != 0:
+                self._check_rights({result.resource_name: result.error_code})
+                raise Retryable(
+                    f"The configuration of topic {result.resource_name} could not be read: "
+                    f"error {result.error_code} {result.error_message or ''}.",
+                    action="Try again; if it stays, look at the broker's log.",
+                    topic=result.resource_name,
+                )
+            configs[result.resource_name] = {
+                entry.name: entry.value for entry in result.configs if entry.value is not None
+            }
+        return configs
+
+    async def _log_offsets(self, wanted: list[TopicPartition], deadline: float) -> dict[TopicPartition, LogOffsets]:
+        await self._look_up(sorted({tp.topic for tp in wanted} - self._topics.keys()) or [wanted[0].topic], deadline)
+        found: dict[TopicPartition, dict[str, int]] = {tp: {} for tp in wanted}
+        pause = 0.05
+        while True:
+            missing = [tp for tp in wanted if len(found[tp]) < 3]
+            if not missing:
+                return {tp: LogOffsets(**values) for tp, values in found.items()}
+            problem = await self._ask_offsets(missing, found, deadline)
+            if problem is None:
+                continue
+            if time.monotonic() + pause >= deadline:
+                raise Retryable(
+                    f"Offsets of {problem} were not to be had in time.",
+                    action="Check the brokers that lead these partitions, then try again.",
+                )
+            await self._net.sleep(pause)
+            pause = min(2 * pause, 1.0)
+            await self._look_up(sorted({tp.topic for tp in missing}), deadline)
+
+    async def _ask_offsets(
+        self, missing: list[TopicPartition], found: dict[TopicPartition, dict[str, int]], deadline: float
+    ) -> str | None:
+        """One round of ListOffsets; returns what failed in it for a reason that may pass."""
+        from kafka.protocol.consumer.offsets import ListOffsetsRequest
+
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp in missing:
+            by_leader.setdefault(self._leader(tp).node, []).append(tp)
+        # One request asks one time of each partition, under one isolation level.
+        kinds = (("log_start", _EARLIEST, 0), ("last_stable", _LATEST, 1), ("log_end", _LATEST, 0))
+        waiting = []
+        for node, tps in by_leader.items():
+            for field, timestamp, isolation in kinds:
+
+                def request(
+                    tps: list[TopicPartition] = tps, timestamp: int = timestamp, isolation: int = isolation
+                ) -> Any:
+                    topic_type = ListOffsetsRequest.ListOffsetsTopic
+                    by_topic: dict[str, list[Any]] = {}
+                    for tp in tps:
+                        by_topic.setdefault(tp.topic, []).append(
+                            topic_type.ListOffsetsPartition(
+                                partition_index=tp.partition,
+                                current_leader_epoch=self._leader(tp).epoch,
+                                timestamp=timestamp,
+                            )
+                        )
+                    return ListOffsetsRequest(
+                        replica_id=-1,
+                        isolation_level=isolation,
+                        topics=[topic_type(name=name, partitions=parts) for name, parts in by_topic.items()],
+                        timeout_ms=int(self.timeout * 1000),
+                    )
+
+                def nodes(node: int = node) -> list[int]:
+                    return [node]
+
+                # A leader that died is found out by asking for metadata again, not by insisting.
+                until = min(deadline, time.monotonic() + max(1.0, self.timeout / 4))
+                waiting.append((field, self._manager.call_soon(self.ask, nodes, request, until)))
+        problem = None
+        for field, future in waiting:
+            try:
+                response = await future
+            except Retryable as error:
+                problem = error.what
+                continue
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    tp = TopicPartition(topic.name, partition.partition_index)
+                    if partition.error_code == 0:
+                        found[tp][field] = partition.offset
+                    else:
+                        self._check_rights({tp.topic: partition.error_code})
+                        problem = f"{tp} (error {partition.error_code})"
+        return problem
+
+
+def explain(error: BaseException) -> str:
+    """An error in a few words, for the reason part of another one."""
+    return error.what if isinstance(error, StatecoreError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,280 @@
+"""Fetching one partition: one request always under way, every passing trouble waited out up to a deadline.
+
+What passes (a connection that breaks, a leader that moves, a broker that is busy) is tried again with a growing pause; metadata are
+asked again where the leader may have changed. The deadline counts from the last progress, not from the start: a read of
+hours may survive any number of short troubles. What does not pass is raised at once.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import NoReturn
+
+from statecore.changelog.cluster import Cluster, Leader
+from statecore.changelog.wire import Fetched, Wire, WireError
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.formats.topic_partition import TopicPartition
+
+OFFSET_OUT_OF_RANGE = 1
+
+_UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN_TOPIC_ID, _INCONSISTENT_TOPIC_ID = 3, 100, 103
+_LEADER_ERRORS = {
+    _UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PARTITION",
+    5: "LEADER_NOT_AVAILABLE",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    9: "REPLICA_NOT_AVAILABLE",
+    56: "KAFKA_STORAGE_ERROR",
+    74: "FENCED_LEADER_EPOCH",
+    75: "UNKNOWN_LEADER_EPOCH",
+    _UNKNOWN_TOPIC_ID: "UNKNOWN_TOPIC_ID",
+    _INCONSISTENT_TOPIC_ID: "INCONSISTENT_TOPIC_ID",
+}
+_PASSING_ERRORS = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    7: "REQUEST_TIMED_OUT",
+    8: "BROKER_NOT_AVAILABLE",
+    13: "NETWORK_EXCEPTION",
+    70: "FETCH_SESSION_ID_NOT_FOUND",
+    71: "INVALID_FETCH_SESSION_EPOCH",
+    78: "OFFSET_NOT_AVAILABLE",
+    89: "THROTTLING_QUOTA_EXCEEDED",
+}
+_TOPIC_AUTHORIZATION_FAILED, _CORRUPT_MESSAGE, _UNSUPPORTED_COMPRESSION = 29, 2, 76
+_UNSUPPORTED_VERSION = 35
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_LARGEST_FETCH = 1 << 30
+
+
+class PartitionFetcher:
+    """Fetches one partition from its leader.
+
+    Args:
+        cluster: where the leader is found.
+        tp: the partition.
+        committed: read up to the last stable offset.
+        fetch_bytes: bytes of record data asked for at once.
+        max_wait: seconds a broker may wait for data to come.
+        stall_timeout: seconds without progress after which a passing trouble is given up.
+        topic_id: the id the topic must have (32 hex digits), or None for whatever it has now.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tp: TopicPartition,
+        *,
+        committed: bool,
+        fetch_bytes: int,
+        max_wait: float,
+        stall_timeout: float,
+        topic_id: str | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._tp = tp
+        self._committed = committed
+        self._fetch_bytes = fetch_bytes
+        self._max_wait = max_wait
+        self._stall_timeout = stall_timeout
+        self._topic_id = uuid.UUID(topic_id) if topic_id else None
+        self._leader: Leader | None = None
+        self._stale = False
+        self._wire: Wire | None = None
+        self._asked: int | None = None  # the offset of the request under way
+        self._not_before = 0.0
+        self._pause = _FIRST_PAUSE
+        self._deadline: float | None = None
+
+    def fetch(self, offset: int) -> Fetched:
+        """The response from `offset` on: records, or none at the moment, or ``OFFSET_OUT_OF_RANGE``.
+
+        Raises:
+            Retryable: no progress within the stall timeout.
+            NotFound: the topic or partition does not exist any more.
+            Invalid: the topic was deleted and created again, or this client may not read it.
+            Corrupted: the broker found its own log damaged.
+        """
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._stall_timeout
+        while True:
+            try:
+                wire = self._connected()
+                if self._asked != offset:
+                    self._send(wire, offset)
+                fetched = wire.receive(min(self._stall_timeout, self._max_wait + 30))
+                self._asked = None
+            except WireError as error:
+                where = self._leader.where if self._leader else self._cluster.bootstrap_servers
+                self._drop()
+                self._stale = True
+                self.wait(offset, f"broker {where} {error}")
+                continue
+            if fetched.throttle:
+                self._not_before = time.monotonic() + fetched.throttle
+            if fetched.error in (0, OFFSET_OUT_OF_RANGE):
+                return fetched
+            self._answer(fetched.error, offset)
+
+    def prefetch(self, offset: int) -> None:
+        """Send the next request, if that is possible right now; `fetch` sees to it otherwise."""
+        if self._wire is None or self._asked is not None or time.monotonic() < self._not_before:
+            return
+        try:
+            self._send(self._wire, offset)
+        except WireError:
+            self._drop()
+            self._stale = True
+
+    def progress(self) -> None:
+        """Note that the position advanced: patience begins anew with the next fetch."""
+        self._deadline = None
+        self._pause = _FIRST_PAUSE
+
+    def wait(self, offset: int, why: str) -> None:
+        """Pause before another attempt.
+
+        Raises:
+            Retryable: the deadline is reached; `why` is its reason.
+        """
+        if self.overdue(self._pause):
+            raise Retryable(
+                f"Topic {self._tp.topic}, partition {self._tp.partition}: no progress at offset {offset} for "
+                f"{self._stall_timeout:.0f} s; {why}.",
+                action="Check the broker, then run this again; nothing of this range was used.",
+                topic=self._tp.topic,
+                partition=self._tp.partition,
+                offset=offset,
+                broker=self._leader.where if self._leader else self._cluster.bootstrap_servers,
+            )
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def overdue(self, ahead: float = 0.0) -> bool:
+        """Whether the stall timeout is over, or will be in `ahead` seconds."""
+        return self._deadline is not None and time.monotonic() + ahead >= self._deadline
+
+    def enlarge(self, offset: int) -> None:
+        """Ask for more at once, because a batch did not come whole (brokers before KIP-74)."""
+        if self._fetch_bytes >= _LARGEST_FETCH:
+            raise Corrupted(
+                f"Topic {self._tp.topic}, partition {self._tp.partition}: the record batch at offset {offset} does not end "
+                f"within {self._fetch_bytes} bytes.",
+                action="Check the broker's disk (kafka-dump-log.sh --deep-iteration); read from another replica.",
+                topic=self._tp.topic,
+                partition=self._tp.partition,
+                offset=offset,
+            )
+        self._fetch_bytes *= 2
+
+    def close(self) -> None:
+        """Give the connection back for the next range, or close it where a response is still to come."""
+        wire, self._wire = self._wire, None
+        if wire is None:
+            return
+        if self._asked is None:
+            self._cluster.idle.setdefault(wire.node, []).append(wire)
+        else:
+            wire.close()
+            self._asked = None
+
+    def _connected(self) -> Wire:
+        if self._leader is None or self._stale:
+            deadline = max(time.monotonic(), self._deadline or self._cluster.deadline())
+            leader = self._cluster.leader(self._tp, refresh=self._stale, deadline=deadline)
+            self._check_identity(leader)
+            if self._wire is not None and self._wire.node != leader.node:
+                self._drop()
+            self._leader = leader
+            self._stale = False
+        if self._wire is None:
+            idle = self._cluster.idle.get(self._leader.node)
+            if idle:
+                self._wire = idle.pop()
+            else:
+                until = time.monotonic() + self._stall_timeout if self._deadline is None else self._deadline
+                self._wire = Wire.connect(self._cluster, self._leader.node, self._leader.where, until)
+        return self._wire
+
+    def _check_identity(self, leader: Leader) -> None:
+        if not leader.topic_id.int:
+            return
+        if self._topic_id is not None and self._topic_id != leader.topic_id:
+            raise Invalid(
+                f"Topic {self._tp.topic} was deleted and created again: its id is {leader.topic_id.hex}, not "
+                f"{self._topic_id.hex}.",
+                action="Plan again; offsets and images of the old topic mean nothing in the new one.",
+                topic=self._tp.topic,
+                partition=self._tp.partition,
+            )
+        self._topic_id = leader.topic_id
+
+    def _send(self, wire: Wire, offset: int) -> None:
+        assert self._leader is not None
+        if self._asked is not None:  # an answer to another question is on its way
+            raise WireError("was asked for another offset")
+        pause = self._not_before - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
+        wire.send(
+            self._tp,
+            self._leader.topic_id,
+            offset,
+            epoch=self._leader.epoch,
+            committed=self._committed,
+            max_bytes=self._fetch_bytes,
+            max_wait=self._max_wait,
+        )
+        self._asked = offset
+
+    def _drop(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+        self._wire = None
+        self._asked = None
+
+    def _answer(self, code: int, offset: int) -> None:
+        """Wait where an error passes, raise where it does not."""
+        assert self._leader is not None
+        where = self._leader.where
+        if code in _LEADER_ERRORS:
+            self._stale = True
+            if code == _UNKNOWN_TOPIC_OR_PARTITION and self.overdue(self._pause):
+                raise NotFound(
+                    f"Topic {self._tp.topic}, partition {self._tp.partition} does not exist on broker {where}.",
+                    action="Check whether it was deleted, then plan again.",
+                    topic=self._tp.topic,
+                    partition=self._tp.partition,
+                )
+            self.wait(offset, f"broker {where} answers {_LEADER_ERRORS[code]}")
+        elif code in _PASSING_ERRORS:
+            self.wait(offset, f"broker {where} answers {_PASSING_ERRORS[code]}")
+        else:
+            self._refuse(code, offset)
+
+    def _refuse(self, code: int, offset: int) -> NoReturn:
+        assert self._leader is not None
+        place = f"Topic {self._tp.topic}, partition {self._tp.partition}"
+        names = {"topic": self._tp.topic, "partition": self._tp.partition, "offset": offset}
+        if code == _TOPIC_AUTHORIZATION_FAILED:
+            raise Invalid(
+                f"{place}: this client may not read it.", action="Grant Read on the topic to its user.", **names
+            )
+        if code == _CORRUPT_MESSAGE:
+            raise Corrupted(
+                f"{place}: broker {self._leader.where} finds its log damaged at offset {offset}.",
+                action="Check the broker's disk; move leadership to another replica, then run this again.",
+                **names,
+            )
+        if code in (_UNSUPPORTED_COMPRESSION, _UNSUPPORTED_VERSION):
+            raise Invalid(
+                f"{place}: broker {self._leader.where} cannot send the batch at offset {offset} to this client "
+                f"(error {code}).",
+                action="Remove api_version from the kafka settings, or upgrade the broker.",
+                **names,
+            )
+        raise Retryable(
+            f"{place}: broker {self._leader.where} answers Kafka error {code} at offset {offset}.",
+            action="Look the error up in the broker's log, then run this again.",
+            **names,
+        )

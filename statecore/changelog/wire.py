@@ -1,0 +1,320 @@
+"""One connection to one broker for Fetch, its socket taken over from kafka-python after the handshake.
+
+kafka-python resolves the name, connects, does TLS, SASL and version negotiation, and encodes the requests. It copies what it receives
+four times in pieces of 4 KiB, though, which for a reader that does nothing but receive is half of all its work. So once
+the connection is ready its socket is used directly: one ``recv_into`` after the other into one reused buffer, and the few
+bytes around the record data are taken apart here. Fetch response, versions 4 to 18 (KIP-74, -98, -320, -482, -516)::
+
+    header      i32 correlation id, tags (12+)
+    i32 throttle ms | i16 error (7+) | i32 session (7+) | array of topics
+    topic       string name (to 12) or uuid id (13+) | array of partitions | tags (12+)
+    partition   i32 index | i16 error | i64 high watermark | i64 last stable offset | i64 log start (5+)
+                array of aborted (i64 producer id, i64 first offset, tags (12+)) | i32 preferred replica (11+)
+                bytes records | tags (12+)
+    From 12 on lengths of arrays, strings and bytes are unsigned varints of length + 1, before that i32 or i16.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.changelog.decoder import NO_ABORTED
+from statecore.formats.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from statecore.changelog.cluster import Cluster
+
+_NEWEST_VERSION = 18
+_LARGEST_RESPONSE = (1 << 31) - 1
+
+
+class WireError(Exception):
+    """The connection is of no further use: closed, silent, or not speaking the protocol."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """One partition's part of a Fetch response.
+
+    Attributes:
+        error: Kafka's error code, 0 for none.
+        throttle: seconds the broker wants this client to wait before its next request.
+        high_watermark: end of what consumers may read; -1 with most errors.
+        last_stable: last stable offset; -1 with most errors.
+        aborted: aborted transactions, rows ``(producer id, first offset)``.
+        records: the record data, a view into the connection's buffer that the next response overwrites.
+    """
+
+    error: int
+    throttle: float
+    high_watermark: int
+    last_stable: int
+    aborted: npt.NDArray[np.int64]
+    records: npt.NDArray[np.uint8]
+
+
+class Wire:
+    """A connected, authenticated socket to one broker, speaking Fetch.
+
+    Args:
+        sock: the socket, ready for requests.
+        version: the Fetch version to speak.
+        node: the broker's id.
+        where: its ``host:port``.
+        client_id: what the broker calls this client in its log and quotas.
+    """
+
+    def __init__(self, sock: socket.socket, version: int, node: int, where: str, client_id: str) -> None:
+        self.node = node
+        self.where = where
+        self.version = version
+        self._socket = sock
+        self._client_id = client_id
+        self._correlation = 0
+        self._buffer = np.empty(1 << 20, np.uint8)
+        self._size = bytearray(4)
+
+    @classmethod
+    def connect(cls, cluster: Cluster, node: int, where: str, deadline: float) -> Wire:
+        """Connect to a broker that is known from metadata.
+
+        Raises:
+            WireError: it could not be reached or did not answer.
+            Invalid: it does not let this client in.
+        """
+        return cluster.run(_connect, cluster, node, where, deadline)
+
+    def close(self) -> None:
+        """Close the socket; what is under way is dropped."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def send(
+        self,
+        tp: TopicPartition,
+        topic_id: uuid.UUID,
+        offset: int,
+        *,
+        epoch: int,
+        committed: bool,
+        max_bytes: int,
+        max_wait: float,
+    ) -> None:
+        """Send a Fetch request for one partition.
+
+        Args:
+            tp: the partition.
+            topic_id: the topic's id, used from version 13 on.
+            offset: the offset to read from.
+            epoch: the leader epoch known to this client, -1 for none.
+            committed: read up to the last stable offset and get the aborted transactions.
+            max_bytes: bytes of records to return; the first batch comes whole even if it is larger (KIP-74).
+            max_wait: seconds the broker may wait for the first byte.
+        """
+        from kafka.protocol.consumer.fetch import FetchRequest
+
+        partition = FetchRequest.FetchTopic.FetchPartition(
+            partition=tp.partition,
+            current_leader_epoch=epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=max_bytes,
+        )
+        request = FetchRequest(
+            version=self.version,
+            replica_id=-1,
+            max_wait_ms=int(max_wait * 1000),
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=int(committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=[FetchRequest.FetchTopic(topic=tp.topic, topic_id=topic_id, partitions=[partition])],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        self._correlation += 1
+        request.with_header(correlation_id=self._correlation, client_id=self._client_id)
+        try:
+            self._socket.sendall(request.encode(framed=True, header=True))
+        except OSError as error:
+            raise WireError(str(error) or type(error).__name__) from error
+
+    def receive(self, timeout: float) -> Fetched:
+        """Receive the response to the last request.
+
+        Args:
+            timeout: seconds without a byte after which the broker counts as silent.
+
+        Raises:
+            WireError: the connection was closed or stayed silent, or the bytes are not a Fetch response.
+        """
+        try:
+            self._socket.settimeout(timeout)
+            self._fill(memoryview(self._size))
+            (size,) = struct.unpack(">i", self._size)
+            if not 12 <= size <= _LARGEST_RESPONSE:
+                raise WireError(f"announces a response of {size} bytes")
+            if len(self._buffer) < size:
+                self._buffer = np.empty(size + size // 4, np.uint8)
+            self._fill(memoryview(self._buffer)[:size])
+        except TimeoutError:
+            raise WireError(f"sent nothing for {timeout:.0f} s") from None
+        except OSError as error:
+            raise WireError(str(error) or type(error).__name__) from error
+        try:
+            return parse_response(self._buffer[:size], self.version, self._correlation)
+        except (struct.error, IndexError, ValueError) as error:
+            raise WireError(f"sent a malformed response ({error})") from error
+
+    def _fill(self, view: memoryview) -> None:
+        got = 0
+        while got < len(view):
+            size = self._socket.recv_into(view[got:])
+            if not size:
+                raise WireError("closed the connection")
+            got += size
+
+
+async def _connect(cluster: Cluster, node: int, where: str, deadline: float) -> Wire:
+    import kafka.errors as errors
+    from kafka.net.connection import KafkaConnection
+    from kafka.protocol.consumer.fetch import FetchRequest
+
+    manager = cluster.manager
+    broker = manager.cluster.broker_metadata(node)
+    if broker is None:
+        raise WireError(f"broker {node} is not known")
+    # Of its own, not the manager's: that one stays for metadata.
+    connection = KafkaConnection(
+        manager._net, node_id=node, broker_version_data=manager.broker_version_data, **manager.config
+    )
+    await manager._connect(broker, connection, timeout_at=min(deadline, time.monotonic() + 10))
+    if not connection.connected:
+        error = connection.init_future.exception
+        if isinstance(error, errors.KafkaError):
+            cluster.refuse_if_final(error, node)
+        raise WireError(str(error) or type(error).__name__) from error
+    version = connection.broker_version_data.api_version(FetchRequest, max_version=_NEWEST_VERSION)
+    return Wire(_take_socket(connection), version, node, where, connection.config["client_id"])
+
+
+def _take_socket(connection: Any) -> socket.socket:
+    """Pull the socket out of a ready connection, so that kafka-python neither reads from it nor closes it."""
+    transport = connection.transport
+    connection._reauth.cancel()  # a session that runs out is closed by the broker, and answered by a new connection
+    transport.pause_reading()
+    if transport._read_task is not None:
+        transport._net.cancel(transport._read_task)
+    sock: socket.socket = transport._sock
+    transport._sock = transport._protocol = transport._read_task = None
+    transport._closed = True
+    connection.connected = False
+    return sock
+
+
+def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) -> Fetched:
+    """Take a Fetch response for one partition apart.
+
+    Args:
+        data: the response after its length field.
+        version: the version that was spoken.
+        correlation: the correlation id of the request.
+
+    Raises:
+        ValueError: it is not the response to that request.
+    """
+    at = _Cursor(data, flexible=version >= 12)
+    if at.number(">i") != correlation:
+        raise ValueError("the answer to another request")
+    at.tags()
+    throttle = at.number(">i") / 1000
+    if version >= 7:
+        error = at.number(">h")
+        at.number(">i")
+        if error:
+            return Fetched(error, throttle, -1, -1, NO_ABORTED, data[:0])
+    if at.length() != 1:
+        raise ValueError("not one topic")
+    if version >= 13:
+        at.skip(16)
+    else:
+        at.skip(at.length(">h"))
+    if at.length() != 1:
+        raise ValueError("not one partition")
+    at.number(">i")
+    error, high_watermark, last_stable = at.number(">h"), at.number(">q"), at.number(">q")
+    if version >= 5:
+        at.number(">q")
+    aborted = at.aborted()
+    if version >= 11:
+        at.number(">i")
+    size = max(0, at.length())
+    start = at.position
+    at.skip(size)
+    return Fetched(error, throttle, high_watermark, last_stable, aborted, data[start : start + size])
+
+
+class _Cursor:
+    """Reads the small fields of a response, one after the other, never beyond its end."""
+
+    def __init__(self, data: npt.NDArray[np.uint8], *, flexible: bool) -> None:
+        self.position = 0
+        self._data = data
+        self._flexible = flexible
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack_from(form, self._data, self.position)
+        self.position += struct.calcsize(form)
+        return int(value)
+
+    def skip(self, size: int) -> None:
+        if size < 0 or size > len(self._data) - self.position:
+            raise ValueError("a length beyond the end")
+        self.position += size
+
+    def length(self, form: str = ">i") -> int:
+        """Length of an array, string or bytes; -1 for null."""
+        return self._varint() - 1 if self._flexible else self.number(form)
+
+    def tags(self) -> None:
+        """Skip the tagged fields that flexible versions have after each structure."""
+        if not self._flexible:
+            return
+        for _ in range(self._varint()):
+            self._varint()
+            self.skip(self._varint())
+
+    def aborted(self) -> npt.NDArray[np.int64]:
+        count = self.length()
+        if count <= 0:
+            return NO_ABORTED
+        size = 17 if self._flexible else 16
+        start = self.position
+        self.skip(count * size)
+        rows = self._data[start : self.position].reshape(count, size)
+        if self._flexible and rows[:, 16].any():  # a tagged field, which no version has yet
+            raise ValueError("unknown fields of aborted transactions")
+        return np.ascontiguousarray(rows[:, :16]).view(">i8").astype(np.int64)
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = int(self._data[self.position])
+            self.position += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+            if shift > 28:
+                raise ValueError("a length that never ends")
