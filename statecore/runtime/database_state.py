@@ -124,8 +124,8 @@ def create_unknown(database: Path, kind: StoreKind, changelog: TopicPartition) -
     """
     from statecore.stores.rocksdb import RocksDBStore
 
-    database.parent.mkdir(parents=True, exist_ok=True)
-    store = RocksDBStore(database, kind if kind.can_be_built else StoreKind.KEY_VALUE)
+    store = RocksDBStore(database, kind if kind.can_be_built else StoreKind.KEY_VALUE, create=True)
+    store.open()
     try:
         store.commit({changelog: OFFSET_UNKNOWN})
     finally:

@@ -260,7 +260,7 @@ class _TaskPlanner:
             return False
         if sibling.kind in (StoreKind.UNKNOWN, StoreKind.GRACE_BUFFER):
             self._refuse(
-                f"would lack the store {sibling.store} (kind {sibling.kind}), and under exactly-once Kafka Streams wipes"
+                f"lacks the store {sibling.store} (kind {sibling.kind}), and under exactly-once Kafka Streams wipes"
                 " a task with such a gap; decide its kind in the spec, or let the application restore this task"
             )
             return False

@@ -1,0 +1,149 @@
+"""Builds the complete task directories of a placement in its staging directory, looks at them, makes them durable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from statecore.errors import Corrupted
+from statecore.faults import FaultPoints
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.progress import Progress
+from statecore.runtime.database_state import create_unknown, databases_of, read_database_state
+from statecore.runtime.files import (
+    file_sizes,
+    fingerprint,
+    inode,
+    link_tree,
+    move,
+    set_modes,
+    set_owner,
+    sync_file,
+    sync_tree,
+)
+from statecore.runtime.journal import JournalTask, PlacedStore, identity_of
+from statecore.runtime.placement_plan import SiblingStore, TaskPlan
+from statecore.runtime.state_directory import DIRECTORY_MODE, FILE_MODE, StateDirectory, store_directory
+from statecore.spec.reader import WINDOWED_KINDS
+
+
+class Assembly:
+    """Builds complete task directories in a staging directory that does not exist yet.
+
+    Args:
+        directory: the application's state directory, locked.
+        staging: where; ``tasks/<task>`` below it are the new directories, ``aside/`` is for old ones.
+        faults: points at which a test lets the process die.
+        progress: told each task.
+    """
+
+    def __init__(self, directory: StateDirectory, staging: Path, faults: FaultPoints, progress: Progress) -> None:
+        self.directory, self.staging, self.faults, self.progress = directory, staging, faults, progress
+
+    def assemble(self, tasks: Collection[TaskPlan]) -> tuple[JournalTask, ...]:
+        """All tasks, durable; what the journal has to say of them."""
+        self.progress.phase("assemble", len(tasks), "tasks")
+        (self.staging / "aside").mkdir(parents=True)
+        entries = []
+        for task in tasks:
+            target = self.staging / "tasks" / task.task
+            target.mkdir(parents=True)
+            stores = self._fill(task, target)
+            entries.append(self._entry(task, target, stores))
+            self.progress.advance()
+        self.faults.reach("placement.after-assembly")
+        sync_tree(self.staging)
+        sync_file(self.staging.parent)
+        self.faults.reach("placement.after-sync")
+        self.progress.done()
+        return tuple(entries)
+
+    def _fill(self, task: TaskPlan, target: Path) -> list[PlacedStore]:
+        live = self.directory.task_path(task.task)
+        stores: list[PlacedStore] = []
+        for image in task.restored:
+            if image.path is None or image.committed_offset is None:
+                raise ValueError(f"the image of {image.store} in {task.task} has no path or no offset")
+            where = target / store_directory(image.store, image.kind)
+            where.parent.mkdir(exist_ok=True)
+            move(image.path, where)
+            self.faults.reach("placement.after-image-move")
+            stores += self._databases(image, target, where, image.committed_offset)
+        for name in task.kept:
+            link_tree(live / name, target / name)
+        for sibling in task.created:
+            where = target / store_directory(sibling.store, sibling.kind)
+            create_unknown(_first_segment(where, sibling), sibling.kind, sibling.changelog)
+            stores += self._databases(sibling, target, where, OFFSET_UNKNOWN)
+        self.faults.reach("placement.after-siblings")
+        for path in (target, target / "rocksdb"):
+            if path.is_dir():
+                path.chmod(DIRECTORY_MODE)
+        if self.directory.owner is not None:
+            set_owner(target, self.directory.owner)
+        # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
+        os.utime(target)
+        return stores
+
+    def _databases(self, store: SiblingStore, target: Path, where: Path, offset: int) -> list[PlacedStore]:
+        """The databases of a restored or created store, looked at before anything live is touched."""
+        for leftover in where.rglob("rocksdict-config.json"):
+            leftover.unlink()
+        set_modes(where, DIRECTORY_MODE, FILE_MODE)
+        databases = databases_of(where)
+        if not databases:
+            raise Corrupted(
+                f"The image of the store {store.store} in task {store.task} holds no database.",
+                action="Run the restore again; nothing was replaced.",
+                task=store.task,
+                store=store.store,
+            )
+        placed = []
+        for database in databases:
+            entry = PlacedStore(
+                store.store,
+                str(database.relative_to(target)),
+                store.changelog,
+                offset,
+                sum(file_sizes(database).values()),
+                identity_of(database),
+            )
+            look(store.task, entry, database, self.staging)
+            placed.append(entry)
+        return placed
+
+    def _entry(self, task: TaskPlan, target: Path, stores: list[PlacedStore]) -> JournalTask:
+        live = self.directory.task_path(task.task)
+        old = inode(live)
+        new = inode(target)
+        assert new is not None
+        return JournalTask(
+            task.task, new, file_sizes(target), old, fingerprint(live) if old is not None else None, tuple(stores)
+        )
+
+
+def _first_segment(where: Path, sibling: SiblingStore) -> Path:
+    """The database of a store without data: its directory, or where it has segments the segment of time 0."""
+    segmented = sibling.kind in WINDOWED_KINDS or sibling.kind is StoreKind.GRACE_BUFFER
+    return where / f"{sibling.store}.0" if segmented else where
+
+
+def look(task: str, store: PlacedStore, database: Path, scratch: Path) -> None:
+    """Open a copy and compare its bookkeeping with what it must be.
+
+    Raises:
+        Corrupted: it is not.
+    """
+    state = read_database_state(database, scratch)
+    found = state.offsets.get(store.changelog)
+    if found != store.offset or not state.closed_cleanly or len(state.offsets) != 1:
+        raise Corrupted(
+            f"The image of the store {store.store} in task {task} says offset {found} of {store.changelog} and status "
+            f"{state.status}; {store.offset} and 0 were expected.",
+            action="Run the restore again; nothing was replaced.",
+            task=task,
+            store=store.store,
+            offset=found,
+        )

@@ -1,0 +1,156 @@
+"""Where things are in a state directory, and that only one process may change it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Capacity, Fenced, Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.runtime.state_directory import StateDirectory, task_directory
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "state", "orders")
+
+
+def in_another_process(code: str, *arguments: object) -> str:
+    run = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+
+
+TRY_LOCK = """
+    import fcntl, sys
+    file = open(sys.argv[1], "r+")
+    try:
+        # What Java's FileChannel.tryLock() does: a write lock from 0 to Long.MAX_VALUE.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 2**63 - 1, 0)
+        print("free")
+    except OSError:
+        print("taken")
+"""
+
+
+def test_stores_lie_where_kafka_streams_looks_for_them(directory):
+    assert directory.store_path("0_1", "s", StoreKind.TIMESTAMPED_KEY_VALUE) == directory.path / "0_1/rocksdb/s"
+    assert directory.store_path("0_1", "s", StoreKind.VERSIONED_KEY_VALUE) == directory.path / "0_1/rocksdb/s"
+    assert directory.store_path("0_1", "s", StoreKind.LIST) == directory.path / "0_1/rocksdb/s"
+    for kind in (StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION, StoreKind.GRACE_BUFFER, StoreKind.JOIN_WINDOW):
+        assert directory.store_path("0_1", "s", kind) == directory.path / "0_1/s"
+    assert task_directory(2, 11) == "2_11"
+    assert directory.task_path(task_directory(0, 1, "north")) == directory.path / "__north__/0_1"
+
+
+@pytest.mark.parametrize("task", ["", "0", "0_", "../0_1", "0_1/x", "global", "a_b", "-1_0", ".statecore"])
+def test_what_is_no_task_has_no_path(directory, task):
+    with pytest.raises(ValueError, match="is not a task"):
+        directory.task_path(task)
+
+
+def test_task_directories_are_found_in_numeric_order_and_nothing_else_is(directory):
+    for name in ("0_10", "0_2", "1_0", "__north__/0_3", "__north__/x", "global", ".statecore/0_9", "0_1x"):
+        (directory.path / name).mkdir(parents=True)
+    (directory.path / "0_7").touch()
+    assert directory.task_directories() == ["0_2", "0_10", "1_0", "__north__/0_3"]
+    assert StateDirectory(directory.state_dir, "other").task_directories() == []
+
+
+def test_the_lock_excludes_others_until_it_is_released_and_makes_the_directory(directory):
+    file = directory.path / ".lock"
+    with directory.lock():
+        assert directory.path.stat().st_mode & 0o7777 == 0o750
+        assert directory.work_path.is_dir()
+        assert in_another_process(TRY_LOCK, file) == "taken"
+    assert in_another_process(TRY_LOCK, file) == "free"
+    assert file.exists()
+
+
+def test_a_lock_that_another_process_holds_fences_us(directory):
+    directory.path.mkdir(parents=True)
+    code = """
+        import fcntl, sys
+        file = open(sys.argv[1], "w")
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print("locked", flush=True)
+        sys.stdin.read()
+    """
+    run = [sys.executable, "-c", textwrap.dedent(code), str(directory.path / ".lock")]
+    with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(Fenced, match="another process holds its lock") as caught:
+            directory.lock()
+        assert "Stop the application orders" in caught.value.action
+        assert not directory.work_path.exists()
+        process.communicate("")
+    directory.lock().release()
+
+
+def test_a_second_lock_in_one_process_is_refused_and_does_not_drop_the_first(directory):
+    with directory.lock():
+        with pytest.raises(Fenced, match="this process"):
+            StateDirectory(directory.state_dir, "orders").lock()
+        assert in_another_process(TRY_LOCK, directory.path / ".lock") == "taken"
+    directory.lock().release()
+
+
+def test_work_without_the_lock_is_refused(directory):
+    with pytest.raises(Fenced, match="without its lock"):
+        directory.check_locked()
+    with directory.lock():
+        directory.check_locked()
+    with pytest.raises(Fenced, match="was lost"):
+        directory.check_locked()
+
+
+def test_a_directory_that_was_replaced_below_us_is_noticed(directory):
+    with directory.lock():
+        (directory.path / ".lock").rename(directory.path / "old")
+        (directory.path / ".lock").touch()
+        with pytest.raises(Fenced, match="was lost"):
+            directory.check_locked()
+
+
+def test_a_lock_that_was_dropped_and_taken_by_another_is_noticed(directory):
+    with directory.lock() as lock:
+        fcntl.lockf(lock._descriptor, fcntl.LOCK_UN)  # what closing any other descriptor of the file does
+        code = TRY_LOCK + "\n    print('holding', flush=True)\n    sys.stdin.read()"
+        run = [sys.executable, "-c", textwrap.dedent(code), str(directory.path / ".lock")]
+        with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(2)] == ["free\n", "holding\n"]
+            with pytest.raises(Fenced, match="was lost"):
+                directory.check_locked()
+            process.communicate("")
+
+
+def test_a_path_that_cannot_be_a_state_directory_is_invalid(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "app").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for state_dir, application in (("file", "app"), ("file/below", "app"), ("state", "app"), ("dangling", "app")):
+        with pytest.raises(Invalid) as caught:
+            StateDirectory(tmp_path / state_dir, application).lock()
+        assert caught.value.exit_code == 13
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_without_rights_is_invalid(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(Invalid, match="may not read and write"):
+        StateDirectory(tmp_path / "state", "app").lock()
+
+
+def test_too_little_room_is_refused_with_both_numbers(directory):
+    directory.ensure_room(1 << 20)
+    with pytest.raises(Capacity, match=r"MiB free, and about 1,073,741,824 MiB are needed"):
+        directory.ensure_room(1 << 50)
+    assert not directory.state_dir.exists()
