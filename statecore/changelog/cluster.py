@@ -1,7 +1,8 @@
 """What a cluster says of its topics: descriptions, offsets, leaders.
 
-Connections, authentication and message encoding are kafka-python's (``kafka.net``); its event loop runs on the calling thread,
-only during a call. kafka-python is imported at the first call, and brokers are asked for their API versions once a connection.
+Connections, authentication and message encoding are kafka-python's (``kafka.net``); its event loop runs on the
+calling thread, only during a call. kafka-python is imported at the first call, and a broker is asked for its API
+versions once a connection.
 
 Not found and could not look are different errors: `NotFound` only follows an answer of a broker.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -52,14 +53,14 @@ class Cluster:
 
     Args:
         bootstrap_servers: ``host:port``, several with commas.
-        kafka: further settings by kafka-python's names (``security_protocol``, ``ssl_cafile``, ``sasl_mechanism``, ...).
+        kafka: further settings by kafka-python's names (``security_protocol``, ``sasl_mechanism``, ...).
         timeout: seconds that any one call may take.
 
     Raises:
         Invalid: a setting that kafka-python does not know.
     """
 
-    def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any] = {}, *, timeout: float = 30.0) -> None:  # noqa: B006
+    def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any] = {}, *, timeout: float = 30.0) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.timeout = timeout
         self.idle: dict[int, list[Wire]] = {}
@@ -244,6 +245,7 @@ class Cluster:
         return f"{broker.host}:{broker.port}" if broker is not None else f"broker {node}"
 
     def refuse_if_final(self, error: Exception, node: Any) -> None:
+        """Raise `Invalid` for an error that no further attempt can change: credentials, rights, versions."""
         import kafka.errors as errors
 
         final = (
@@ -297,7 +299,7 @@ class Cluster:
             if absent and absent == absent_before:
                 raise NotFound(
                     f"Topics do not exist on {self.bootstrap_servers}: {', '.join(sorted(absent))}.",
-                    action="Check the application id, the topic names and the cluster; `kafka-topics.sh --list` shows them.",
+                    action="Check the application id, the topic names and the cluster (kafka-topics.sh --list).",
                     topics=sorted(absent),
                 )
             leaderless = [
@@ -447,8 +449,3 @@ class Cluster:
                         self._check_rights({tp.topic: partition.error_code})
                         problem = f"{tp} (error {partition.error_code})"
         return problem
-
-
-def explain(error: BaseException) -> str:
-    """An error in a few words, for the reason part of another one."""
-    return error.what if isinstance(error, StatecoreError) else f"{type(error).__name__}: {error}"

@@ -1,13 +1,14 @@
 """Decompression of record batches into one reused buffer.
 
-The records of a batch are compressed as a whole; bits 0-2 of its attributes say how (``CompressionType``): 0 none, 1 gzip,
-2 snappy, 3 lz4 (frame format), 4 zstd. Snappy comes raw from librdkafka and Go clients, and in the framing of Java's
-``SnappyOutputStream`` (xerial) from Java clients::
+The records of a batch are compressed as a whole; bits 0-2 of its attributes say how (``CompressionType``): 0 none, 1
+gzip, 2 snappy, 3 lz4 (frame format), 4 zstd. Snappy comes raw from librdkafka and Go clients, and in the framing of
+Java's ``SnappyOutputStream`` (xerial) from Java clients::
 
     0x82 "SNAPPY" 0x00 | i32 version | i32 oldest compatible version | { i32 length | raw snappy block }*
 
-An lz4 frame as Kafka's clients write it (independent blocks, no checksums) is taken apart here, because the frame decoder sets
-itself up anew for each batch and costs three times what the blocks in it cost; any other frame goes to the frame decoder::
+An lz4 frame as Kafka's clients write it (independent blocks, no checksums) is taken apart here, because the frame
+decoder sets itself up anew for each batch and costs three times what the blocks in it cost; any other frame is left
+to it::
 
     04 22 4D 18 | flags 60 | block size (bits 4-6: 4..7 is 64 KiB .. 4 MiB) | header checksum |
     { u32 little endian: length, top bit set: stored | block }* | u32 0
@@ -35,7 +36,7 @@ _XERIAL_HEADER = 16
 
 
 class DecompressionFailed(Exception):
-    """The bytes are not what the codec writes, or decompress to more than `LARGEST_BATCH`; the caller knows the place."""
+    """Bytes are not what the codec writes, or grow beyond `LARGEST_BATCH`; the caller knows the place."""
 
 
 class Scratch:
@@ -50,7 +51,7 @@ class Scratch:
     def __init__(self, size: int = 32 << 20) -> None:
         self.used = 0
         self._array = np.empty(size, np.uint8)
-        self._view = memoryview(self._array)
+        self._view = self._array.data
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:
@@ -156,7 +157,7 @@ class Scratch:
         grown = np.empty(max(2 * len(self._array), self.used + room), np.uint8)
         grown[: self.used] = self._array[: self.used]
         self._array = grown
-        self._view = memoryview(grown)
+        self._view = grown.data
 
 
 _INTO: dict[int, Callable[[memoryview, memoryview], int]] = {

@@ -1,7 +1,7 @@
 """From the record data of one Fetch response to Arrow record batches, without a broker.
 
-Per record there is only the kernel; per batch there are two native calls, CRC-32C and decompression; everything else is once
-per response. `scan` is apart from `batches` so that the next request is on its way while this response is decoded.
+Per record there is only the kernel; per batch there are two native calls, CRC-32C and decompression; everything else is
+once per response. `scan` is apart from `batches` so that the next request is on its way while this response is decoded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from statecore.changelog import kernel
-from statecore.changelog.codecs import DecompressionFailed, Scratch
+from statecore.changelog.codecs import LARGEST_BATCH, DecompressionFailed, Scratch
 from statecore.changelog.model import (
     CHANGELOG_SCHEMA,
     HEADERS_FIELD,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from statecore.changelog.kernel import Columns, Scan
 
 DECODED_BYTES = 64 << 20
-"""Decompressed bytes after which a record batch is handed out, so that a well compressed response stays bounded in memory."""
+"""Decompressed bytes after which a record batch is handed out: a well compressed response must not fill the memory."""
 
 NO_ABORTED = np.empty((0, 2), np.int64)
 """The aborted transactions of a response that has none."""
@@ -110,7 +110,7 @@ class RangeDecoder:
             return
         self._scan = None
         self._count(aborted=found.aborted, batches=len(found.meta), bytes_fetched=found.consumed, fetches=1)
-        view = memoryview(self._data)
+        view = self._data.data
         base = kernel.address(self._data)
         scratch = self._scratch
         scratch.clear()
@@ -141,6 +141,8 @@ class RangeDecoder:
                 starts.append(base + start)
                 ends.append(base + end)
                 length = end - start
+            if length > LARGEST_BATCH:
+                self._corrupted(offset, f"has {length} bytes, more than a column can hold")
             if count * kernel.SMALLEST_RECORD > length:
                 self._corrupted(offset, f"announces {count} records in {length} bytes")
             rows += count
@@ -241,7 +243,7 @@ class RangeDecoder:
             raise Invalid(
                 f"Topic {topic}, partition {partition}: the record batch at offset {offset} {kernel.MEANING[code]}, "
                 "which brokers before 0.11 or topics with an old message.format.version wrote.",
-                action="Copy the topic with a current producer (Kafka Streams' own restore reads it too), then plan again.",
+                action="Let the application restore this store itself, or copy the topic with a current producer.",
                 topic=topic,
                 partition=partition,
                 offset=offset,
@@ -253,7 +255,7 @@ class RangeDecoder:
         near = "" if record is None else f" near offset {record}"
         raise Corrupted(
             f"Topic {topic}, partition {partition}: the record batch at offset {batch} {what}{near}.",
-            action="Check the broker's disk and network path (kafka-dump-log.sh --deep-iteration); read from another replica.",
+            action="Check the broker's disk and the network; move leadership to another replica, then run this again.",
             topic=topic,
             partition=partition,
             offset=batch if record is None else record,

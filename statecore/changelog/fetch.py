@@ -1,8 +1,8 @@
 """Fetching one partition: one request always under way, every passing trouble waited out up to a deadline.
 
-What passes (a connection that breaks, a leader that moves, a broker that is busy) is tried again with a growing pause; metadata are
-asked again where the leader may have changed. The deadline counts from the last progress, not from the start: a read of
-hours may survive any number of short troubles. What does not pass is raised at once.
+What passes (a connection that breaks, a leader that moves, a broker that is busy) is tried again with a growing pause;
+metadata are asked again where the leader may have changed. The deadline counts from the last progress, not from the
+start: a read of hours may survive any number of short troubles. What does not pass is raised at once.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ class PartitionFetcher:
         """Ask for more at once, because a batch did not come whole (brokers before KIP-74)."""
         if self._fetch_bytes >= _LARGEST_FETCH:
             raise Corrupted(
-                f"Topic {self._tp.topic}, partition {self._tp.partition}: the record batch at offset {offset} does not end "
-                f"within {self._fetch_bytes} bytes.",
-                action="Check the broker's disk (kafka-dump-log.sh --deep-iteration); read from another replica.",
+                f"Topic {self._tp.topic}, partition {self._tp.partition}: the record batch at offset {offset} does not "
+                f"end within {self._fetch_bytes} bytes.",
+                action="Check the broker's disk; move leadership to another replica, then run this again.",
                 topic=self._tp.topic,
                 partition=self._tp.partition,
                 offset=offset,

@@ -1,7 +1,8 @@
 """The door to the two kernels: argument blocks in, result codes and counts out.
 
-A kernel (`statecore.changelog.kernel_source`) sees one block of ``int64``; this module fills it from NumPy buffers, calls the machine
-code and hands back the results by name. Numba is imported only where the machine code has to be compiled.
+A kernel (`statecore.changelog.kernel_source`) sees one block of ``int64``; this module fills it from NumPy buffers,
+calls the machine code and hands back the results by name. Numba is imported only where the machine code must be
+compiled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The two Numba kernels of the reader: scan of the batch headers, decoding of the records (magic 2 only).
 
 This module imports Numba and is therefore imported only to compile (see `statecore.changelog.native`); the rest of the
-package talks to `statecore.changelog.kernel`. A kernel gets the address of a block of ``int64``: its arguments, described
-in the order of the enumerations in `kernel`. Byte layouts (Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``, KIP-98)::
+package talks to `statecore.changelog.kernel`. Memory is addressed by plain integers: without arrays there is nothing of
+Numba's runtime in the machine code. Byte layouts (Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``, KIP-98)::
 
     batch   0  i64 base offset          23  i32 last offset delta     57  i32 number of records
             8  i32 length after this    27  i64 base timestamp        61  records, compressed as a whole
@@ -13,15 +13,32 @@ in the order of the enumerations in `kernel`. Byte layouts (Kafka's ``DefaultRec
     record  varint length | i8 attributes | varlong timestamp delta | varint offset delta
             varint key length (-1: null) key | varint value length (-1: null) value | varint header count, headers
 
-Every read is checked against the end of what encloses it before it happens, lengths as ``length > end - position`` so that
-no sum can overflow. Writes are bounded by construction: each byte written was read from its own place in the input, and
-the caller allocates outputs of the input's size and of as many rows as the headers announce.
+Every read is checked against the end of what encloses it before it happens, lengths as ``length > end - position`` so
+that no sum can overflow. Writes are bounded by construction: each byte written was read from its own place in the
+input, and the caller allocates outputs of the input's size and of as many rows as the headers announce.
+
+A kernel gets the address of a block of ``int64``, filled by `kernel.Scanner.scan` and `kernel.decode`::
+
+    scan     0 data        4 committed          8 table of batches   12 aborted records (result)
+             1 its length  5 aborted, pairs     9 its rows           13 bytes consumed (result)
+             2 start       6 how many           10 position (in and result)
+             3 end         7 room for their ids 11 batches (result)
+    decode   0 table of batches  7 key ends     12 value bits        17 rows (result)           22 null values (result)
+             1 its rows          8 key bytes    13 header ends       18 key bytes (result)      23 aborted (result)
+             2 places, pairs     9 key bits     14 header bytes      19 value bytes (result)    24 newest (result)
+             3 start  4 end     10 value ends   15 offsets           20 header bytes (result)   25 batch (result)
+             5 headers?         11 value bytes  16 timestamps        21 null keys (result)      26 offset (result)
 """
+
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
+# ruff: noqa: ARG001  (the signatures are Numba's)
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -62,12 +79,12 @@ _HEADER = 61
 _FURTHEST = 1 << 62  # beyond any offset; keeps offset + delta from overflowing
 
 
-def _load(bits: int, kind: types.Type) -> object:
+def _load(bits: int, kind: Any) -> Any:
     """An intrinsic that reads a big-endian number of `bits` at an address."""
 
-    @intrinsic  # type: ignore[misc, unused-ignore]
-    def load(typingctx, address):  # type: ignore[no-untyped-def]
-        def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    @intrinsic
+    def load(typingctx, address):
+        def emit(context, builder, signature, args):
             word = ir.IntType(bits)
             value = builder.load(builder.inttoptr(args[0], word.as_pointer()), align=1)
             if bits > 8:
@@ -90,10 +107,10 @@ _i64 = _load(64, types.int64)
 
 
 @intrinsic
-def _copy(typingctx, target, source, length):  # type: ignore[no-untyped-def]
+def _copy(typingctx, target, source, length):
     """``memcpy`` between two addresses."""
 
-    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def emit(context, builder, signature, args):
         to = builder.inttoptr(args[0], cgutils.voidptr_t)
         at = builder.inttoptr(args[1], cgutils.voidptr_t)
         cgutils.raw_memcpy(builder, to, at, args[2], 1)
@@ -102,12 +119,12 @@ def _copy(typingctx, target, source, length):  # type: ignore[no-untyped-def]
     return types.void(types.int64, types.int64, types.int64), emit
 
 
-def _store(bits: int, what: str) -> object:
+def _store(bits: int, what: str) -> Any:
     """An intrinsic that writes a number of `bits`, in this machine's byte order, at ``base + index * bits / 8``."""
 
-    @intrinsic  # type: ignore[misc, unused-ignore]
-    def store(typingctx, base, index, value):  # type: ignore[no-untyped-def]
-        def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    @intrinsic
+    def store(typingctx, base, index, value):
+        def emit(context, builder, signature, args):
             word = ir.IntType(bits)
             place = builder.gep(builder.inttoptr(args[0], word.as_pointer()), [args[1]])
             value = args[2] if bits == 64 else builder.trunc(args[2], word)
@@ -127,17 +144,17 @@ _or8 = _store(8, "or")
 
 
 @intrinsic
-def _get(typingctx, base, index):  # type: ignore[no-untyped-def]
+def _get(typingctx, base, index):
     """The ``int64`` number `index` of an array at `base`, in this machine's byte order."""
 
-    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def emit(context, builder, signature, args):
         return builder.load(builder.gep(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), [args[1]]))
 
     return types.int64(types.int64, types.int64), emit
 
 
 @njit(error_model="numpy")
-def _varint(p, end):  # type: ignore[no-untyped-def]
+def _varint(p, end):
     """Zigzag varint of up to ten bytes at `p`: the value and the address after it, which is 0 where it is malformed."""
     if p >= end:
         return 0, 0
@@ -160,7 +177,7 @@ def _varint(p, end):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def _control_type(p, end):  # type: ignore[no-untyped-def]
+def _control_type(p, end):
     """Type in the key of the control record at `p` (0 abort, 1 commit), -1 where it is malformed."""
     length, p = _varint(p, end)
     if p == 0 or length < 0 or length > end - p or length < 1:
@@ -180,7 +197,7 @@ def _control_type(p, end):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def _headers_ok(p, end):  # type: ignore[no-untyped-def]
+def _headers_ok(p, end):
     """Whether the headers from `p` fill the record exactly up to `end`."""
     count, p = _varint(p, end)
     if p == 0 or count < 0:
@@ -198,8 +215,8 @@ def _headers_ok(p, end):  # type: ignore[no-untyped-def]
     return p == end
 
 
-def scan(args):  # type: ignore[no-untyped-def]
-    """Read all batch headers of one response; see `kernel.ScanArguments`."""
+def scan(args):  # noqa: C901
+    """Read all batch headers of one response. One compiled loop, so one function."""
     data = _get(args, 0)
     p = data
     end = data + _get(args, 1)
@@ -305,15 +322,14 @@ def scan(args):  # type: ignore[no-untyped-def]
     return code
 
 
-def decode(args):  # type: ignore[no-untyped-def]
-    """Decode the records of some batches into columns; see `kernel.DecodeArguments`."""
+def decode(args):  # noqa: C901
+    """Decode the records of some batches into columns. One compiled loop, so one function."""
     batches = _get(args, 1)
     meta = _get(args, 0)
     places = _get(args, 2)
     range_start = _get(args, 3)
     range_end = _get(args, 4)
     want_headers = _get(args, 5)
-    rows = _get(args, 6)
     key_ends = _get(args, 7)
     key_data = _get(args, 8)
     key_valid = _get(args, 9)

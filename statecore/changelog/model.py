@@ -84,8 +84,8 @@ class ReadStatistics:
         bytes_fetched: bytes of record data that came over the network.
         max_timestamp: greatest record timestamp in ms (stream time), tombstones included; -1 without a record.
         position: the offset the read reached; equals the range's end when the read is complete.
-        log_start_moved_to: where reading went on because retention, compaction or DeleteRecords had moved the log's start
-            past the position (the last such place), or None.
+        log_start_moved_to: where reading went on because retention or DeleteRecords had moved the log's start past the
+            position (the last such place), or None.
         fetches: Fetch responses received.
         bytes_decoded: bytes of record data after decompression.
     """

@@ -7,7 +7,7 @@ processes load that file with ``llvmlite.binding`` alone: under 0.1 s against 0.
 A kernel is a function of one pointer to ``int64`` (its argument block: addresses, lengths, results) that returns
 ``int64``. It touches no Python object and raises nothing, so it is called through ctypes, which releases the GIL.
 
-The file is named after everything its bytes depend on (source, Numba, llvmlite, Python, CPU and its features) and looks like::
+The file is named after everything its bytes depend on (source, Numba, llvmlite, Python, CPU and its features)::
 
     8 bytes   magic "SCKERNL1"
     32 bytes  SHA-256 of what follows: a torn or damaged file is recompiled, never executed
@@ -16,7 +16,7 @@ The file is named after everything its bytes depend on (source, Numba, llvmlite,
     rest      one relocatable object file
 
 Places, in this order: ``NUMBA_CACHE_DIR``; ``__pycache__`` beside the source; ``XDG_CACHE_HOME/statecore`` or
-``~/.cache/statecore``. A directory or file is used only if no other user can write to it, because its content is executed.
+``~/.cache/statecore``. A directory or file is used only if no other user can write to it: its content is executed.
 Where none can be used (read-only installation without a home), the kernel is compiled in each process.
 """
 
@@ -57,7 +57,7 @@ def load(module: str, functions: tuple[str, ...], *, depends: tuple[str, ...] = 
     Returns:
         Each kernel by its name.
     """
-    import llvmlite.binding as llvm
+    import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
     source = _source(module)
     with _lock:

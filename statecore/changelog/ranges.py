@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from statecore.changelog.model import OffsetRange
@@ -27,7 +28,7 @@ def split_range(whole: OffsetRange, parts: int, *, smallest: int = 1) -> list[Of
     size = max(0, whole.end - whole.start)
     parts = max(1, min(parts, size // max(1, smallest)))
     cuts = [whole.start + size * part // parts for part in range(parts)] + [max(whole.start, whole.end)]
-    return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in zip(cuts, cuts[1:], strict=False)]
+    return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in itertools.pairwise(cuts)]
 
 
 def plan_ranges(

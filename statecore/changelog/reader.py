@@ -57,7 +57,7 @@ class ChangelogReader:
         options: how to read.
     """
 
-    def __init__(self, cluster: Cluster, options: ReaderOptions = ReaderOptions()) -> None:  # noqa: B008
+    def __init__(self, cluster: Cluster, options: ReaderOptions = ReaderOptions()) -> None:
         self._cluster = cluster
         self._options = options
         self._decoder: RangeDecoder | None = None
@@ -79,10 +79,10 @@ class ChangelogReader:
             topic_id: the topic's id when the range was planned; a topic that was created again is refused.
 
         Yields:
-            Record batches of `model.CHANGELOG_SCHEMA` in offset order, usually one for each Fetch response, never empty.
+            Record batches of `model.CHANGELOG_SCHEMA` in offset order, mostly one for each Fetch response, never empty.
 
         Raises:
-            Retryable: no progress within ``stall_timeout``; under read_committed also an open transaction below the end.
+            Retryable: no progress within ``stall_timeout``; under read_committed also a transaction open below the end.
             Invalid: the log ends below the range's end, the topic was created again, a batch is in format 0 or 1.
             NotFound: the topic or partition does not exist.
             Corrupted: bytes are not what they must be.

@@ -1,9 +1,10 @@
 """One connection to one broker for Fetch, its socket taken over from kafka-python after the handshake.
 
-kafka-python resolves the name, connects, does TLS, SASL and version negotiation, and encodes the requests. It copies what it receives
-four times in pieces of 4 KiB, though, which for a reader that does nothing but receive is half of all its work. So once
-the connection is ready its socket is used directly: one ``recv_into`` after the other into one reused buffer, and the few
-bytes around the record data are taken apart here. Fetch response, versions 4 to 18 (KIP-74, -98, -320, -482, -516)::
+kafka-python resolves the name, connects, does TLS, SASL and version negotiation, and encodes the requests. It copies
+what it receives four times in pieces of 4 KiB, though, which for a reader that does nothing but receive is half of
+all its work. So once the connection is ready its socket is used directly: one ``recv_into`` after the other into one
+reused buffer, and the few bytes around the record data are taken apart here. Fetch response, versions 4 to 18
+(KIP-74, -98, -320, -482, -516)::
 
     header      i32 correlation id, tags (12+)
     i32 throttle ms | i16 error (7+) | i32 session (7+) | array of topics
@@ -167,7 +168,7 @@ class Wire:
                 raise WireError(f"announces a response of {size} bytes")
             if len(self._buffer) < size:
                 self._buffer = np.empty(size + size // 4, np.uint8)
-            self._fill(memoryview(self._buffer)[:size])
+            self._fill(self._buffer.data[:size])
         except TimeoutError:
             raise WireError(f"sent nothing for {timeout:.0f} s") from None
         except OSError as error:
@@ -274,7 +275,7 @@ class _Cursor:
         self._flexible = flexible
 
     def number(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self._data, self.position)
+        (value,) = struct.unpack_from(form, self._data.data, self.position)
         self.position += struct.calcsize(form)
         return int(value)
 
