@@ -1,0 +1,160 @@
+"""SIGKILL at every fault point of a placement, in a process of its own, and again while recovering.
+
+After each kill every task directory is wholly old or wholly new; the old data exists until the new was verified; the
+next start brings everything to an end; and a retry of the request makes all tasks new and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from statecore.faults import PLACEMENT_POINTS, VARIABLE
+from statecore.formats.kinds import StoreKind
+from statecore.runtime.files import file_sizes
+from statecore.runtime.state_directory import StateDirectory
+from tests.unit.runtime.placing_process import TASKS
+from tests.unit.runtime.support import KIND, changelog, make_database, make_live, offset_of, state_of
+
+OLD = {"0_0": {"s": 5, "k": 21}, "0_1": None, "1_0": {"s": 5, "t": 6, "k": 22}}
+NEW = {task: {"s": 9, "t": 9, "k": (old or {}).get("k", -4), "gap": -4} for task, old in OLD.items()}
+OLD_IS_NEEDED_AT = PLACEMENT_POINTS[: PLACEMENT_POINTS.index("placement.after-mark")]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    directory = StateDirectory(tmp_path / "state", "app")
+    for task, stores in OLD.items():
+        for store, offset in (stores or {}).items():
+            make_live(directory, task, store, offset)
+    make_database(directory.task_path("0_0") / "windows" / "windows.0", changelog("0_0", "windows"), 50)
+    (directory.task_path("0_0") / "s.position").write_text("0\n0\n")
+    return directory
+
+
+def run(directory: StateDirectory, work: str, swapping: str, fault: str = "") -> int:
+    command = [sys.executable, "-m", "tests.unit.runtime.placing_process", str(directory.state_dir), work, swapping]
+    environment = {**os.environ, VARIABLE: fault}
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert process.returncode in (0, -signal.SIGKILL), process.stderr
+    return process.returncode
+
+
+def stands(directory: StateDirectory, task: str) -> str:
+    """``old``, ``new`` or ``absent``; anything else fails."""
+    if not directory.task_path(task).exists():
+        return "absent"
+    names = {path.name for path in (directory.task_path(task) / "rocksdb").iterdir()}
+    found = {name: offset_of(directory, task, name) for name in names}
+    windows = state_of(directory, task, "windows")
+    if task == "0_0":
+        assert windows is not None
+        assert windows.offsets == {changelog(task, "windows"): 50}
+    assert found in (OLD[task], NEW[task]), f"{task} is a mixture: {found}"
+    assert (directory.task_path(task) / "s.position").exists() == (task == "0_0" and found == OLD[task])
+    return "old" if found == OLD[task] else "new"
+
+
+def databases(directory: StateDirectory) -> dict[str, dict[str, int]]:
+    """Every database anywhere in the application's directory: its identity → its files."""
+    return {path.read_text(): file_sizes(path.parent) for path in directory.path.rglob("IDENTITY")}
+
+
+def check_after_kill(directory: StateDirectory, point: str, before: dict[str, dict[str, int]]) -> None:
+    allowed_absent = {task for task, stores in OLD.items() if stores is None}
+    for task in TASKS:
+        standing = stands(directory, task)
+        if standing == "absent" and task not in allowed_absent:
+            assert point == "placement.between-renames"
+    if point in OLD_IS_NEEDED_AT:
+        after = databases(directory)
+        assert {identity: after.get(identity) for identity in before} == before
+
+
+def check_after_recovery(directory: StateDirectory) -> None:
+    for task, stores in OLD.items():
+        assert stands(directory, task) in (("old", "new") if stores else ("absent", "new"))
+    left = {path.name for path in directory.work_path.iterdir()}
+    assert left <= {"placed.json", "staged"}
+
+
+def check_all_new(directory: StateDirectory) -> None:
+    assert [stands(directory, task) for task in TASKS] == ["new"] * len(TASKS)
+    assert {path.name for path in directory.work_path.iterdir()} <= {"placed.json", "staged"}
+    for task in TASKS:
+        for store in ("s", "t"):
+            assert len(list(directory.store_path(task, store, StoreKind.KEY_VALUE).glob("*.sst"))) >= 1
+
+
+def cases() -> list[tuple[str, str, int]]:
+    per_task = {"placement.before-swap", "placement.between-renames", "placement.after-swap", "placement.after-verify"}
+    found = []
+    for point in PLACEMENT_POINTS:
+        for swapping in ("exchange", "renames"):
+            if point == "placement.between-renames" and swapping == "exchange":
+                continue
+            if swapping == "renames" and point not in per_task:
+                continue
+            times = {"placement.after-image-move": (1, 4), "placement.during-sweep": (1, 2)}.get(point, (1,))
+            if point in per_task:
+                times = (1, 2) if point == "placement.between-renames" else (1, 3)
+            found += [(point, swapping, nth) for nth in times]
+    return found
+
+
+@pytest.mark.parametrize(("point", "swapping", "nth"), cases())
+def test_a_kill_leaves_every_task_old_or_new_and_a_retry_finishes(directory, point, swapping, nth):
+    before = databases(directory)
+    assert run(directory, "place", swapping, f"{point}:kill:{nth}") == -signal.SIGKILL
+    check_after_kill(directory, point, before)
+    assert run(directory, "recover", swapping) == 0
+    check_after_recovery(directory)
+    assert run(directory, "place", swapping) == 0
+    check_all_new(directory)
+
+
+def double_cases() -> list[object]:
+    """(first kill, second kill while recovering, swapping); the essential ones here, the others in the campaign."""
+    seconds = [
+        "placement.before-swap:kill:2",
+        "placement.between-renames:kill:1",
+        "placement.after-swap:kill:1",
+        "placement.after-verify:kill:2",
+        "placement.after-mark:kill",
+        "placement.during-sweep:kill:2",
+        "placement.after-sweep:kill",
+    ]
+    found: list[object] = []
+    for first in ("placement.after-journal", "placement.after-swap", "placement.between-renames"):
+        for second in seconds:
+            for swapping in ("exchange", "renames"):
+                if swapping == "exchange" and "between-renames" in first + second:
+                    continue
+                essential = (first == "placement.after-journal") == (swapping == "exchange")
+                marks = () if essential else (pytest.mark.long,)
+                found.append(pytest.param(first, second, swapping, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("first", "second", "swapping"), double_cases())
+def test_a_kill_during_recovery_is_recovered_too(directory, first, second, swapping):
+    before = databases(directory)
+    assert run(directory, "place", swapping, f"{first}:kill") == -signal.SIGKILL
+    assert run(directory, "recover", swapping, second) == -signal.SIGKILL
+    check_after_kill(directory, second.partition(":")[0], before)
+    assert run(directory, "recover", swapping) == 0
+    check_after_recovery(directory)
+    assert run(directory, "place", swapping) == 0
+    check_all_new(directory)
+
+
+def test_without_a_kill_everything_is_new_at_once(directory):
+    assert run(directory, "place", "exchange") == 0
+    check_all_new(directory)
+    assert offset_of(directory, "0_0", "k") == 21
+    assert directory.store_path("0_1", "gap", KIND).is_dir()
