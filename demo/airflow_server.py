@@ -272,7 +272,7 @@ class AirflowServer:
         """The log of a task's latest try, one event a line."""
         path = f"{_run(dag_id, run_id)}/taskInstances/{_quote(task.task_id)}/logs/{max(task.try_number, 1)}"
         content = self.api("GET", f"{path}?map_index={task.map_index}&full_content=true")["content"]
-        return "\n".join(line if isinstance(line, str) else str(line.get("event", "")) for line in content)
+        return "\n".join(text for line in content for text in _log_lines(line))
 
     def why(self, dag_id: str, run_id: str, lines: int = 30) -> str:
         """The ends of the logs of all failed tasks of a run, for a person."""
@@ -437,6 +437,16 @@ def _call(method: str, url: str, body: Any = None, token: str | None = None) -> 
 
 def _said(error: urllib.error.HTTPError) -> str:
     return f"{error.url}: {error.code} {error.read().decode(errors='replace')}"
+
+
+def _log_lines(line: Any) -> Iterator[str]:
+    """An event of a log, and the exceptions that it carries beside its text."""
+    if isinstance(line, str):
+        yield line
+        return
+    yield str(line.get("event", ""))
+    for error in line.get("error_detail") or ():
+        yield f"{error.get('exc_type')}: {error.get('exc_value')}"
 
 
 def _quote(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The plugin: the page *State stores* in Airflow's navigation. ``plugins/statecore_plugin.py`` makes Airflow find it."""
+"""The plugin: the page *State stores* in the navigation. ``plugins/statecore_plugin.py`` makes Airflow find it."""
 
 from __future__ import annotations
 

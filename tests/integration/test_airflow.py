@@ -1,0 +1,172 @@
+"""A real Airflow, driven through its public REST API: real scheduler, real task processes, real spark-submit.
+
+The Spark job here is a small script that starts a Spark context: what is tried is the way from the REST API to the
+driver and back. The real job has tests of its own, and the demo runs both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from demo.airflow_server import AirflowFailed, AirflowServer, TaskStatus
+from demo.stop import stop_all
+from tests.harness.keeper import started_at
+from tests.unit.airflow.stub import JOB, spec
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("airflow")]
+
+DAG = "restore_stores"
+
+SPARK = """
+from pyspark import SparkContext
+context = SparkContext.getOrCreate()
+assert context.master == "local[1]", context.master
+assert context.parallelize(range(10), 1).sum() == 45
+if request["spec"]["application_id"] == "slow":
+    import time
+    pathlib.Path(__file__).with_name("slow.started").touch()
+    time.sleep(600)
+context.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("spark_jobs")
+    head, mark, tail = JOB.partition('print("an ordinary line")')
+    (directory / "restore.py").write_text(f"{head}{mark}\n{SPARK}{tail}")
+    said = {"error": "NotFound", "exit_code": 14, "what": "No topic of that name.", "action": "Correct the spec."}
+    (directory / "behaviour.json").write_text(json.dumps({"broken": said}))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, jobs: Path) -> Iterator[AirflowServer]:
+    home = tmp_path_factory.mktemp("demo") / "airflow"
+    one = AirflowServer(home, spark_master="local[1]", environment={"STATECORE_SPARK_JOBS": str(jobs)})
+    try:
+        one.start().wait_healthy()
+        yield one
+    finally:
+        one.stop()
+
+
+def conf(*applications: str, **fields: Any) -> dict[str, Any]:
+    return {"applications": [json.dumps(spec(one)) for one in applications], "state_dir": "/nowhere/state", **fields}
+
+
+def by_name(tasks: list[TaskStatus], task_id: str) -> dict[str, str | None]:
+    return {task.name: task.state for task in tasks if task.task_id == task_id}
+
+
+def status_of(url: str) -> int:
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_run_succeeds_and_shows_progress_stores_and_events(server: AirflowServer) -> None:
+    seen: list[TaskStatus] = []
+    run = server.trigger(DAG, conf("orders", partitions=[0, 1]))
+    state = server.wait(DAG, run, 300, on_change=seen.extend)
+    assert state == "success", server.why(DAG, run)
+    tasks = server.tasks(DAG, run)
+    assert by_name(tasks, "restore") == {"orders": "success"}
+    assert by_name(tasks, "publish_store") == {"by-id": "success", "clicks": "success"}
+    summary = server.xcom(DAG, run, "restore", map_index=0)
+    assert summary["plan_id"] == f"plan-{DAG}/{run}/restore/0"
+    assert summary["totals"]["records"] == 2000
+    (restore,) = [task for task in tasks if task.task_id == "restore"]
+    log = server.task_log(DAG, run, restore)
+    assert "an ordinary line" in log
+    assert "read: 100 of 100 records" in log
+    assert "STATECORE_PROGRESS" not in log
+    path = f"/dags/{DAG}/dagRuns/{quote(run)}/taskInstances/restore/state-store?map_index=0"
+    progress = server.api("GET", path)
+    assert [(one["key"], one["value"]["count"]) for one in progress["task_state_store"]] == [("progress", 100)]
+    assert server.api("GET", "/plugins/importErrors")["import_errors"] == []
+    events = server.api("GET", "/assets/events")["asset_events"]
+    assert {(one["uri"], one["extra"]["rows"]) for one in events if one["source_run_id"] == run} == {
+        ("statecore://orders/by-id", 800),
+        ("statecore://orders/clicks", 800),
+    }
+
+
+def test_a_job_that_refuses_fails_the_run_at_once_with_the_reason_in_the_log(server: AirflowServer) -> None:
+    run = server.trigger(DAG, conf("broken"))
+    assert server.wait(DAG, run, 300) == "failed"
+    (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
+    assert (restore.state, restore.try_number) == ("failed", 1)
+    assert "NotFound: No topic of that name." in server.why(DAG, run)
+    assert "What to do: Correct the spec." in server.why(DAG, run)
+
+
+@pytest.mark.parametrize("wrong", [{"applications": []}, {"partitions": [-1]}, {"state_dir": ""}], ids=str)
+def test_parameters_of_the_wrong_shape_are_refused_by_the_api(server: AirflowServer, wrong: dict[str, Any]) -> None:
+    with pytest.raises(AirflowFailed, match=f"400 .*{next(iter(wrong))}"):
+        server.trigger(DAG, {**conf("orders"), **wrong})
+
+
+def test_nobody_gets_in_without_a_password(server: AirflowServer) -> None:
+    assert status_of(f"{server.url}/api/v2/dags") == 401
+    assert status_of(f"{server.url}/state-stores/") == 401
+    assert status_of(f"{server.url}/state-stores/stores") == 401
+    assert status_of(f"{server.url}/api/v2/monitor/health") == 200
+
+
+def test_stopping_it_in_the_middle_of_a_job_leaves_no_process(tmp_path: Path, jobs: Path) -> None:
+    """Also when the parent was killed, which leaves its four children and a job behind."""
+    home = tmp_path / "airflow"
+    started = jobs / "slow.started"
+    one = AirflowServer(home, spark_master="local[1]", environment={"STATECORE_SPARK_JOBS": str(jobs)})
+    try:
+        one.start().wait_healthy()
+        one.trigger(DAG, conf("slow"))
+        deadline = time.monotonic() + 120
+        while not started.exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert started.exists()
+        running = one.processes()
+        assert len(running) > 6  # parent, four children, the task, spark-submit's JVM, the driver
+        parent = one.pid
+        assert parent is not None
+        os.kill(parent, signal.SIGKILL)
+        one._child.wait()  # type: ignore[union-attr]
+        assert not one.running
+        assert len(one.processes()) > 5
+        assert stop_all(tmp_path) == [f"Airflow in {home}"]
+        assert one.processes() == []
+        assert [pid for pid in running if started_at(pid)] == []
+        assert stop_all(tmp_path) == []
+    finally:
+        one.stop()
+
+
+def test_it_stops_cleanly_within_seconds_and_can_be_attached_to(server: AirflowServer) -> None:
+    """The last test of this file: it ends the server the others use."""
+    found = AirflowServer.attach(server.home)
+    assert found is not None
+    assert (found.url, found.user, found.password) == (server.url, server.user, server.password)
+    with pytest.raises(AirflowFailed, match="already"):
+        AirflowServer(server.home).start()
+    running = server.processes()
+    began = time.monotonic()
+    assert found.stop()
+    assert time.monotonic() - began < 40
+    assert [pid for pid in running if started_at(pid)] == []
+    assert "Complete" in server.log_tail()
+    assert AirflowServer.attach(server.home) is None
+    assert not server.stop()
