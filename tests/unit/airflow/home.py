@@ -11,6 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,3 +40,13 @@ def settle() -> None:
             "AIRFLOW__API_AUTH__JWT_SECRET": "of this test process alone, and longer than the " + "64 bytes " * 4,
         }
     )
+
+
+@cache
+def migrate() -> None:
+    """Make Airflow's database in this process's home, once."""
+    from airflow.utils.db import initdb
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        initdb()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.airflow.home import ROOT
+from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.test_restored import FAILED, done, entry, write
 
 # FastAPI's test client says so on import.
@@ -25,6 +25,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
 
     from statecore.airflow.store_page import app
 
+    migrate()  # it holds the tokens that were revoked
     monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path))
     manager = create_auth_manager()
     init_auth_manager(app)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from tests.unit.airflow.home import ROOT
+from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark, spec
 
 DAGS = ROOT / "dags"
@@ -27,12 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def database() -> None:
-    """Airflow's database in this process's home, made once."""
-    from airflow.utils.db import initdb
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        initdb()
+    migrate()
 
 
 @pytest.fixture
