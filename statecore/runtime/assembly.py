@@ -110,7 +110,7 @@ class Assembly:
                 sum(file_sizes(database).values()),
                 identity_of(database),
             )
-            look(store.task, entry, database, self.staging)
+            look(store.task, entry, database)
             placed.append(entry)
         return placed
 
@@ -130,13 +130,13 @@ def _first_segment(where: Path, sibling: SiblingStore) -> Path:
     return where / f"{sibling.store}.0" if segmented else where
 
 
-def look(task: str, store: PlacedStore, database: Path, scratch: Path) -> None:
-    """Open a copy and compare its bookkeeping with what it must be.
+def look(task: str, store: PlacedStore, database: Path) -> None:
+    """Compare a database's bookkeeping with what it must be.
 
     Raises:
         Corrupted: it is not.
     """
-    state = read_database_state(database, scratch)
+    state = read_database_state(database)
     found = state.offsets.get(store.changelog)
     if found != store.offset or not state.closed_cleanly or len(state.offsets) != 1:
         raise Corrupted(

@@ -1,14 +1,13 @@
 """What the ``offsets`` family of a database says, read without touching it; and a database that says "unknown".
 
-Opening a database, even read-only, leaves files in its directory. So a copy is opened: SST files as hard links, which
-nobody changes, the few small files as bytes. It costs milliseconds whatever the size of the store.
+Opening a database, even read-only, leaves files in its directory. So a directory of symbolic links to its files is
+opened instead. It costs milliseconds whatever the size of the store, and needs to know no kind of store.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,9 @@ from statecore.errors import Corrupted
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
 from statecore.formats.topic_partition import TopicPartition
-from statecore.runtime.files import link_tree
+
+_NOT_LINKED = frozenset({"LOCK", "LOG", "rocksdict-config.json"})
+"""Files that opening writes: through a link it would write into the database."""
 
 
 @dataclass(frozen=True)
@@ -55,33 +56,34 @@ def databases_of(store_directory: Path) -> list[Path]:
     return sorted(segments, key=lambda path: (len(path.name), path.name))
 
 
-def read_database_state(database: Path, scratch: Path) -> DatabaseState:
-    """Read the bookkeeping of a database that nobody has open.
+def read_database_state(database: Path) -> DatabaseState:
+    """Read the bookkeeping of a database, as it was last flushed if somebody has it open. Changes nothing.
 
     Args:
-        database: the directory; not touched.
-        scratch: an existing directory on the same file system, for the copy; empty again afterwards.
+        database: the directory.
 
     Raises:
         Corrupted: it cannot be opened, or its bookkeeping is not what it must be.
     """
     import rocksdict
 
-    copy = scratch / f"look-{uuid.uuid4().hex}"
     try:
-        link_tree(database, copy)
-        options = rocksdict.Options(raw_mode=True)
-        families = tuple(rocksdict.Rdict.list_cf(str(copy), options))
-        handle = rocksdict.Rdict(
-            str(copy),
-            options=options,
-            column_families={name: rocksdict.Options(raw_mode=True) for name in families},
-            access_type=rocksdict.AccessType.read_only(),
-        )
-        try:
-            entries = _entries(handle) if OFFSETS_COLUMN_FAMILY in families else {}
-        finally:
-            handle.close()
+        with tempfile.TemporaryDirectory(prefix="statecore-look-") as links:
+            for file in database.resolve().iterdir():
+                if file.name not in _NOT_LINKED:
+                    Path(links, file.name).symlink_to(file)
+            options = rocksdict.Options(raw_mode=True)
+            families = tuple(rocksdict.Rdict.list_cf(links, options))
+            handle = rocksdict.Rdict(
+                links,
+                options=options,
+                column_families={name: rocksdict.Options(raw_mode=True) for name in families},
+                access_type=rocksdict.AccessType.read_only(),
+            )
+            try:
+                entries = _entries(handle) if OFFSETS_COLUMN_FAMILY in families else {}
+            finally:
+                handle.close()
     except Corrupted:
         raise
     except Exception as error:  # rocksdict raises bare Exception
@@ -90,8 +92,6 @@ def read_database_state(database: Path, scratch: Path) -> DatabaseState:
             action="Restore this store from its changelog (with --replace), or repair it first.",
             database=str(database),
         ) from error
-    finally:
-        shutil.rmtree(copy, ignore_errors=True)
     offsets = {
         partition: decode_int64(value)
         for key, value in entries.items()

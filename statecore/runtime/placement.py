@@ -64,7 +64,6 @@ __all__ = [
 
 STAGING_PREFIX = "placement-"
 _KEPT_NAMES = frozenset({"plans", SET_ASIDE, JOURNAL, RECORD})
-_OWN_LEFTOVERS = (STAGING_PREFIX, "look-")
 DAY = 86_400.0
 
 
@@ -213,7 +212,7 @@ def _sweep(work: Path, keep: Collection[str] | None, max_age: float, clock: Call
     for entry in sorted(work.iterdir()):
         if entry.name in _KEPT_NAMES or (keep is not None and entry.name in keep):
             continue
-        own = entry.name.startswith(_OWN_LEFTOVERS) or entry.name.endswith(".tmp")
+        own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
         if own or keep is not None or clock() - _last_change(entry) > max_age:
             remove_tree(entry)
             swept.append(entry.name)

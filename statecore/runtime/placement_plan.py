@@ -167,7 +167,7 @@ def plan_placement(
             continue
         declared = tuple(sibling for sibling in others if sibling.task == task)
         planner = _TaskPlanner(task, live, restored, declared, guarantee, replace)
-        tasks.append(planner.plan(directory.work_path))
+        tasks.append(planner.plan())
         problems += planner.problems
     if problems:
         raise _refusal(directory, problems)
@@ -193,7 +193,7 @@ class _TaskPlanner:
         self.names = {image.store for image in restored}
         self.problems: list[str] = []
 
-    def plan(self, scratch: Path) -> TaskPlan:
+    def plan(self) -> TaskPlan:
         """The plan; what speaks against it is in ``problems``."""
         kept: list[str] = []
         dropped: list[str] = []
@@ -208,7 +208,7 @@ class _TaskPlanner:
             sibling for name, sibling in self.declared.items() if name not in kept_stores and self._needs(sibling)
         ]
         if self.exactly_once:
-            created += self._check_kept(sorted(kept_stores), scratch)
+            created += self._check_kept(sorted(kept_stores))
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped))
 
     def _live_exists(self) -> bool:
@@ -266,7 +266,7 @@ class _TaskPlanner:
             return False
         return True
 
-    def _check_kept(self, stores: Iterable[str], scratch: Path) -> list[SiblingStore]:
+    def _check_kept(self, stores: Iterable[str]) -> list[SiblingStore]:
         """Under exactly-once every kept store has to be valid; those that only lack a segment are returned."""
         lacking: list[SiblingStore] = []
         for store in stores:
@@ -275,7 +275,7 @@ class _TaskPlanner:
                 database for name in (f"rocksdb/{store}", store) for database in databases_of(self.live / name)
             ]
             if databases:
-                self._check_databases(store, sibling, databases, scratch)
+                self._check_databases(store, sibling, databases)
             elif sibling is not None and sibling.kind in WINDOWED_KINDS:
                 lacking.append(sibling)
             elif sibling is None or sibling.kind is not StoreKind.IN_MEMORY:
@@ -285,15 +285,13 @@ class _TaskPlanner:
                 )
         return lacking
 
-    def _check_databases(
-        self, store: str, sibling: SiblingStore | None, databases: Iterable[Path], scratch: Path
-    ) -> None:
+    def _check_databases(self, store: str, sibling: SiblingStore | None, databases: Iterable[Path]) -> None:
         """A store's offset is that of its newest segment that has one; every segment has to be closed cleanly."""
         has_offset = False
         advice = "restore this store too, or let the application itself recover the task"
         for database in databases:
             try:
-                state = read_database_state(database, scratch)
+                state = read_database_state(database)
             except Corrupted as error:
                 self._refuse(f"keeps the store {store}, but {error.what[:1].lower()}{error.what[1:]} {error.action}")
                 return

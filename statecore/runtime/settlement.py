@@ -139,7 +139,7 @@ class Settlement:
         if self.look:
             try:
                 for store in entry.stores:
-                    look(entry.task, store, live / store.directory, self.directory.work_path)
+                    look(entry.task, store, live / store.directory)
             except Corrupted:
                 return False
         return True

@@ -71,7 +71,7 @@ def sibling(task: str, store: str, kind: StoreKind = KIND) -> SiblingStore:
 def state_of(directory: StateDirectory, task: str, name: str) -> DatabaseState | None:
     """The bookkeeping of a store's (first) database in the live directory."""
     databases = databases_of(directory.task_path(task) / name)
-    return read_database_state(databases[0], Path(mkdtemp(dir=directory.state_dir))) if databases else None
+    return read_database_state(databases[0]) if databases else None
 
 
 def offset_of(directory: StateDirectory, task: str, store: str) -> int | None:

@@ -384,13 +384,13 @@ def test_recovery_looks_into_the_databases_that_were_swapped_before_the_crash(di
 
 
 def test_recovery_sweeps_what_is_dead_and_keeps_what_may_be_wanted(directory):
-    for name in ("placement-dead", "look-dead", "plans", "young", "old", "set-aside"):
+    for name in ("placement-dead", "plans", "young", "old", "set-aside"):
         (directory.work_path / name).mkdir()
         (directory.work_path / name / "file").touch()
     (directory.work_path / "journal.json.tmp").touch()
     for path in ("old/file", "old", "plans", "set-aside"):
         os.utime(directory.work_path / path, (0, 0))
-    assert set(recover(directory).swept) == {"placement-dead", "look-dead", "journal.json.tmp", "old"}
+    assert set(recover(directory).swept) == {"placement-dead", "journal.json.tmp", "old"}
     assert work_content(directory) == {"plans", "young", "set-aside"}
     assert recover(directory, keep={"nothing"}).swept == ("young",)
 
