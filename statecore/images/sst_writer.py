@@ -25,7 +25,8 @@ class SstWriter:
     """An SST file being written; keys must come in ascending order.
 
     Args:
-        path: the file; replaced if it exists.
+        path: the file. If it exists it is unlinked, not written over: it may be a second name of a file that was
+            ingested into a database, and writing into it would destroy that.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,6 +35,7 @@ class SstWriter:
         self._path = path
         self._writer = SstFileWriter(data_options())
         try:
+            path.unlink(missing_ok=True)
             self._writer.open(str(path))
         except Exception as error:
             raise write_error(path, error) from error

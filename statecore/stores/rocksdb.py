@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats import offsets as offset_format
@@ -37,6 +38,8 @@ from statecore.stores.files import sync_tree
 from statecore.stores.rocksdb_directory import existing_families, make_directory, open_database, shadow_of, tidy
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_scan import overlaid, scan, scan_lists
+
+T = TypeVar("T")
 
 
 class RocksDBStore(StateStore):
@@ -78,7 +81,7 @@ class RocksDBStore(StateStore):
         self._pending: dict[bytes, bytes | None] = {}
         self._position: Position = {}
         self._rows_ahead = False
-        self._scans: weakref.WeakSet[Generator[tuple[bytes, bytes], None, None]] = weakref.WeakSet()
+        self._scans: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
 
     # Life
 
@@ -213,28 +216,17 @@ class RocksDBStore(StateStore):
 
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Rows with ``first <= key <= last`` in key order; see :meth:`StateStore.range`."""
-        rows = self._rows_from(first)
-        for key, value in rows:
-            if last is not None and key > last:
-                rows.close()
-                return
-            yield key, value
+        return self._rows(first, lambda key: last is None or key <= last)
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows whose key begins with ``prefix``, in key order."""
-        rows = self._rows_from(prefix)
-        for key, value in rows:
-            if not key.startswith(prefix):
-                rows.close()
-                return
-            yield key, value
+        return self._rows(prefix, lambda key: key.startswith(prefix))
 
-    def _rows_from(self, first: bytes | None) -> Generator[tuple[bytes, bytes], None, None]:
-        """Stored rows from ``first`` on with the pending writes of this moment laid over them."""
+    def _rows(self, first: bytes | None, wanted: Callable[[bytes], bool]) -> Iterator[tuple[bytes, bytes]]:
+        """Stored rows with the pending writes of this moment laid over them, from ``first`` on while wanted."""
         pending = sorted((key, value) for key, value in self._pending.items() if first is None or key >= first)
         rows = overlaid(scan(self._path, self._data, first), pending)
-        self._scans.add(rows)
-        return rows
+        return self._until_closed(takewhile(lambda row: wanted(row[0]), rows), rows)
 
     def scan_lists(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
         """All committed rows in key order, as lists of keys and values, tens of thousands at a time.
@@ -242,7 +234,25 @@ class RocksDBStore(StateStore):
         Raises:
             Corrupted: a block cannot be read.
         """
-        return scan_lists(self._path, self._data)
+        chunks = scan_lists(self._path, self._data)
+        return self._until_closed(chunks, chunks)
+
+    def _until_closed(self, items: Iterator[T], source: Generator[Any, None, None]) -> Iterator[T]:
+        """The items; a store that is closed meanwhile ends its scans, and that must not look like the last row."""
+        self._scans.add(source)
+        return self._checked(items, source, self._db)
+
+    def _checked(self, items: Iterator[T], source: Generator[Any, None, None], database: Any) -> Iterator[T]:
+        try:
+            yield from items
+        finally:
+            source.close()
+        if self._db is not database:
+            raise Invalid(
+                f"The store at {self._path} was closed during a scan.",
+                action="Keep it open until the scan has ended.",
+                store_path=str(self._path),
+            )
 
     # Writing
 
@@ -255,7 +265,8 @@ class RocksDBStore(StateStore):
         """Add SST files to the data, in order: where they overlap, the later one wins. Commit afterwards.
 
         Args:
-            runs: the files; they are moved into the database and gone from where they were.
+            runs: the files; they are moved into the database and gone from where they were. (Linked first: after a
+                crash a file may have both names, so never write into one again; unlink it.)
 
         Returns:
             The same files under their names in the database, in the same order.

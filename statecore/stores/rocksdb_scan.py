@@ -64,7 +64,7 @@ def _present(change: tuple[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes]
         yield key, value
 
 
-def scan_lists(path: Path, family: Any) -> Iterator[tuple[list[bytes], list[bytes]]]:
+def scan_lists(path: Path, family: Any) -> Generator[tuple[list[bytes], list[bytes]], None, None]:
     """All rows of a column family in key order, as lists of keys and values, with checksums verified.
 
     Raises:

@@ -1,6 +1,6 @@
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import Corrupted, Invalid
@@ -25,6 +25,7 @@ def test_a_plain_row_is_the_value_itself() -> None:
     assert to_rows(StoreKind.KEY_VALUE, values, values, pa.array([1, 2, 3])) is values
 
 
+@settings(deadline=None)  # the first example loads the kernels
 @given(RECORDS, TYPES, st.integers(0, 9), st.integers(0, 9))
 def test_timestamped_rows_are_timestamp_then_value_and_go_back(
     records: list[tuple[bytes | None, int]], arrow_type: pa.DataType, head: int, tail: int

@@ -1,0 +1,200 @@
+import re
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.digest import EMPTY, digest_of, digest_store
+from statecore.images.image import build_image, disjoint, verify_image
+from statecore.images.model import Run
+from statecore.images.runs import RunBuilder
+from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
+
+KIND = StoreKind.TIMESTAMPED_KEY_VALUE
+CHANGELOG = TopicPartition("app-store-changelog", 3)
+RECORDS: list[Record] = [
+    (b"key-%05d" % (number * 31 % 2000), None if number % 17 == 0 else b"value-%d" % number) for number in range(6000)
+]
+
+
+def runs_of(path: Path, records: list[Record] = RECORDS, *, rows: int = 6000) -> list[Run]:
+    """One run for each batch of ``rows`` records, so that they overlap when there is more than one."""
+    path.mkdir(parents=True)
+    builder = RunBuilder(KIND, path, memory_budget=1, keep_tombstones=False)
+    for part in batches(records, rows):
+        builder.add(part)
+    return builder.finish()
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def flip(path: Path, at: int) -> None:
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("rows", [6000, 2000, 1000, 500])
+def test_an_image_has_the_last_rows_and_the_offset_however_many_runs_made_it(tmp_path: Path, rows: int) -> None:
+    image = build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs", rows=rows), CHANGELOG, 5999)
+    expected = expected_rows(KIND, RECORDS)
+    assert stored_rows(tmp_path / "image", KIND) == sorted(expected.items())
+    assert (image.rows, image.committed_offset, image.digest) == (len(expected), 5999, digest_of(expected.items()))
+    assert verify_image(tmp_path / "image", KIND, CHANGELOG) == image
+    assert digest_store(tmp_path / "image", KIND) == (image.rows, image.bytes, image.digest)
+
+
+def test_a_few_overlapping_runs_stay_and_more_are_merged(tmp_path: Path) -> None:
+    few = runs_of(tmp_path / "few", rows=1500)
+    many = runs_of(tmp_path / "many", rows=1000)
+    assert (len(few), len(many)) == (4, 6)
+    build_image(tmp_path / "kept", KIND, few, CHANGELOG, 1)
+    build_image(tmp_path / "merged", KIND, many, CHANGELOG, 1)
+    build_image(tmp_path / "limit", KIND, few, CHANGELOG, 1, max_overlapping=3)
+    # One more file than the data: the offsets family.
+    counts = {name: len(list((tmp_path / name).glob("*.sst"))) for name in ("kept", "merged", "limit")}
+    assert counts["merged"] == counts["limit"] < counts["kept"]
+    assert len({verify_image(tmp_path / name, KIND, CHANGELOG).digest for name in counts}) == 1
+
+
+def test_runs_that_share_no_keys_are_never_merged(tmp_path: Path) -> None:
+    records: list[Record] = [(b"key-%04d" % number, b"x") for number in range(1000)]
+    runs = runs_of(tmp_path / "runs", records, rows=100)
+    assert len(runs) == 10
+    assert disjoint(runs)
+    image = build_image(tmp_path / "image", KIND, runs, CHANGELOG, 1)
+    assert image.rows == 1000
+    assert len(list((tmp_path / "image").glob("*.sst"))) >= 10
+
+
+def test_a_directory_looks_as_kafka_streams_leaves_it(tmp_path: Path) -> None:
+    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), CHANGELOG, 5999)
+    names = {
+        file.name.split("-")[0] if "-" in file.name else file.suffix or file.name
+        for file in (tmp_path / "image").iterdir()
+    }
+    assert names == {"CURRENT", "IDENTITY", "LOCK", "MANIFEST", "OPTIONS", ".sst", ".log"}
+    assert all(file.stat().st_size == 0 for file in (tmp_path / "image").glob("*.log"))
+    assert stat.S_IMODE((tmp_path / "image").stat().st_mode) == 0o750
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "image").iterdir()} == {0o640}
+    with RocksDBStore(tmp_path / "image", KIND, read_only=True, exactly_once=True) as store:
+        assert store.status == 0
+        assert store.committed_offset(CHANGELOG) == 5999
+        assert store.position == {}
+
+
+def test_no_runs_make_an_empty_store(tmp_path: Path) -> None:
+    image = build_image(tmp_path / "image", KIND, [], CHANGELOG, OFFSET_UNKNOWN)
+    assert (image.rows, image.digest, image.committed_offset) == (0, EMPTY, OFFSET_UNKNOWN)
+    assert verify_image(tmp_path / "image", KIND, CHANGELOG) == image
+
+
+def test_runs_are_still_there_for_a_retry(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path / "runs", rows=3000)
+    first = build_image(tmp_path / "first", KIND, runs, CHANGELOG, 1)
+    second = build_image(tmp_path / "second", KIND, runs, CHANGELOG, 1)
+    assert first.digest == second.digest
+
+
+def test_verification_does_not_change_a_byte(tmp_path: Path) -> None:
+    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), CHANGELOG, 5999)
+    before, times = files_of(tmp_path / "image"), (tmp_path / "image").stat().st_mtime_ns
+    verify_image(tmp_path / "image", KIND, CHANGELOG)
+    assert files_of(tmp_path / "image") == before
+    assert (tmp_path / "image").stat().st_mtime_ns == times
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.5, 0.9, 0.98, 1.0])
+def test_a_bit_flipped_before_ingest_is_found(tmp_path: Path, share: float) -> None:
+    (run,) = runs_of(tmp_path / "runs")
+    flip(Path(run.path), int(share * (run.file_bytes - 1)))
+    with pytest.raises(Corrupted, match="SHA-256 differs"):
+        build_image(tmp_path / "image", KIND, [run], CHANGELOG, 5999)
+    assert not (tmp_path / "image").exists()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.5, 0.9, 0.98, 1.0])
+@pytest.mark.parametrize("rows", [6000, 1000])
+def test_a_bit_flipped_during_ingest_is_found(
+    tmp_path: Path, share: float, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = runs_of(tmp_path / "runs", rows=rows)
+    ingest = RocksDBStore.ingest
+
+    def damaging(self: RocksDBStore, files: list[Path]) -> list[Path]:
+        flip(files[-1], int(share * (runs[-1].file_bytes - 1)))
+        return ingest(self, files)
+
+    monkeypatch.setattr(RocksDBStore, "ingest", damaging)
+    with pytest.raises(Corrupted):
+        build_image(tmp_path / "image", KIND, runs, CHANGELOG, 5999)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.7])
+def test_a_bit_flipped_in_the_rows_of_an_image_is_found_by_verification(tmp_path: Path, share: float) -> None:
+    (run,) = runs_of(tmp_path / "runs")
+    build_image(tmp_path / "image", KIND, [run], CHANGELOG, 5999)
+    largest = max((tmp_path / "image").glob("*.sst"), key=lambda file: file.stat().st_size)
+    flip(largest, int(share * (run.file_bytes - 1)))
+    with pytest.raises(Corrupted):
+        verify_image(tmp_path / "image", KIND, CHANGELOG)
+
+
+def test_a_cut_or_missing_run_is_refused(tmp_path: Path) -> None:
+    (run,) = runs_of(tmp_path / "runs")
+    data = Path(run.path).read_bytes()
+    Path(run.path).write_bytes(data[:-1])
+    with pytest.raises(Corrupted, match="bytes instead of"):
+        build_image(tmp_path / "image", KIND, [run], CHANGELOG, 5999)
+    Path(run.path).unlink()
+    with pytest.raises(Corrupted, match="is missing"):
+        build_image(tmp_path / "image", KIND, [run], CHANGELOG, 5999)
+
+
+def test_runs_in_another_order_are_another_store(tmp_path: Path) -> None:
+    """The order of ingest decides, so a mix-up must be visible in the digest."""
+    runs = runs_of(tmp_path / "runs", rows=3000)
+    right = build_image(tmp_path / "right", KIND, runs, CHANGELOG, 1)
+    wrong = build_image(tmp_path / "wrong", KIND, runs[::-1], CHANGELOG, 1)
+    assert right.digest != wrong.digest
+
+
+def test_an_existing_directory_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "precious").write_text("x")
+    with pytest.raises(Invalid, match="exists already"):
+        build_image(tmp_path / "image", KIND, [], CHANGELOG, 0)
+    assert files_of(tmp_path / "image") == {"precious": b"x"}
+
+
+def test_an_offset_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Invalid):
+        build_image(tmp_path / "image", KIND, [], CHANGELOG, -1)
+    assert not (tmp_path / "image").exists()
+
+
+def test_verification_wants_a_database_with_this_partition(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        verify_image(tmp_path / "absent", KIND, CHANGELOG)
+    assert not (tmp_path / "absent").exists()
+    build_image(tmp_path / "image", KIND, [], CHANGELOG, 0)
+    with pytest.raises(Corrupted, match="no offset for other-1"):
+        verify_image(tmp_path / "image", KIND, TopicPartition("other", 1))
+    with pytest.raises(Invalid, match="column families"):
+        verify_image(tmp_path / "image", StoreKind.KEY_VALUE, CHANGELOG)
+
+
+def test_ranges_that_touch_are_not_disjoint(tmp_path: Path) -> None:
+    (run,) = runs_of(tmp_path / "runs")
+    left, right = replace(run, min_key="61", max_key="62"), replace(run, min_key="62", max_key="63")
+    assert not disjoint([right, left])
+    assert disjoint([replace(right, min_key="6200"), left])

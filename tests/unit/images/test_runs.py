@@ -1,0 +1,154 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.digest import digest_of
+from statecore.images.image import build_image
+from statecore.images.runs import RunBuilder
+from tests.unit.images.changelog import Record, batch, batches, expected_rows, stored_rows
+
+KINDS = [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE]
+CHANGELOG = TopicPartition("app-store-changelog", 0)
+
+FEW_KEYS = st.integers(0, 12).map(lambda number: b"key-%d" % number)
+LONG_KEYS = st.builds(lambda head, rest: head * 30 + rest, st.sampled_from([b"a", b"ab"]), st.binary(max_size=3))
+KEYS = st.one_of(st.none(), st.just(b""), FEW_KEYS, LONG_KEYS, st.binary(max_size=20))
+VALUES = st.one_of(st.none(), st.just(b""), st.binary(max_size=60))
+RECORDS = st.lists(st.tuples(KEYS, VALUES), max_size=120)
+
+
+def build(path: Path, kind: StoreKind, records: list[Record], rows: int, budget: int, **options: bool) -> RunBuilder:
+    path.mkdir(parents=True)
+    builder = RunBuilder(kind, path, memory_budget=budget, **{"keep_tombstones": False, **options})
+    for part in batches(records, rows):
+        builder.add(part)
+    return builder
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    records=RECORDS,
+    rows=st.integers(1, 50),
+    budget=st.sampled_from([1, 30_000, 40_000, 1 << 20]),
+    kind=st.sampled_from(KINDS),
+    keep=st.booleans(),
+)
+def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
+    tmp_path_factory: pytest.TempPathFactory, records: list[Record], rows: int, budget: int, kind: StoreKind, keep: bool
+) -> None:
+    path = tmp_path_factory.mktemp("runs")
+    builder = build(path / "runs", kind, records, rows, budget, keep_tombstones=keep)
+    image = build_image(path / "image", kind, builder.finish(), CHANGELOG, len(records))
+    expected = expected_rows(kind, records)
+    assert stored_rows(path / "image", kind) == sorted(expected.items())
+    assert image.rows == len(expected)
+    assert image.digest == digest_of(expected.items())
+    assert image.bytes == sum(len(key) + len(value) for key, value in expected.items())
+    assert builder.statistics.records == len(records)
+    assert builder.statistics.null_keys == sum(key is None for key, _ in records)
+
+
+def test_a_small_budget_makes_several_runs_and_a_large_one_a_single_one(tmp_path: Path) -> None:
+    records: list[Record] = [(b"key-%d" % (number % 500), b"x" * 50) for number in range(5000)]
+    assert len(build(tmp_path / "one", KINDS[0], records, 100, 1 << 20).finish()) == 1
+    assert len(build(tmp_path / "many", KINDS[0], records, 100, 1).finish()) == 50
+
+
+def test_overwritten_values_are_dropped_before_a_run_is_cut(tmp_path: Path) -> None:
+    # A few hot keys with large values: what survives is small, so nothing has to be cut whatever comes in.
+    records: list[Record] = [(b"key-%d" % (number % 10), bytes([number % 256]) * 1000) for number in range(5000)]
+    builder = build(tmp_path / "runs", KINDS[1], records, 50, 400_000)
+    (run,) = builder.finish()
+    assert builder.statistics.shrinks > 5
+    assert builder.statistics.peak_bytes < 500_000
+    assert run.rows == 10
+    assert run.digest == digest_of(expected_rows(KINDS[1], records).items())
+
+
+def test_a_delete_reaches_the_rows_of_an_earlier_run(tmp_path: Path) -> None:
+    records: list[Record] = [(b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", None)]
+    runs = build(tmp_path / "runs", KINDS[0], records, 2, 1).finish()
+    assert [(run.rows, run.deletes) for run in runs] == [(2, 0), (0, 2)]
+    image = build_image(tmp_path / "image", KINDS[0], runs, CHANGELOG, 3)
+    assert stored_rows(tmp_path / "image", KINDS[0]) == [(b"b", b"2")]
+    assert image.digest == digest_of([(b"b", b"2")])
+
+
+def test_a_first_run_has_no_deletes_unless_they_are_asked_for(tmp_path: Path) -> None:
+    records: list[Record] = [(b"a", b"1"), (b"b", None)]
+    (run,) = build(tmp_path / "without", KINDS[0], records, 10, 1 << 20).finish()
+    assert (run.rows, run.deletes, run.max_key) == (1, 0, b"a".hex())
+    (run,) = build(tmp_path / "with", KINDS[0], records, 10, 1 << 20, keep_tombstones=True).finish()
+    assert (run.rows, run.deletes, run.max_key) == (1, 1, b"b".hex())
+
+
+@pytest.mark.parametrize("records", [[], [(None, b"x")], [(b"a", b"1"), (b"a", None)]])
+def test_nothing_that_survives_makes_no_run(tmp_path: Path, records: list[Record]) -> None:
+    assert build(tmp_path / "runs", KINDS[0], records, 10, 1 << 20).finish() == []
+
+
+def test_keys_and_values_of_a_megabyte_are_rows_like_others(tmp_path: Path) -> None:
+    head = b"k" * (1 << 20)
+    records: list[Record] = [(head + bytes([number % 5]), bytes([number]) * (20 << 20)) for number in (3, 1, 2, 6)]
+    runs = build(tmp_path / "runs", KINDS[1], records, 1, 1 << 30).finish()
+    image = build_image(tmp_path / "image", KINDS[1], runs, CHANGELOG, 3)
+    expected = expected_rows(KINDS[1], records)
+    assert image.rows == 3
+    assert stored_rows(tmp_path / "image", KINDS[1]) == sorted(expected.items())
+
+
+def test_many_keys_grow_every_part_of_the_table(tmp_path: Path) -> None:
+    records: list[Record] = [
+        (b"%d-%s" % (number * 7919 % 30_000, b"p" * (number % 40)), b"v%d" % number) for number in range(60_000)
+    ]
+    (run,) = build(tmp_path / "runs", KINDS[0], records, 7000, 1 << 30).finish()
+    expected = expected_rows(KINDS[0], records)
+    assert run.rows == len(expected)
+    assert run.digest == digest_of(expected.items())
+    assert (run.min_key, run.max_key) == (min(expected).hex(), max(expected).hex())
+
+
+def test_a_batch_cut_out_of_a_larger_one_is_read_from_where_it_begins(tmp_path: Path) -> None:
+    records: list[Record] = [(b"a", b"0"), (None, b"1"), (b"b", None), (b"c", b"3"), (b"d", b"4")]
+    whole = batch(records)
+    builder = RunBuilder(KINDS[1], tmp_path, keep_tombstones=True)
+    builder.add(whole.slice(1, 3))
+    (run,) = builder.finish()
+    assert (run.rows, run.deletes, builder.statistics.null_keys) == (1, 1, 1)
+    assert run.digest == digest_of([(b"c", (1_795_251_660_021).to_bytes(8, "big") + b"3")])
+
+
+def test_batches_may_have_further_columns(tmp_path: Path) -> None:
+    plain = batch([(b"a", b"1")])
+    wide = pa.record_batch([*plain.columns, pa.array([b"\0"])], names=[*plain.schema.names, "headers"])
+    builder = RunBuilder(KINDS[0], tmp_path, keep_tombstones=False)
+    builder.add(wide)
+    assert builder.finish()[0].rows == 1
+
+
+def test_a_kind_without_a_row_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Invalid):
+        RunBuilder(StoreKind.WINDOW, tmp_path, keep_tombstones=False)
+
+
+def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    builder = RunBuilder(KINDS[0], tmp_path / "absent", keep_tombstones=False)
+    builder.add(batch([(b"a", b"1")]))
+    with pytest.raises(Invalid, match="cannot be written"):
+        builder.finish()
+
+
+def test_a_retry_does_not_write_into_a_file_that_an_image_shares(tmp_path: Path) -> None:
+    records: list[Record] = [(b"a", b"1")]
+    runs = build(tmp_path / "runs", KINDS[0], records, 1, 1 << 20).finish()
+    build_image(tmp_path / "image", KINDS[0], runs, CHANGELOG, 0)
+    again = RunBuilder(KINDS[0], tmp_path / "runs", keep_tombstones=False)
+    again.add(batch([(b"b", b"2")]))
+    assert again.finish()[0].path == runs[0].path
+    assert stored_rows(tmp_path / "image", KINDS[0]) == [(b"a", b"1")]
