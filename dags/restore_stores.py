@@ -55,12 +55,12 @@ PARAMS = {
         items={"type": "string", "minLength": 1},
         minItems=1,
         title="Applications",
-        description="One a line: the absolute path of a spec (`stores.yaml`) as the worker sees it, or a spec as JSON.",
+        description="One a line: the absolute path of a spec (stores.yaml) as the worker sees it, or a spec as JSON.",
         section="What to restore",
     ),
     "stores": Param(
         [],
-        type="array",
+        type=["null", "array"],
         items={"type": "string", "minLength": 1},
         title="Stores",
         description="One a line. Empty: every store of the specs.",
@@ -68,10 +68,10 @@ PARAMS = {
     ),
     "partitions": Param(
         [],
-        type="array",
+        type=["null", "array"],
         items={"type": "integer", "minimum": 0},
         title="Partitions",
-        description="A JSON list such as `[0, 3]`. Empty: every partition.",
+        description="A JSON list such as [0, 3]. Empty: every partition.",
         section="What to restore",
     ),
     "state_dir": required(
@@ -79,7 +79,7 @@ PARAMS = {
         type="string",
         minLength=1,
         title="State directory",
-        description="`state.dir` of the applications, on the machine where the Spark driver runs.",
+        description="state.dir of the applications, on the machine where the Spark driver runs.",
         section="Where to",
     ),
     "replace": Param(
@@ -94,7 +94,7 @@ PARAMS = {
         type=["null", "string"],
         pattern=MEMORY_PATTERN,
         title="Memory of a Spark task",
-        description="`512m`, `2g`. A larger offset range is built in several runs. Empty: the job's default.",
+        description="Such as 512m or 2g. A larger offset range is built in several runs. Empty: the job's default.",
         section="Limits",
     ),
     "transaction_wait": Param(

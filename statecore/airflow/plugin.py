@@ -1,4 +1,7 @@
-"""The plugin: the page *State stores* in the navigation. ``plugins/statecore_plugin.py`` makes Airflow find it."""
+"""The plugin: the page *State stores*, under *Stores* in Airflow's navigation.
+
+``plugins/statecore_plugin.py`` makes Airflow find it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class StatecorePlugin(AirflowPlugin):
     fastapi_apps: ClassVar[list[Any]] = [{"app": app, "url_prefix": PREFIX, "name": "State stores"}]
     external_views: ClassVar[list[Any]] = [
         {
-            "name": "State stores",
+            "name": "Stores",  # the navigation has room for one word
             "href": page_address(),
             "destination": "nav",
             "url_route": "state-stores",

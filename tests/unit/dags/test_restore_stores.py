@@ -136,6 +136,12 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
     assert params.validate() == right
 
 
+def test_stores_and_partitions_may_be_left_empty(spark: StubSpark) -> None:
+    run = load().test(run_conf=conf(spec(), stores=None, partitions=None))
+    assert str(run.state) == "success"
+    assert set(values(run, "publish_store")) == {"by-id", "clicks"}
+
+
 @pytest.mark.parametrize("missing", ["applications", "state_dir"])
 def test_without_a_default_of_the_site_a_run_has_to_name_them(missing: str) -> None:
     params = load().params
