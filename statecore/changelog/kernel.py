@@ -137,7 +137,9 @@ def warm() -> None:
     """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before."""
     if not _kernels:
         source = "statecore.changelog.kernel_source"
-        _kernels.update(native.load(source, ("scan", "decode"), depends=(__name__,)))
+        _kernels.update(
+            native.load(source, ("scan", "decode"), depends=(__name__, "statecore.changelog.kernel_memory"))
+        )
 
 
 def address(buffer: npt.NDArray[Any]) -> int:

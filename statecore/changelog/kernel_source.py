@@ -31,17 +31,11 @@ A kernel gets the address of a block of ``int64``, filled by `kernel.Scanner.sca
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
-# ruff: noqa: ARG001  (the signatures are Numba's)
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 
 from statecore.changelog.kernel import (
     ATTRIBUTES,
@@ -60,6 +54,7 @@ from statecore.changelog.kernel import (
     RECORDS_START,
     Code,
 )
+from statecore.changelog.kernel_memory import copy, get, i16, i32, i64, or8, put, put32, u8, u32
 
 # Numba freezes globals into the machine code; enumeration members become plain integers.
 OK = int(Code.OK)
@@ -79,86 +74,12 @@ _HEADER = 61
 _FURTHEST = 1 << 62  # beyond any offset; keeps offset + delta from overflowing
 
 
-def _load(bits: int, kind: Any) -> Any:
-    """An intrinsic that reads a big-endian number of `bits` at an address."""
-
-    @intrinsic
-    def load(typingctx, address):
-        def emit(context, builder, signature, args):
-            word = ir.IntType(bits)
-            value = builder.load(builder.inttoptr(args[0], word.as_pointer()), align=1)
-            if bits > 8:
-                value = builder.bswap(value)
-            if bits == 64:
-                return value
-            widen = builder.sext if kind.signed else builder.zext
-            return widen(value, ir.IntType(64))
-
-        return types.int64(types.int64), emit
-
-    return load
-
-
-_u8 = _load(8, types.uint8)
-_i16 = _load(16, types.int16)
-_i32 = _load(32, types.int32)
-_u32 = _load(32, types.uint32)
-_i64 = _load(64, types.int64)
-
-
-@intrinsic
-def _copy(typingctx, target, source, length):
-    """``memcpy`` between two addresses."""
-
-    def emit(context, builder, signature, args):
-        to = builder.inttoptr(args[0], cgutils.voidptr_t)
-        at = builder.inttoptr(args[1], cgutils.voidptr_t)
-        cgutils.raw_memcpy(builder, to, at, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), emit
-
-
-def _store(bits: int, what: str) -> Any:
-    """An intrinsic that writes a number of `bits`, in this machine's byte order, at ``base + index * bits / 8``."""
-
-    @intrinsic
-    def store(typingctx, base, index, value):
-        def emit(context, builder, signature, args):
-            word = ir.IntType(bits)
-            place = builder.gep(builder.inttoptr(args[0], word.as_pointer()), [args[1]])
-            value = args[2] if bits == 64 else builder.trunc(args[2], word)
-            if what == "or":
-                value = builder.or_(builder.load(place), value)
-            builder.store(value, place)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.int64), emit
-
-    return store
-
-
-_put = _store(64, "set")
-_put32 = _store(32, "set")
-_or8 = _store(8, "or")
-
-
-@intrinsic
-def _get(typingctx, base, index):
-    """The ``int64`` number `index` of an array at `base`, in this machine's byte order."""
-
-    def emit(context, builder, signature, args):
-        return builder.load(builder.gep(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), [args[1]]))
-
-    return types.int64(types.int64, types.int64), emit
-
-
 @njit(error_model="numpy")
 def _varint(p, end):
     """Zigzag varint of up to ten bytes at `p`: the value and the address after it, which is 0 where it is malformed."""
     if p >= end:
         return 0, 0
-    byte = _u8(p)
+    byte = u8(p)
     p += 1
     if byte < 128:
         return (byte >> 1) ^ -(byte & 1), p
@@ -167,7 +88,7 @@ def _varint(p, end):
     while shift < 64:
         if p >= end:
             return 0, 0
-        byte = _u8(p)
+        byte = u8(p)
         p += 1
         bits |= (byte & 127) << shift
         if byte < 128:
@@ -193,7 +114,7 @@ def _control_type(p, end):
     key, p = _varint(p, end)
     if p == 0 or key < 4 or key > end - p:
         return -1
-    return _i16(p + 2)
+    return i16(p + 2)
 
 
 @njit(error_model="numpy")
@@ -217,18 +138,18 @@ def _headers_ok(p, end):
 
 def scan(args):  # noqa: C901
     """Read all batch headers of one response. One compiled loop, so one function."""
-    data = _get(args, 0)
+    data = get(args, 0)
     p = data
-    end = data + _get(args, 1)
-    range_start = _get(args, 2)
-    range_end = _get(args, 3)
-    committed = _get(args, 4)
-    aborted_count = _get(args, 6)
-    aborted = _get(args, 5)
-    active = _get(args, 7)
-    capacity = _get(args, 9)
-    meta = _get(args, 8)
-    position = _get(args, 10)
+    end = data + get(args, 1)
+    range_start = get(args, 2)
+    range_end = get(args, 3)
+    committed = get(args, 4)
+    aborted_count = get(args, 6)
+    aborted = get(args, 5)
+    active = get(args, 7)
+    capacity = get(args, 9)
+    meta = get(args, 8)
+    position = get(args, 10)
     rows = 0
     dropped = 0
     upcoming = 0
@@ -237,9 +158,9 @@ def scan(args):  # noqa: C901
     code = OK
     # 17 bytes reach the magic byte, which must be looked at first: old formats have other lengths.
     while end - p >= 17 and rows < capacity:
-        base = _i64(p)
-        length = _i32(p + 8)
-        magic = _u8(p + 16)
+        base = i64(p)
+        length = i32(p + 8)
+        magic = u8(p + 16)
         if magic != 2:
             code = OLD_MAGIC if magic < 2 else UNKNOWN_MAGIC
             break
@@ -248,8 +169,8 @@ def scan(args):  # noqa: C901
             break
         if length > end - p - 12:
             break  # the response was cut here; the next fetch starts with this batch
-        delta = _i32(p + 23)
-        count = _i32(p + 57)
+        delta = i32(p + 23)
+        count = i32(p + 57)
         if base < 0 or base > _FURTHEST or delta < 0 or base <= previous:
             code = BATCH_OFFSETS
             break
@@ -260,25 +181,25 @@ def scan(args):  # noqa: C901
         if base >= range_end:
             position = range_end
             break
-        attributes = _i16(p + 21)
-        producer = _i64(p + 43)
+        attributes = i16(p + 21)
+        producer = i64(p + 43)
         control = attributes & 32
         stop = p + 12 + length
         is_aborted = False
         # As CompletedFetch does: transactions begin by offset, end at their producer's abort marker.
         if committed and producer >= 0:
-            while upcoming < aborted_count and _get(aborted, 2 * upcoming + 1) <= last:
+            while upcoming < aborted_count and get(aborted, 2 * upcoming + 1) <= last:
                 known = False
                 for i in range(actives):
-                    if _get(active, i) == _get(aborted, 2 * upcoming):
+                    if get(active, i) == get(aborted, 2 * upcoming):
                         known = True
                 if not known:
-                    _put(active, actives, _get(aborted, 2 * upcoming))
+                    put(active, actives, get(aborted, 2 * upcoming))
                     actives += 1
                 upcoming += 1
             place = -1
             for i in range(actives):
-                if _get(active, i) == producer:
+                if get(active, i) == producer:
                     place = i
             if control and count > 0:
                 kind = _control_type(p + _HEADER, stop)
@@ -287,7 +208,7 @@ def scan(args):  # noqa: C901
                     break
                 if kind == 0 and place >= 0:
                     actives -= 1
-                    _put(active, place, _get(active, actives))
+                    put(active, place, get(active, actives))
             elif attributes & 16 and place >= 0:
                 is_aborted = True
         mode = MODE_DECODE
@@ -300,46 +221,46 @@ def scan(args):  # noqa: C901
             else:
                 mode = MODE_COUNT  # only its records inside the range are counted
         row = meta + rows * (8 * COLUMNS)
-        _put(row, BASE_OFFSET, base)
-        _put(row, LAST_OFFSET, last)
-        _put(row, RECORDS_START, p + _HEADER - data)
-        _put(row, RECORDS_END, stop - data)
-        _put(row, ATTRIBUTES, attributes)
-        _put(row, BASE_TIMESTAMP, _i64(p + 27))
-        _put(row, MAX_TIMESTAMP, _i64(p + 35))
-        _put(row, COUNT, count)
-        _put(row, CRC, _u32(p + 17))
-        _put(row, MODE, mode)
+        put(row, BASE_OFFSET, base)
+        put(row, LAST_OFFSET, last)
+        put(row, RECORDS_START, p + _HEADER - data)
+        put(row, RECORDS_END, stop - data)
+        put(row, ATTRIBUTES, attributes)
+        put(row, BASE_TIMESTAMP, i64(p + 27))
+        put(row, MAX_TIMESTAMP, i64(p + 35))
+        put(row, COUNT, count)
+        put(row, CRC, u32(p + 17))
+        put(row, MODE, mode)
         rows += 1
         previous = last
         if last >= position:
             position = last + 1
         p = stop
-    _put(args, 10, min(position, range_end))
-    _put(args, 11, rows)
-    _put(args, 12, dropped)
-    _put(args, 13, p - data)
+    put(args, 10, min(position, range_end))
+    put(args, 11, rows)
+    put(args, 12, dropped)
+    put(args, 13, p - data)
     return code
 
 
 def decode(args):  # noqa: C901
     """Decode the records of some batches into columns. One compiled loop, so one function."""
-    batches = _get(args, 1)
-    meta = _get(args, 0)
-    places = _get(args, 2)
-    range_start = _get(args, 3)
-    range_end = _get(args, 4)
-    want_headers = _get(args, 5)
-    key_ends = _get(args, 7)
-    key_data = _get(args, 8)
-    key_valid = _get(args, 9)
-    value_ends = _get(args, 10)
-    value_data = _get(args, 11)
-    value_valid = _get(args, 12)
-    header_ends = _get(args, 13)
-    header_data = _get(args, 14)
-    offsets = _get(args, 15)
-    timestamps = _get(args, 16)
+    batches = get(args, 1)
+    meta = get(args, 0)
+    places = get(args, 2)
+    range_start = get(args, 3)
+    range_end = get(args, 4)
+    want_headers = get(args, 5)
+    key_ends = get(args, 7)
+    key_data = get(args, 8)
+    key_valid = get(args, 9)
+    value_ends = get(args, 10)
+    value_data = get(args, 11)
+    value_valid = get(args, 12)
+    header_ends = get(args, 13)
+    header_data = get(args, 14)
+    offsets = get(args, 15)
+    timestamps = get(args, 16)
     row = 0
     keys = 0
     values = 0
@@ -351,24 +272,24 @@ def decode(args):  # noqa: C901
     code = OK
     batch = 0
     offset = 0
-    _put32(key_ends, 0, 0)
-    _put32(value_ends, 0, 0)
+    put32(key_ends, 0, 0)
+    put32(value_ends, 0, 0)
     if want_headers:
-        _put32(header_ends, 0, 0)
+        put32(header_ends, 0, 0)
     while batch < batches and code == OK:
-        mode = _get(meta + batch * (8 * COLUMNS), MODE)
+        mode = get(meta + batch * (8 * COLUMNS), MODE)
         if mode == MODE_SKIP:
             batch += 1
             continue
-        p = _get(places, 2 * batch + 0)
-        end = _get(places, 2 * batch + 1)
-        base = _get(meta + batch * (8 * COLUMNS), BASE_OFFSET)
-        last = _get(meta + batch * (8 * COLUMNS), LAST_OFFSET)
-        append_time = _get(meta + batch * (8 * COLUMNS), ATTRIBUTES) & 8
-        max_timestamp = _get(meta + batch * (8 * COLUMNS), MAX_TIMESTAMP)
-        base_timestamp = _get(meta + batch * (8 * COLUMNS), BASE_TIMESTAMP)
+        p = get(places, 2 * batch + 0)
+        end = get(places, 2 * batch + 1)
+        base = get(meta + batch * (8 * COLUMNS), BASE_OFFSET)
+        last = get(meta + batch * (8 * COLUMNS), LAST_OFFSET)
+        append_time = get(meta + batch * (8 * COLUMNS), ATTRIBUTES) & 8
+        max_timestamp = get(meta + batch * (8 * COLUMNS), MAX_TIMESTAMP)
+        base_timestamp = get(meta + batch * (8 * COLUMNS), BASE_TIMESTAMP)
         offset = base - 1
-        for _ in range(_get(meta + batch * (8 * COLUMNS), COUNT)):
+        for _ in range(get(meta + batch * (8 * COLUMNS), COUNT)):
             length, p = _varint(p, end)
             if p == 0 or length < 1 or length > end - p:
                 code = RECORD_LENGTH
@@ -399,8 +320,8 @@ def decode(args):  # noqa: C901
                 code = RECORD_FIELD
                 break
             if length >= 0:
-                _copy(key_data + keys, p, length)
-                _or8(key_valid, row >> 3, 1 << (row & 7))
+                copy(key_data + keys, p, length)
+                or8(key_valid, row >> 3, 1 << (row & 7))
                 keys += length
                 p += length
             else:
@@ -410,8 +331,8 @@ def decode(args):  # noqa: C901
                 code = RECORD_FIELD
                 break
             if length >= 0:
-                _copy(value_data + values, p, length)
-                _or8(value_valid, row >> 3, 1 << (row & 7))
+                copy(value_data + values, p, length)
+                or8(value_valid, row >> 3, 1 << (row & 7))
                 values += length
                 p += length
             else:
@@ -420,32 +341,32 @@ def decode(args):  # noqa: C901
                 if not _headers_ok(p, stop):
                     code = RECORD_HEADERS
                     break
-                _copy(header_data + headers, p, stop - p)
+                copy(header_data + headers, p, stop - p)
                 headers += stop - p
-                _put32(header_ends, row + 1, headers)
+                put32(header_ends, row + 1, headers)
             elif p >= stop:
                 code = RECORD_HEADERS
                 break
             timestamp = max_timestamp if append_time else base_timestamp + timestamp
             newest = max(newest, timestamp)
-            _put(offsets, row, offset)
-            _put(timestamps, row, timestamp)
+            put(offsets, row, offset)
+            put(timestamps, row, timestamp)
             row += 1
-            _put32(key_ends, row, keys)
-            _put32(value_ends, row, values)
+            put32(key_ends, row, keys)
+            put32(value_ends, row, values)
             p = stop
         if code == OK and p != end:
             code = TRAILING_BYTES
         if code == OK:
             batch += 1
-    _put(args, 17, row)
-    _put(args, 18, keys)
-    _put(args, 19, values)
-    _put(args, 20, headers)
-    _put(args, 21, null_keys)
-    _put(args, 22, null_values)
-    _put(args, 23, dropped)
-    _put(args, 24, newest)
-    _put(args, 25, batch)
-    _put(args, 26, offset + 1)
+    put(args, 17, row)
+    put(args, 18, keys)
+    put(args, 19, values)
+    put(args, 20, headers)
+    put(args, 21, null_keys)
+    put(args, 22, null_values)
+    put(args, 23, dropped)
+    put(args, 24, newest)
+    put(args, 25, batch)
+    put(args, 26, offset + 1)
     return code

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import json
 import os
@@ -64,15 +65,38 @@ def load(module: str, functions: tuple[str, ...], *, depends: tuple[str, ...] = 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         name = f"{module.rpartition('.')[2]}-{_fingerprint((module, *depends), functions, llvm)}.kernel"
-        for directory in _directories(source):
-            blob = _read(directory / name)
-            if blob is not None:
-                return _link(*blob, llvm)
-        table, code = _compile(module, functions, llvm)
-        for directory in _directories(source):
-            if _write(directory / name, table, code):
-                break
-        return _link(table, code, llvm)
+        blob = _find(source, name)
+        if blob is None:
+            with _alone(source, name):
+                blob = _find(source, name)  # another process may have compiled it meanwhile
+                if blob is None:
+                    blob = _compile(module, functions, llvm)
+                    any(_write(directory / name, *blob) for directory in _directories(source))
+        return _link(*blob, llvm)
+
+
+def _find(source: Path, name: str) -> tuple[dict[str, str], bytes] | None:
+    for directory in _directories(source):
+        blob = _read(directory / name)
+        if blob is not None:
+            return blob
+    return None
+
+
+@contextlib.contextmanager
+def _alone(source: Path, name: str) -> Iterator[None]:
+    """Let one process compile while the others wait for its file; without a writable place each compiles for itself."""
+    for directory in _directories(source):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            lock = (directory / f".{name}.lock").open("w")
+        except OSError:
+            continue
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        return
+    yield
 
 
 def _source(module: str) -> Path:

@@ -1,0 +1,181 @@
+"""The way to the brokers: kafka-python's connections and event loop, with deadlines and this project's errors.
+
+The event loop runs on the calling thread, only during a call. kafka-python is imported at the first call (0.35 s), and
+a broker is asked for its API versions once a connection.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from statecore.errors import Invalid, Retryable
+
+if TYPE_CHECKING:
+    from statecore.changelog.wire import Wire
+
+T = TypeVar("T")
+
+_RESPONSE_BYTES = 256 << 20  # kafka-python's default of 1 MB is too small for the metadata of a large cluster
+
+
+class BrokerClient:
+    """Sends requests to brokers; a context manager. Nothing is connected before the first call.
+
+    Args:
+        bootstrap_servers: ``host:port``, several with commas.
+        kafka: further settings by kafka-python's names.
+        timeout: seconds that any one call may take.
+    """
+
+    def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any], *, timeout: float) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.timeout = timeout
+        self.idle: dict[int, list[Wire]] = {}
+        """Fetch connections that are not in use, by broker; see `statecore.changelog.wire`."""
+        self._kafka = dict(kafka)
+        self._net: Any = None
+        self._manager: Any = None
+        # The event loop runs in one thread at a time.
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. A closed cluster can be used again; it connects anew."""
+        with self._lock:
+            for wires in self.idle.values():
+                for wire in wires:
+                    wire.close()
+            self.idle.clear()
+            manager, net = self._manager, self._net
+            self._manager = self._net = None
+            if manager is not None:
+                manager.close()
+                net.close()
+
+    def deadline(self) -> float:
+        """``time.monotonic()`` at which a call that starts now gives up."""
+        return time.monotonic() + self.timeout
+
+    def run(self, call: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine on kafka-python's event loop, on this thread."""
+        with self._lock:
+            if self._manager is None:
+                self._start()
+            result: T = self._net.run(call, *args)
+            return result
+
+    @property
+    def manager(self) -> Any:
+        """kafka-python's connection manager; only for code that runs under `run`."""
+        return self._manager
+
+    async def sleep(self, seconds: float) -> None:
+        """Pause a coroutine that runs under `run`."""
+        await self._net.sleep(seconds)
+
+    def _start(self) -> None:
+        from kafka.net.manager import KafkaConnectionManager
+        from kafka.net.selector import NetworkSelector
+
+        unknown = sorted(set(self._kafka) - set(KafkaConnectionManager.DEFAULT_CONFIG))
+        if unknown:
+            raise Invalid(
+                f"Unknown Kafka client settings: {', '.join(unknown)}.",
+                action="Use kafka-python's names, for example security_protocol, ssl_cafile, sasl_mechanism.",
+                settings=unknown,
+            )
+        settings = {
+            "client_id": "statecore",
+            "receive_message_max_bytes": _RESPONSE_BYTES,
+            "reconnect_backoff_max_ms": 1000,
+            **self._kafka,
+            "bootstrap_servers": [part.strip() for part in self.bootstrap_servers.split(",") if part.strip()],
+        }
+        try:
+            self._net = NetworkSelector(client_id=settings["client_id"], slow_task_threshold_secs=0)
+            self._manager = KafkaConnectionManager(self._net, **settings)
+        except (ValueError, TypeError) as error:
+            raise Invalid(
+                f"The Kafka client cannot be set up for {self.bootstrap_servers}: {error}.",
+                action="Correct bootstrap_servers (host:port, several with commas) and the kafka settings.",
+            ) from error
+
+    async def ask(self, nodes: Callable[[], Sequence[Any]], request: Callable[[], Any], deadline: float) -> Any:
+        """Send one request to the first of some brokers that answers, trying again until the deadline.
+
+        Args:
+            nodes: the brokers to try, best first; asked again in each round.
+            request: makes the message; a message remembers the version for one broker, so each try needs its own.
+            deadline: ``time.monotonic()`` at which to give up.
+        """
+        import kafka.errors as errors
+
+        pause = 0.05
+        tried: dict[str, str] = {}
+        while True:
+            for node in nodes():
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    break
+                try:
+                    connection = self.manager.get_connection(node, refresh_metadata_on_err=False)
+                    await self.manager.wait_for(connection.init_future, remaining * 1000)
+                    sent = connection.send_request(request(), request_timeout_ms=remaining * 1000)
+                    return await self.manager.wait_for(sent, remaining * 1000)
+                except errors.NodeNotReadyError:
+                    tried.setdefault(self.where(node), "not connected yet")
+                except errors.KafkaError as error:
+                    self.refuse_if_final(error, node)
+                    tried[self.where(node)] = str(error) or type(error).__name__
+                except (OSError, ValueError) as error:  # certificate files, TLS settings
+                    raise Invalid(
+                        f"The connection to {self.where(node)} cannot be set up: {error}.",
+                        action="Correct the kafka settings (certificates, TLS).",
+                    ) from error
+            if time.monotonic() + pause >= deadline:
+                where = "; ".join(f"{place} ({reason})" for place, reason in tried.items())
+                raise Retryable(
+                    f"No broker answered within the deadline: {where or self.bootstrap_servers}.",
+                    action="Check that the broker runs, that host and port are right, and that this host can reach it.",
+                    bootstrap_servers=self.bootstrap_servers,
+                )
+            await self.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def where(self, node: Any) -> str:
+        """``host:port`` of a broker id."""
+        broker = self.manager.cluster.broker_metadata(node)
+        return f"{broker.host}:{broker.port}" if broker is not None else f"broker {node}"
+
+    def refuse_if_final(self, error: Exception, node: Any) -> None:
+        """Raise `Invalid` for an error that no further attempt can change: credentials, rights, versions."""
+        import kafka.errors as errors
+
+        final = (
+            errors.SaslAuthenticationFailedError,
+            errors.UnsupportedSaslMechanismError,
+            errors.IllegalSaslStateError,
+            errors.AuthorizationError,
+            errors.UnsupportedVersionError,
+            errors.KafkaConfigurationError,
+        )
+        if isinstance(error, final):
+            raise Invalid(
+                f"Broker {self.where(node)} does not let this client in: {error}.",
+                action="Correct the credentials and security settings under kafka, or the rights of the user.",
+            ) from error
+
+    def any_node(self) -> list[Any]:
+        """A broker that is connected already, else known ones, else the bootstrap servers."""
+        connected = [connection.node_id for connection in self.manager.least_used_connections()]
+        known = [broker.node_id for broker in self.manager.cluster.brokers()]
+        seeds = [broker.node_id for broker in self.manager.cluster.bootstrap_brokers()]
+        return list(dict.fromkeys([*connected, *seeds, *known]))
