@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, retype, suggestion
+from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, retype, suggestion, tree_of_mapping
 
 CLIENT_SETTINGS = frozenset(
     {
@@ -102,3 +102,21 @@ def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problem
 
     value = _REFERENCE.sub(replace, node.value)
     return value if name in SECRET_SETTINGS else retype(value)
+
+
+def client_settings(
+    settings: Mapping[str, Any], environ: Mapping[str, str], *, source: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read settings that did not come from a file; values that are texts are typed as YAML would type them.
+
+    Returns:
+        The settings with ``${NAME}`` expanded, and the same as declared.
+
+    Raises:
+        Invalid: with all problems.
+    """
+    problems = Problems(source)
+    typed = {name: retype(value) if isinstance(value, str) else value for name, value in settings.items()}
+    result = read_client_settings(tree_of_mapping(typed, problems), environ, problems)
+    problems.raise_if_any()
+    return result

@@ -1,0 +1,130 @@
+"""``statecore discover``: the first spec of an application."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output
+from statecore.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from statecore.maintenance.discover import Discovery
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="the cluster")
+    parser.add_argument("--application-id", required=True, metavar="ID", help="the application's application.id")
+    parser.add_argument("--topology", type=Path, metavar="FILE", help="what Topology.describe() prints")
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="the application's state.dir, for kinds and tasks"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the spec; stdout without it")
+    parser.add_argument("--force", action="store_true", help="overwrite the output file")
+    parser.add_argument(
+        "--processing-guarantee",
+        choices=("at_least_once", "exactly_once_v2"),
+        help="the application's own; guessed from the changelogs without it",
+    )
+    parser.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a client setting by kafka-python's name, such as security_protocol=SSL; secrets as '${NAME}'",
+    )
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Discover, write, and say what was guessed."""
+    topology = _read_topology(arguments.topology)
+    _check_output(arguments.output, force=arguments.force)
+    found = _discover(arguments, topology)
+
+    from statecore.spec.writer import spec_to_mapping, spec_to_yaml
+
+    spec, notes = found
+    text = spec_to_yaml(
+        spec, header=(f"The stores of {spec.application_id}, as found.", *notes.general), notes=notes.beside
+    )
+    if arguments.output is None:
+        output.text(text.rstrip("\n"))
+    else:
+        try:
+            arguments.output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise Invalid(
+                f"{arguments.output} cannot be written: {error.strerror}.", action="Name another file with --output."
+            ) from error
+        count = len(spec.stores) + len(spec.global_stores)
+        output.say(f"{arguments.output}: {count} store{'s' if count != 1 else ''} of {spec.application_id}")
+    for line in notes.general:
+        output.say(line)
+    for name, remark in notes.beside.items():
+        output.say(f"{name}: {remark}")
+    output.document(
+        {
+            "spec": spec_to_mapping(spec),
+            "notes": {"general": notes.general, "beside": notes.beside},
+            "output": str(arguments.output) if arguments.output else None,
+        }
+    )
+    return 0
+
+
+def _discover(arguments: argparse.Namespace, topology: str | None) -> Discovery:
+    from statecore.changelog.cluster import Cluster
+    from statecore.maintenance.discover import discover
+    from statecore.spec.client_settings import client_settings
+    from statecore.spec.model import ProcessingGuarantee
+
+    if topology is None and arguments.state_dir is None:
+        raise Invalid(
+            "Neither a topology nor a state directory was given; topics alone do not tell subtopology numbers.",
+            action="Give --topology with the text of Topology.describe(), or --state-dir, or both.",
+        )
+    settings, declared = client_settings(_pairs(arguments.kafka), os.environ, source="--kafka")
+    guarantee = arguments.processing_guarantee
+    with Cluster(arguments.bootstrap_servers, settings) as cluster:
+        return discover(
+            cluster,
+            arguments.application_id,
+            state_dir=arguments.state_dir,
+            topology_text=topology,
+            processing_guarantee=ProcessingGuarantee(guarantee) if guarantee else None,
+            kafka_declared=declared,
+        )
+
+
+def _read_topology(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {path}.", action="Name the text of Topology.describe().") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} cannot be read: {error}.", action="Name a text file.") from error
+
+
+def _check_output(path: Path | None, *, force: bool) -> None:
+    """Refuse before the work, not after it."""
+    if path is None:
+        return
+    if path.exists() and not force:
+        raise Invalid(f"{path} exists already.", action="Name another file, or add --force to overwrite it.")
+    if not path.absolute().parent.is_dir():
+        raise NotFound(f"There is no directory {path.absolute().parent}.", action="Make it, or name another file.")
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise Invalid(f"--kafka {name} has no value.", action="Write --kafka NAME=VALUE.")
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,107 @@
+"""``statecore``: every operation from a shell, for people and for programs.
+
+What a command finds is printed on stdout, what it has to say on the way goes to stderr. With ``--json`` stdout holds
+exactly one JSON document, the result or the error. Exit codes are those of :mod:`statecore.errors`: 0 done, 2 a wrong
+command line, 10 to 15 by the kind of error, 1 a defect of this program, 130 interrupted.
+
+A command is one module with ``add_arguments`` and ``run``; only the one that is used is imported, and it imports Spark,
+Kafka and Arrow only when it needs them, so that ``statecore --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Protocol
+
+from statecore import __version__
+from statecore.cli.output import Output
+from statecore.errors import StatecoreError
+
+COMMANDS: dict[str, str] = {
+    "discover": "write the spec of an application from its topics, topology and state directory",
+    "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
+}
+"""Command → what it is for. The module is ``statecore.cli.<command>``."""
+
+_EPILOG = """\
+A first restore:
+  statecore discover --bootstrap-servers localhost:9092 --application-id orders \\
+      --topology describe.txt --output stores.yaml
+  statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams --plan
+  statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams
+
+Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by another, 12 corrupted, 13 invalid request,
+14 not found, 15 not enough room, 1 a defect, 130 interrupted. 'statecore COMMAND --help' says more.
+"""
+
+
+class Command(Protocol):
+    """What the module of a command provides."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's own arguments."""
+
+    def run(self, arguments: argparse.Namespace, output: Output) -> int:
+        """Do it; the exit code."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: the words after ``statecore``; ``None`` for this process's own.
+
+    Returns:
+        The exit code. Errors of the command line itself raise ``SystemExit`` with code 2, as argparse does.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command, parsed = _parse(words)
+    with Output(json=parsed.json) as output:
+        try:
+            return command.run(parsed, output)
+        except StatecoreError as error:
+            output.error(error.to_json(), f"{error.what}\n{error.action}")
+            return error.exit_code
+        except KeyboardInterrupt:
+            output.error({"error": "Interrupted", "exit_code": 130, "what": "Interrupted."}, "Interrupted.")
+            return 130
+        except BrokenPipeError:
+            # Whoever read our output has gone; nothing more can be said, and the interpreter must not try at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 1
+        except Exception as error:
+            what = f"A defect of this program: {type(error).__name__}: {error}"
+            trace = traceback.format_exc()
+            output.error({"error": "Defect", "exit_code": 1, "what": what, "trace": trace}, f"{trace}\n{what}")
+            return 1
+
+
+def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
+    """The command's module, and its arguments."""
+    parser = argparse.ArgumentParser(
+        prog="statecore",
+        description="Rebuilds the state of Kafka Streams applications from their changelogs.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"statecore {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    modules: dict[str, Command] = {}
+    for name, purpose in COMMANDS.items():
+        sub = commands.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+        sub.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+        if name == chosen:
+            modules[name] = importlib.import_module(f"statecore.cli.{name}")
+            modules[name].add_arguments(sub)
+    parsed = parser.parse_args(words)
+    return modules[parsed.command], parsed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

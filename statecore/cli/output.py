@@ -1,0 +1,72 @@
+"""Where a command's words go: the result to stdout, everything else to stderr.
+
+Under ``--json`` nothing but the one document may reach stdout, not even from a JVM or a library that this process
+starts. So file descriptor 1 is pointed at stderr while the command runs, and the document goes to the saved one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+from statecore.progress import Progress, TerminalProgress
+
+
+class Output:
+    """The output of one command; a context manager.
+
+    Args:
+        json: whether one JSON document is wanted instead of words.
+    """
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+        self._saved: int | None = None
+        self._stdout = sys.stdout
+
+    def __enter__(self) -> Output:
+        if self.json:
+            sys.stdout.flush()
+            self._saved = os.dup(1)
+            os.dup2(2, 1)
+            self._stdout, sys.stdout = sys.stdout, sys.stderr
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._saved is not None:
+            sys.stdout = self._stdout
+            sys.stdout.flush()
+            os.dup2(self._saved, 1)
+            os.close(self._saved)
+            self._saved = None
+
+    @property
+    def progress(self) -> Progress:
+        """A listener that shows progress to a person, on stderr."""
+        return TerminalProgress()
+
+    def say(self, text: str) -> None:
+        """A word on the way, for people."""
+        print(text, file=sys.stderr, flush=True)
+
+    def text(self, text: str) -> None:
+        """The result as text; dropped under ``--json``."""
+        if not self.json:
+            print(text, flush=True)
+
+    def document(self, document: Any) -> None:
+        """The result for a program; dropped without ``--json``. Called once."""
+        if self._saved is not None:
+            data = json.dumps(document).encode() + b"\n"
+            while data:
+                data = data[os.write(self._saved, data) :]
+
+    def error(self, document: dict[str, Any], text: str) -> None:
+        """What went wrong: words on stderr, and the document where one is expected."""
+        print(f"statecore: {text}", file=sys.stderr, flush=True)
+        self.document(document)

@@ -1,0 +1,164 @@
+"""``statecore restore``: rebuild stores without Airflow."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statecore.cli.output import Output
+
+if TYPE_CHECKING:
+    from statecore.images.plan import RestorePlan
+    from statecore.images.report import RestoreReport
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--spec", required=True, type=Path, metavar="FILE", help="the application's stores.yaml")
+    parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
+    parser.add_argument("--store", action="append", default=[], metavar="NAME", help="only this store; may be repeated")
+    parser.add_argument(
+        "--partition", action="append", default=[], type=_partition, metavar="N", help="only this partition; repeatable"
+    )
+    parser.add_argument("--plan", action="store_true", help="show what would be read, and change nothing")
+    parser.add_argument("--replace", action="store_true", help="replace stores that exist already")
+    parser.add_argument(
+        "--from",
+        dest="base",
+        choices=("none",),
+        default="none",
+        help="the base to start from: none, the whole changelog",
+    )
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark master (default: local[*])")
+    parser.add_argument(
+        "--memory-budget", type=_memory, metavar="SIZE", help="memory for the records of one task, such as 512m"
+    )
+    parser.add_argument(
+        "--transaction-wait",
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for an open transaction at the end of a changelog",
+    )
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long a broker may not answer")
+    parser.add_argument("--request-id", metavar="ID", help="name of this request; a retry under it finishes its work")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Restore, or plan, and show the outcome."""
+    from statecore.faults import fault_points_from_environment
+    from statecore.spark.request import RestoreRequest
+    from statecore.spec.reader import load_spec
+
+    load_spec(arguments.spec)  # a mistake in the spec is answered before Spark is loaded
+
+    from statecore.images.report import RestoreReport
+    from statecore.spark.restore import run_restore
+
+    optional: dict[str, Any] = {
+        "memory_budget": arguments.memory_budget,
+        "transaction_wait": arguments.transaction_wait,
+        "timeout": arguments.timeout,
+        "request_id": arguments.request_id,
+    }
+    request = RestoreRequest(
+        state_dir=str(arguments.state_dir.absolute()),
+        spec_path=str(arguments.spec.absolute()),
+        stores=tuple(dict.fromkeys(arguments.store)),
+        partitions=tuple(sorted(set(arguments.partition))),
+        replace=arguments.replace,
+        plan_only=arguments.plan,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+    result = run_restore(request, output.progress, master=arguments.master, faults=fault_points_from_environment())
+    output.document(result.to_json())
+    if not output.json:
+        if isinstance(result, RestoreReport):
+            show_report(result)
+        else:
+            show_plan(result)
+    return 0
+
+
+def show_report(report: RestoreReport) -> None:
+    """The report as a table, its notes below."""
+    rows = [
+        (
+            store.task,
+            store.store,
+            str(store.partition),
+            f"{store.records:,}",
+            f"{store.rows:,}",
+            f"{store.bytes:,}",
+            str(store.committed_offset),
+            f"{store.tail_left:,}" if store.tail_left else "",
+            f"{store.seconds:.1f}",
+            store.digest[:12],
+        )
+        for store in report.stores
+    ]
+    columns = ("task", "store", "partition", "records", "rows", "bytes", "offset", "tail left", "seconds", "digest")
+    _table(f"{report.application_id} in {report.state_dir}", columns, rows, left={"task", "store", "digest"})
+    totals = report.totals
+    done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
+    print(
+        f"{done} {len(report.stores)} store partitions, {totals['records']:,.0f} records, "
+        f"{totals['rows']:,.0f} rows in {report.seconds:.1f} s"
+    )
+    for note in report.notes:
+        print(f"note: {note}")
+
+
+def show_plan(plan: RestorePlan) -> None:
+    """What would be read, partition by partition."""
+    rows = [
+        (
+            part.task,
+            part.store,
+            str(part.kind),
+            f"{part.topic}-{part.partition}",
+            str(part.start),
+            str(part.end),
+            str(part.committed_offset),
+            f"{part.tail_left:,}" if part.tail_left else "",
+            str(len(part.ranges)),
+        )
+        for part in plan.partitions
+    ]
+    columns = ("task", "store", "kind", "changelog", "from", "to", "offset", "tail left", "ranges")
+    _table(f"plan for {plan.application_id}", columns, rows, left={"task", "store", "kind", "changelog"})
+    print(f"{len(plan.partitions)} store partitions, at most {plan.offsets:,} records; nothing was changed")
+
+
+def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: set[str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)  # a log has no width of its own
+    console.print(table)
+
+
+def _partition(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
+    return int(text)
+
+
+def _memory(text: str) -> int:
+    match = re.fullmatch(r"([1-9][0-9]*)([kmg]?)", text.lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512m or 2g")
+    return int(match[1]) * _UNITS[match[2]]

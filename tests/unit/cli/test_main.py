@@ -1,0 +1,201 @@
+"""The command line: what goes where, which exit code, and how quickly it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from statecore.cli import main as cli
+from statecore.cli import restore
+from statecore.errors import KINDS, Corrupted
+from statecore.images.report import RestoreReport, StoreReport
+
+SPEC = """\
+application_id: orders
+bootstrap_servers: localhost:1
+processing_guarantee: at_least_once
+subtopologies: {0: {stores: {s: {kind: key-value}}}}
+"""
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_help_names_every_command_and_loads_nothing_heavy():
+    code = (
+        "import sys; from statecore.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'pyspark', 'numba', 'numpy', 'pyarrow', 'kafka', 'rocksdict', 'yaml', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 0, process.stderr
+    assert all(name in process.stdout for name in cli.COMMANDS)
+    began = os.times()
+    run("--help")
+    ended = os.times()
+    # CPU time, because other processes of the machine do not count in it.
+    assert (ended.children_user + ended.children_system) - (began.children_user + began.children_system) < 0.3
+
+
+def test_every_command_explains_itself():
+    for name in cli.COMMANDS:
+        process = run(name, "--help")
+        assert process.returncode == 0
+        assert "--json" in process.stdout
+
+
+def test_version():
+    assert run("--version").stdout.startswith("statecore 0.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("unknown",),
+        ("restore",),
+        ("restore", "--spec", "x", "--partition", "a"),
+        ("restore", "--spec", "x", "--state-dir", "y", "--memory-budget", "lots"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2_and_says_how(words):
+    process = run(*words)
+    assert process.returncode == 2
+    assert "usage: statecore" in process.stderr
+    assert process.stdout == ""
+
+
+def test_an_error_is_told_on_stderr_with_what_to_do_and_has_its_exit_code(tmp_path):
+    process = run("restore", "--spec", str(tmp_path / "absent.yaml"), "--state-dir", str(tmp_path))
+    assert process.returncode == 14
+    assert process.stdout == ""
+    assert process.stderr.startswith("statecore: There is no spec")
+    assert "statecore discover" in process.stderr
+
+
+def test_a_wrong_spec_is_refused_before_spark_is_loaded(tmp_path):
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(SPEC.replace("key-value", "keyvalue"))
+    began = time.monotonic()
+    process = run("restore", "--spec", str(spec), "--state-dir", str(tmp_path), "--json")
+    assert process.returncode == 13
+    assert time.monotonic() - began < 10
+    document = json.loads(process.stdout)
+    assert document["error"] == "Invalid"
+    assert "did you mean 'key-value'?" in document["context"]["problems"][0]
+
+
+def run_here(monkeypatch, capfd, action, *, as_json: bool):
+    """The main function around a command that does ``action``."""
+
+    class Fake:
+        def add_arguments(self, parser):
+            pass
+
+        def run(self, arguments, output):
+            return action(output)
+
+    monkeypatch.setattr(cli.importlib, "import_module", lambda name: Fake())
+    code = cli.main(["restore", *(["--json"] if as_json else [])])
+    captured = capfd.readouterr()
+    return code, captured.out, captured.err
+
+
+def raising(error):
+    def action(output):
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_each_kind_of_error_has_its_exit_code_and_document(monkeypatch, capfd, kind):
+    error = kind("It happened.", action="Do this.", task="0_1")
+    code, out, err = run_here(monkeypatch, capfd, raising(error), as_json=True)
+    assert code == kind.exit_code
+    assert json.loads(out) == error.to_json()
+    assert "It happened.\nDo this." in err
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (ZeroDivisionError("x"), 1)])
+def test_an_interrupt_and_a_defect_have_exit_codes_and_documents_too(monkeypatch, capfd, error, code):
+    found, out, err = run_here(monkeypatch, capfd, raising(error), as_json=True)
+    assert found == code
+    assert json.loads(out)["exit_code"] == code
+    assert ("Traceback" in err) is (code == 1)
+
+
+def test_under_json_nothing_but_the_document_reaches_stdout(monkeypatch, capfd):
+    def noisy(output):
+        print("a library prints")
+        subprocess.run(["echo", "a child prints"], check=True)
+        output.text("the result in words")
+        output.document({"rows": 1})
+        return 0
+
+    code, out, err = run_here(monkeypatch, capfd, noisy, as_json=True)
+    assert (code, json.loads(out)) == (0, {"rows": 1})
+    assert "a library prints" in err
+    assert "a child prints" in err
+    code, out, err = run_here(monkeypatch, capfd, noisy, as_json=False)
+    assert "the result in words" in out
+    assert "rows" not in out
+
+
+def test_a_large_document_is_written_whole(monkeypatch, capfd):
+    document = {"stores": ["x" * 1000] * 2000}
+
+    def action(output):
+        output.document(document)
+        return 0
+
+    _, out, _ = run_here(monkeypatch, capfd, action, as_json=True)
+    assert json.loads(out) == document
+
+
+def test_the_report_is_a_table_with_every_store_and_the_tail_that_is_left(capsys):
+    store = StoreReport(
+        task="0_1", store="latest-[flight]", partition=1, kind="key-value", changelog="t", start=0, end=1234567,
+        committed_offset=1234566, records=1234000, tombstones=3, null_keys=0, aborted=9, rows=4321, bytes=99999,
+        file_bytes=123456, digest="0123456789abcdef", runs=2, seconds=1.25, tail_left=77, max_timestamp=5,
+    )  # fmt: skip
+    report = RestoreReport("app", "p", "exactly_once_v2", "/state", 12.5, {}, (store,), ("Something to know.",))
+    restore.show_report(report)
+    shown = capsys.readouterr().out
+    for text in ("latest-[flight]", "1,234,000", "4,321", "99,999", "1234566", "77", "1.2", "0123456789ab"):
+        assert text in shown
+    assert "restored 1 store partitions, 1,234,000 records, 4,321 rows in 12.5 s" in shown
+    assert "note: Something to know." in shown
+
+
+def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd):
+    seen = {}
+
+    def fake_restore(request, progress, *, master, faults):
+        seen.update(request=request, master=master)
+        raise Corrupted("Stop here.", action="Nothing.")
+
+    import statecore.spark.restore as module
+
+    monkeypatch.setattr(module, "run_restore", fake_restore)
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(SPEC)
+    words = ["restore", "--spec", str(spec), "--state-dir", str(tmp_path / "state"), "--store", "b", "--store", "a",
+             "--partition", "3", "--partition", "1", "--replace", "--plan", "--master", "local[1]", "--from", "none",
+             "--memory-budget", "64m", "--transaction-wait", "5", "--timeout", "7", "--request-id", "r"]  # fmt: skip
+    assert cli.main(words) == 12
+    request = seen["request"]
+    assert (request.stores, request.partitions) == (("b", "a"), (1, 3))
+    assert (request.replace, request.plan_only, seen["master"]) == (True, True, "local[1]")
+    assert (request.memory_budget, request.transaction_wait, request.timeout) == (64 << 20, 5.0, 7.0)
+    assert (request.state_dir, request.spec_path, request.request_id) == (str(tmp_path / "state"), str(spec), "r")

@@ -1,0 +1,252 @@
+"""What discover can tell, what it guesses and says so, and what it leaves to a person."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import rocksdict
+
+from statecore.changelog.model import CHANGELOG_SCHEMA, LogOffsets, TopicDescription
+from statecore.errors import Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance import discover as module
+from statecore.maintenance.discover import discover
+from statecore.maintenance.topology import parse_topology
+from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import read_spec
+from statecore.spec.writer import spec_to_yaml
+from statecore.stores.rocksdb import RocksDBStore
+
+TOPOLOGY = """\
+Topologies:
+   Sub-topology: 0
+    Source: KSTREAM-SOURCE-0000000000 (topics: [flights])
+      --> KSTREAM-AGGREGATE-0000000002
+    Processor: KSTREAM-AGGREGATE-0000000002 (stores: [latest, counts])
+      --> none
+      <-- KSTREAM-SOURCE-0000000000
+
+   Sub-topology: 1 for global store (will not generate tasks)
+    Source: KSTREAM-SOURCE-0000000003 (topics: [products])
+      --> KTABLE-SOURCE-0000000004
+    Processor: KTABLE-SOURCE-0000000004 (stores: [products-store])
+      --> none
+      <-- KSTREAM-SOURCE-0000000003
+
+   Sub-topology: 2
+    Source: KTABLE-SOURCE-0000000005 (topics: [profiles])
+      --> KTABLE-SOURCE-0000000006, KSTREAM-X-0000000007
+    Processor: KTABLE-SOURCE-0000000006 (stores: [profile])
+      --> none
+      <-- KTABLE-SOURCE-0000000005
+    Processor: KSTREAM-X-0000000007 (stores: [])
+      --> KTABLE-SUPPRESS-0000000008
+      <-- KTABLE-SOURCE-0000000005
+    Processor: KTABLE-SUPPRESS-0000000008 (stores: [KTABLE-SUPPRESS-STATE-STORE-0000000009])
+      --> KSTREAM-SINK-0000000010
+      <-- KSTREAM-X-0000000007
+    Sink: KSTREAM-SINK-0000000010 (topic: out)
+      <-- KTABLE-SUPPRESS-0000000008
+
+"""
+COMPACT = {"cleanup.policy": "compact", "min.compaction.lag.ms": "0"}
+
+
+class FakeCluster:
+    """The parts of a cluster that discover asks."""
+
+    bootstrap_servers = "localhost:9092"
+
+    def __init__(self, topics: dict[str, dict[str, str]], ends: dict[str, LogOffsets] | None = None):
+        self.topics, self.ends = topics, ends or {}
+
+    def list_topics(self):
+        return sorted(self.topics)
+
+    def describe_topics(self, names):
+        return {name: TopicDescription(name, "0" * 32, 2, self.topics[name]) for name in names}
+
+    def log_offsets(self, partitions):
+        return {part: self.ends.get(part.topic, LogOffsets(0, 0, 0)) for part in partitions}
+
+
+TOPICS = {
+    "flights": COMPACT,
+    "products": COMPACT,
+    "profiles": COMPACT,
+    "app-latest-changelog": COMPACT,
+    "app-counts-changelog": COMPACT,
+    "app-KTABLE-SUPPRESS-STATE-STORE-0000000009-changelog": COMPACT,
+}
+
+
+def found(spec, name):
+    store = spec.store(name)
+    assert store is not None, name
+    return store
+
+
+def make_store(directory: Path, kind: StoreKind, partition: TopicPartition | None = None) -> None:
+    store = RocksDBStore(directory, kind, create=True)
+    store.open()
+    store.commit({partition: 5} if partition else {})
+    store.close()
+
+
+def make_families(directory: Path, *families: str) -> None:
+    directory.mkdir(parents=True)
+    options = rocksdict.Options(raw_mode=True)
+    database = rocksdict.Rdict(str(directory), options)
+    for family in families:
+        database.create_column_family(family, rocksdict.Options(raw_mode=True))
+    database.close()
+
+
+def test_the_description_of_a_topology_is_parsed():
+    parsed = {part.number: part for part in parse_topology(TOPOLOGY)}
+    assert parsed[0].stores == {"latest": {"flights"}, "counts": {"flights"}}
+    assert (parsed[1].is_global, parsed[1].stores) == (True, {"products-store": {"products"}})
+    assert parsed[2].stores == {"profile": {"profiles"}, "KTABLE-SUPPRESS-STATE-STORE-0000000009": set()}
+    with pytest.raises(Invalid, match="Sub-topology"):
+        parse_topology("something else", "describe.txt")
+
+
+def test_from_the_topology_numbers_and_changelogs_are_told_and_kinds_are_left_open():
+    spec, notes = discover(FakeCluster(TOPICS), "app", topology_text=TOPOLOGY)
+    assert {(store.name, store.subtopology, store.changelog, str(store.kind)) for store in spec.stores} == {
+        ("latest", 0, "app-latest-changelog", "?"),
+        ("counts", 0, "app-counts-changelog", "?"),
+        ("profile", 2, "profiles", "?"),
+        (
+            "KTABLE-SUPPRESS-STATE-STORE-0000000009",
+            2,
+            "app-KTABLE-SUPPRESS-STATE-STORE-0000000009-changelog",
+            "in-memory",
+        ),
+    }
+    assert [(store.name, store.changelog, store.is_global) for store in spec.global_stores] == [
+        ("products-store", "products", True)
+    ]
+    assert "changelog is a guess" in notes.beside["profile"]
+    assert any("Replace every '?'" in line for line in notes.general)
+    text = spec_to_yaml(spec, header=tuple(notes.general), notes=notes.beside)
+    assert read_spec(text) == spec
+    assert "# changelog is a guess" in text
+
+
+def test_a_state_directory_tells_kinds_tasks_and_changelogs(tmp_path):
+    tasks = tmp_path / "app"
+    make_store(tasks / "0_1/rocksdb/latest", StoreKind.KEY_VALUE, TopicPartition("app-latest-changelog", 1))
+    make_store(tasks / "0_1/rocksdb/counts", StoreKind.TIMESTAMPED_KEY_VALUE, TopicPartition("app-counts-changelog", 1))
+    make_store(tasks / "2_0/rocksdb/profile", StoreKind.TIMESTAMPED_KEY_VALUE, TopicPartition("profiles", 0))
+    make_store(tasks / "global/rocksdb/products-store", StoreKind.TIMESTAMPED_KEY_VALUE, TopicPartition("products", 0))
+    before = sorted(path.relative_to(tasks) for path in tasks.rglob("*"))
+    spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path)
+    assert [(store.name, store.subtopology, str(store.kind), store.changelog) for store in spec.stores] == [
+        ("counts", 0, "timestamped-key-value", "app-counts-changelog"),
+        ("latest", 0, "key-value", "app-latest-changelog"),
+        ("profile", 2, "timestamped-key-value", "profiles"),
+    ]
+    assert [(store.name, str(store.kind)) for store in spec.global_stores] == [
+        ("products-store", "timestamped-key-value")
+    ]
+    assert any("only in memory" in line for line in notes.general)
+    assert any("KTABLE-SUPPRESS" in line for line in notes.general)
+    assert sorted(path.relative_to(tasks) for path in tasks.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("place", "families", "kind"),
+    [
+        ("rocksdb/s", ("offsets",), "key-value"),
+        ("rocksdb/s", ("offsets", "keyValueWithTimestamp"), "timestamped-key-value"),
+        ("rocksdb/s", ("offsets", "keyValueWithTimestampAndHeaders"), "headers-key-value"),
+        ("rocksdb/s", ("offsets", "keyValueWithTimestamp", "keyValueWithTimestampAndHeaders"), "headers-key-value"),
+        ("rocksdb/s", ("offsets", "somethingNew"), "?"),
+        ("rocksdb/s", (), "?"),
+        ("s/s.60000", ("offsets", "keyValueWithTimestamp"), "timestamped-window"),
+        ("s/s.60000", ("offsets", "keyValueWithTimestampAndHeaders"), "headers-window"),
+        ("s/s.60000", ("offsets",), "?"),
+        ("s/s.60000", ("offsets", "sessionKeyValueWithHeaders"), "?"),
+    ],
+)
+def test_column_families_tell_a_kind_only_when_it_is_certain(tmp_path, place, families, kind):
+    make_families(tmp_path / "app/0_0" / place, *families)
+    spec, _ = discover(FakeCluster({"app-s-changelog": COMPACT}), "app", state_dir=tmp_path)
+    assert str(found(spec, "s").kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("configs", "kind", "retention"),
+    [
+        (COMPACT, "?", None),
+        ({"cleanup.policy": "compact", "min.compaction.lag.ms": "87000000"}, "versioned-key-value", 600_000),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "90000000"}, "?", 3_600_000),
+        ({"cleanup.policy": "delete", "retention.ms": "90000000"}, "join-window", 3_600_000),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, "?", None),
+    ],
+)
+def test_the_configuration_of_a_changelog_tells_retentions(configs, kind, retention):
+    topology = "   Sub-topology: 0\n    Processor: P (stores: [s])\n      --> none\n"
+    spec, notes = discover(FakeCluster({"app-s-changelog": configs}), "app", topology_text=topology)
+    store = found(spec, "s")
+    assert (str(store.kind), store.retention_ms) == (kind, retention)
+    assert ("s" in notes.beside) is (retention is not None)
+    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+
+
+def test_topology_and_directory_together_and_where_they_disagree(tmp_path):
+    make_store(tmp_path / "app/0_0/rocksdb/latest", StoreKind.KEY_VALUE, TopicPartition("app-latest-changelog", 0))
+    make_store(tmp_path / "app/3_0/rocksdb/counts", StoreKind.KEY_VALUE)
+    make_store(tmp_path / "app/3_0/rocksdb/gone", StoreKind.KEY_VALUE)
+    spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, topology_text=TOPOLOGY)
+    assert (str(found(spec, "latest").kind), found(spec, "latest").subtopology) == ("key-value", 0)
+    assert found(spec, "counts").subtopology == 0
+    assert "the state directory has it in subtopology 3" in notes.beside["counts"]
+    assert any("gone has a state directory but is not in the topology" in line for line in notes.general)
+
+
+def test_a_store_without_any_topic_is_left_out_and_said(tmp_path):
+    topics = {name: TOPICS[name] for name in TOPICS if name != "app-latest-changelog" and name != "flights"}
+    spec, notes = discover(FakeCluster(topics), "app", topology_text=TOPOLOGY)
+    assert spec.store("latest") is None
+    assert any("latest was left out: app-latest-changelog does not exist" in line for line in notes.general)
+
+
+def test_without_a_source_or_without_a_store_it_is_an_error(tmp_path):
+    with pytest.raises(Invalid, match="Neither a topology nor a state directory"):
+        discover(FakeCluster(TOPICS), "app")
+    with pytest.raises(NotFound, match="No store of app was found"):
+        discover(FakeCluster(TOPICS), "app", state_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "last_is_marker", "expected", "guessed"),
+    [
+        (LogOffsets(0, 0, 0), False, ProcessingGuarantee.AT_LEAST_ONCE, True),
+        (LogOffsets(0, 9, 9), False, ProcessingGuarantee.AT_LEAST_ONCE, True),
+        (LogOffsets(0, 9, 9), True, ProcessingGuarantee.EXACTLY_ONCE_V2, False),
+        (LogOffsets(0, 7, 9), False, ProcessingGuarantee.EXACTLY_ONCE_V2, False),
+    ],
+)
+def test_the_guarantee_is_told_by_the_markers_of_transactions(monkeypatch, offsets, last_is_marker, expected, guessed):
+    class FakeReader:
+        def __init__(self, cluster):
+            pass
+
+        def read(self, range, isolation):
+            assert (range.start, range.end) == (8, 9)
+            row = {"key": [b"k"], "value": [b"v"], "offset": [8], "timestamp": [1]}
+            return [] if last_is_marker else [pa.RecordBatch.from_pydict(row, CHANGELOG_SCHEMA)]
+
+    monkeypatch.setattr(module, "ChangelogReader", FakeReader)
+    cluster = FakeCluster(TOPICS, {"app-latest-changelog": offsets})
+    spec, notes = discover(cluster, "app", topology_text=TOPOLOGY)
+    assert spec.processing_guarantee is expected
+    assert ("processing_guarantee" in notes.beside) is guessed
+    told = discover(cluster, "app", topology_text=TOPOLOGY, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)
+    assert told.spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    assert "processing_guarantee" not in told.notes.beside
