@@ -236,9 +236,7 @@ class KeyTable:
             depth = ordering.common_prefix(entries, arena, part, depth)
             words = np.empty(len(part), np.uint64)
             ordering.words_at(entries, arena, part, depth, words)
-            order = np.argsort(words)
-            words = words[order]
-            part[:] = part[order]
+            ordering.sort_words(words, part, np.empty_like(words), np.empty_like(part))
             if words[0] == words[-1]:
                 # They agree in eight bytes after their common prefix: padding. One is a prefix of the others.
                 lengths = np.empty(len(part), np.int64)

@@ -1,6 +1,6 @@
 """Numba kernels that order keys bytewise, as RocksDB's comparator has it, eight bytes at a time.
 
-Keys are sorted by the eight bytes after the prefix they all share, as numbers, by numpy. What ties is small as a rule
+Keys are sorted by the eight bytes after the prefix they all share, as numbers, digit by digit. What ties is small as a rule
 and is ordered here by comparing keys; a large group of ties goes around again with its own, longer prefix. So keys of
 any length with any prefixes in common cost what distinguishes them, not what they share.
 """
@@ -93,3 +93,38 @@ def order_ties(entries: int, arena: int, ids: Any, words: Any, depth: int, large
                 ids[j] = moving
         low = high
     return groups
+
+
+@njit("void(uint64[::1], uint32[::1], uint64[::1], uint32[::1])", **_OPTIONS)
+def sort_words(words: Any, ids: Any, spare_words: Any, spare_ids: Any) -> None:
+    """Sort words, and their ids with them, by the byte from the last to the first; bytes that are all equal cost nothing.
+
+    The two spare arrays are as long as the others and are written over.
+    """
+    count = len(words)
+    counts = np.zeros((8, 256), np.int64)
+    for word in words:
+        for place in range(8):
+            counts[place, (word >> np.uint64(8 * place)) & np.uint64(255)] += 1
+    from_words, from_ids, to_words, to_ids = words, ids, spare_words, spare_ids
+    moved = False
+    for place in range(8):
+        shift = np.uint64(8 * place)
+        if count and counts[place, (words[0] >> shift) & np.uint64(255)] == count:
+            continue
+        at = 0
+        for digit in range(256):
+            size = counts[place, digit]
+            counts[place, digit] = at
+            at += size
+        for i in range(count):
+            digit = (from_words[i] >> shift) & np.uint64(255)
+            to = counts[place, digit]
+            counts[place, digit] = to + 1
+            to_words[to] = from_words[i]
+            to_ids[to] = from_ids[i]
+        from_words, from_ids, to_words, to_ids = to_words, to_ids, from_words, from_ids
+        moved = not moved
+    if moved:
+        words[:] = from_words
+        ids[:] = from_ids

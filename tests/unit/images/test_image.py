@@ -1,4 +1,3 @@
-import re
 import stat
 from dataclasses import replace
 from pathlib import Path
