@@ -1,8 +1,8 @@
 """What a command costs: wall seconds, CPU seconds and peak memory of its whole process tree.
 
-The tree is looked at ten times a second through ``/proc``: every process that descends from the command, also when its
-parent has gone meanwhile. CPU is user and system time of each process as last seen, so a process that ends between two
-looks loses at most a tenth of a second; memory is the greatest sum over the tree of resident sets less pages shared with
+The tree is looked at ten times a second through ``/proc``: every process that descends from the command, also when
+its parent has gone meanwhile. CPU is user and system time of each process as last seen, so a process that ends between
+two looks loses at most a tenth of a second; memory is the greatest sum over the tree of resident sets less pages of
 files (``RssAnon`` + ``RssShmem``), so that libraries mapped by several processes are not counted several times.
 """
 

@@ -1,16 +1,16 @@
 """The plan of a restore: which offsets of which changelogs become which stores, frozen before anything is read.
 
-A plan is a pure value. It is written down before the first record is read, so that a retry of the same request reads the
-same offset ranges and builds the same rows (the same digest), although the topics go on growing. Its id is a digest of
-everything that decides the result, and names the staging directory: runs that an earlier attempt finished are found there.
+A plan is a pure value. It is written down before the first record is read, so that a retry of the same request reads
+the same offset ranges and builds the same rows (the same digest), although the topics go on growing. Its id is a digest
+of everything that decides the result, and names the staging directory: what an earlier attempt finished is found there.
 
 Ends, per ``processing.guarantee`` (Kafka Streams, ``StoreChangelogReader.prepareChangelogs``)::
 
     exactly-once    reads [log start, last stable offset)   read_committed     stores end - 1
     at-least-once   reads [log start, log end offset)       read_uncommitted   stores end - 1
 
-An empty changelog (end 0) stores -4, ``OFFSET_UNKNOWN``: under exactly-once a store without any offset makes Kafka Streams
-wipe its whole task, a store with -4 does not.
+An empty changelog (end 0) stores -4, ``OFFSET_UNKNOWN``: under exactly-once a store without any offset makes Kafka
+Streams wipe its whole task, a store with -4 does not.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PartitionPlan:
 
     @property
     def tail_left(self) -> int:
-        """Offsets beyond the plan's end that the application will restore itself (an open transaction was in the way)."""
+        """Offsets beyond the end that the application will restore itself: an open transaction was in the way."""
         return self.log_end - self.end
 
 

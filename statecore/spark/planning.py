@@ -38,7 +38,7 @@ def plan_restore(
     spec: ApplicationSpec,
     request: RestoreRequest,
     *,
-    parallelism: int,
+    parallelism: Callable[[], int],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[RestorePlan, tuple[str, ...]]:
@@ -46,6 +46,14 @@ def plan_restore(
 
     Under exactly-once an open transaction keeps the last stable offset below the log end; the job waits for it, up to
     ``request.transaction_wait`` seconds, and then says which tail is left to the application.
+
+    Args:
+        cluster: where the topics are.
+        spec: the application.
+        request: what of it to restore.
+        parallelism: tasks that Spark can run at once; asked for late, as Spark is starting meanwhile.
+        clock: monotonic seconds.
+        sleep: waits for seconds.
 
     Returns:
         The plan, and notes for the operator.
@@ -64,7 +72,7 @@ def plan_restore(
     while _open_transactions(spec, offsets) and clock() < deadline:
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(_open_transactions(spec, offsets))}
-    plan = make_plan(spec, stores, tasks, topics, offsets, parallelism=parallelism)
+    plan = make_plan(spec, stores, tasks, topics, offsets, parallelism=parallelism())
     return plan, _notes(spec, plan, request)
 
 

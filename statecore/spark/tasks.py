@@ -208,7 +208,7 @@ def _read_range(task: RangeTask) -> RangeResult:
         progress = _ProgressFile(Path(task.directory, "progress", f"{task.task}.{task.store}.{span.start}"))
         collecting = 0.0
         with Cluster(task.cluster.bootstrap_servers, task.cluster.kafka, timeout=task.cluster.timeout) as cluster:
-            reader = ChangelogReader(cluster, ReaderOptions(timeout=task.cluster.timeout))
+            reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
             for batch in reader.read(span, task.isolation):
                 before = time.monotonic()
                 builder.add(batch)
