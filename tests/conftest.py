@@ -32,7 +32,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         running = Broker.attach(directory) or Broker(directory, owner=owner).start()
     yield running
-    if not shared:
+    if shared:
+        running.detach()
+    else:
         running.stop()
 
 

@@ -164,6 +164,12 @@ class Broker:
         if not self._wait_until_gone(_STOP_SECONDS):
             self.kill()
 
+    def detach(self) -> None:
+        """Lets the broker outlive this object: it is somebody else's to stop (``attach``), or its keeper's."""
+        if self._child is not None:
+            self._child.returncode = 0  # else Popen warns, when it is collected, of a child that is left behind
+            self._child = None
+
     def kill(self) -> None:
         """Ends the broker at once (SIGKILL), as when a machine is lost."""
         if not self.running:

@@ -81,9 +81,7 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Record], **set
     ``settings`` are librdkafka's, with ``_`` for ``.``: ``compression_type="lz4"``, ``linger_ms=0``,
     ``batch_size=1000``.
     """
-    producer = _producer(bootstrap_servers, settings)
-    _send(producer, topic, records)
-    _flush(producer)
+    _send(_producer(bootstrap_servers, settings), topic, records)
 
 
 @contextmanager
@@ -93,15 +91,23 @@ def transaction(
     """A transaction that is open inside the ``with`` block, all records acknowledged, and committed at its end.
 
     The block may end it itself by ``abort_transaction()`` or ``commit_transaction()`` of the producer it gets; an
-    exception in the block aborts it.
+    exception in the block aborts it. Returns when the marker is in every partition: the coordinator answers earlier
+    than that.
     """
-    producer = _begin(bootstrap_servers, topic, records, timeout_ms, settings)
+    sent = list(records)
+    producer = _begin(bootstrap_servers, topic, sent, timeout_ms, settings)
+    ends = {p: end_offset(bootstrap_servers, topic, p) for p in {record.partition for record in sent}}
     try:
         yield producer
     except BaseException:
         _end(producer.abort_transaction)
         raise
     _end(producer.commit_transaction)
+    for partition, end in ends.items():
+        _until(
+            lambda p=partition, e=end: end_offset(bootstrap_servers, topic, p) > e,  # type: ignore[misc]
+            f"{topic}-{partition} has no marker of the transaction",
+        )
 
 
 def produce_committed(bootstrap_servers: str, topic: str, records: Iterable[Record], **settings: Any) -> None:
@@ -128,8 +134,9 @@ def produce_hanging(
 
 def delete_records(bootstrap_servers: str, topic: str, partition: int, before: int) -> None:
     """Moves the log start of a partition (Kafka's DeleteRecords), as retention does."""
+    admin = _admin(bootstrap_servers)  # kept: a client that is collected takes its futures with it
     wanted = TopicPartition(topic, partition, before)
-    _admin(bootstrap_servers).delete_records([wanted])[wanted].result(_TIMEOUT)
+    admin.delete_records([wanted])[wanted].result(_TIMEOUT)
 
 
 def compact(bootstrap_servers: str, topic: str, partition: int, data_directory: Path, filler: Record) -> None:
@@ -224,38 +231,45 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 
 def _producer(bootstrap_servers: str, settings: Mapping[str, Any]) -> Producer:
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    return Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, "enable.idempotence": True, **given})
+    return Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 5, **given})
 
 
 def _begin(
     bootstrap_servers: str, topic: str, records: Iterable[Record], timeout_ms: int, settings: Mapping[str, Any]
 ) -> Producer:
-    settings = {"transactional_id": f"test-{uuid.uuid4().hex}", "transaction_timeout_ms": timeout_ms, **settings}
+    settings = {
+        "enable_idempotence": True,
+        "transactional_id": f"test-{uuid.uuid4().hex}",
+        "transaction_timeout_ms": timeout_ms,
+        **settings,
+    }
     producer = _producer(bootstrap_servers, settings)
     producer.init_transactions(_TIMEOUT)
     producer.begin_transaction()
     _send(producer, topic, records)
-    _flush(producer)
     return producer
 
 
 def _send(producer: Producer, topic: str, records: Iterable[Record]) -> None:
+    """Produces the records and waits until all are acknowledged."""
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
     for record in records:
         more = {} if record.timestamp is None else {"timestamp": record.timestamp}
+        headers = list(record.headers) or None
         while True:
             try:
-                producer.produce(
-                    topic, record.value, record.key, record.partition, headers=list(record.headers) or None, **more
-                )
+                producer.produce(topic, record.value, record.key, record.partition, delivered, headers=headers, **more)
                 break
             except BufferError:
                 producer.poll(0.1)
-    producer.poll(0)
-
-
-def _flush(producer: Producer) -> None:
-    if left := producer.flush(_TIMEOUT):
-        raise TimeoutError(f"{left} records were not acknowledged in {_TIMEOUT} s")
+    left = producer.flush(_TIMEOUT)
+    if failed or left:
+        raise RuntimeError(f"{len(failed)} records of {topic} were refused {failed[:1]}, {left} were not acknowledged")
 
 
 def _end(end: Callable[[float], None]) -> None:
