@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a client setting by kafka-python's name, such as security_protocol=SSL; secrets as '${NAME}'",
     )
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="how long a broker may not answer (default: 30)"
+    )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -88,7 +91,7 @@ def _discover(arguments: argparse.Namespace, topology: str | None) -> Discovery:
         )
     settings, declared = client_settings(_pairs(arguments.kafka), os.environ, source="--kafka")
     guarantee = arguments.processing_guarantee
-    with Cluster(arguments.bootstrap_servers, settings) as cluster:
+    with Cluster(arguments.bootstrap_servers, settings, timeout=arguments.timeout) as cluster:
         return discover(
             cluster,
             arguments.application_id,

@@ -14,18 +14,15 @@ from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, retype, suggest
 
 CLIENT_SETTINGS = frozenset(
     {
-        "bootstrap_timeout_ms",
         "client_dns_lookup",
         "client_id",
         "connections_max_idle_ms",
         "metadata_max_age_ms",
         "proxy_url",
-        "receive_buffer_bytes",
         "receive_message_max_bytes",
         "reconnect_backoff_max_ms",
         "reconnect_backoff_ms",
         "request_timeout_ms",
-        "retry_backoff_ms",
         "sasl_kerberos_domain_name",
         "sasl_kerberos_name",
         "sasl_kerberos_service_name",
@@ -33,8 +30,6 @@ CLIENT_SETTINGS = frozenset(
         "sasl_plain_password",
         "sasl_plain_username",
         "security_protocol",
-        "send_buffer_bytes",
-        "socks5_proxy",
         "ssl_cafile",
         "ssl_certfile",
         "ssl_check_hostname",

@@ -12,6 +12,7 @@ import yaml
 
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
+from statecore.spec.client_settings import CLIENT_SETTINGS, SECRET_SETTINGS
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import load_spec, parse_spec, read_spec
 
@@ -178,6 +179,12 @@ def test_same_store_name_in_two_named_topologies_is_legal():
         "profiles",
         "orders-north-profile-changelog",
     ]
+
+
+def test_every_client_setting_of_a_spec_is_one_that_the_client_takes():
+    from kafka.net.manager import KafkaConnectionManager
+
+    assert set(KafkaConnectionManager.DEFAULT_CONFIG) >= CLIENT_SETTINGS >= SECRET_SETTINGS
 
 
 def test_an_absent_file_is_not_found_and_a_directory_is_invalid(tmp_path):
