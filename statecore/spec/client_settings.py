@@ -30,6 +30,8 @@ CLIENT_SETTINGS = frozenset(
         "sasl_plain_password",
         "sasl_plain_username",
         "security_protocol",
+        "socket_connection_setup_timeout_max_ms",
+        "socket_connection_setup_timeout_ms",
         "ssl_cafile",
         "ssl_certfile",
         "ssl_check_hostname",
@@ -45,7 +47,7 @@ SECRET_SETTINGS = frozenset({"sasl_plain_password", "ssl_password"})
 
 _CHOICES = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"),
 }
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -72,37 +74,53 @@ def read_client_settings(
         elif value.shape != SCALAR or value.text is None:
             problems.add(value, "expected one value (a text, a number, true or false)")
         else:
-            declared[name] = value.value
-            expanded[name] = _expand(name, value, environ, problems)
+            written, filled = value.text, _expand(name, value, environ, problems)
+            declared[name] = written if "${" in written else _typed(name, written)
+            expanded[name] = _typed(name, filled)
+            # What the environment fills in is checked by the client: a reader elsewhere may have another environment.
+            if "${" not in written and not isinstance(expanded[name], _type_of(name)):
+                problems.add(value, f"expected {'true or false' if _type_of(name) is bool else 'a whole number'}")
     return expanded, declared
 
 
-def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problems) -> Any:
-    if not isinstance(node.value, str) or "${" not in node.value:
+def _type_of(name: str) -> type:
+    """What the client takes: a number for ``..._ms`` and ``..._bytes``, a truth for the host check, else a text."""
+    if name == "ssl_check_hostname":
+        return bool
+    return int if name.endswith(("_ms", "_bytes")) else str
+
+
+def _typed(name: str, text: str) -> Any:
+    return text if _type_of(name) is str else retype(text)
+
+
+def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problems) -> str:
+    """The text of a value with ``${NAME}`` filled in."""
+    text = node.text or ""
+    if "${" not in text:
         if name in SECRET_SETTINGS:
             problems.add(node, f"a secret is written out, expected a reference to the environment: {name}: ${{NAME}}")
-        elif name in _CHOICES and node.text not in _CHOICES[name]:
+        elif name in _CHOICES and text not in _CHOICES[name]:
             problems.add(node, "expected one of " + ", ".join(_CHOICES[name]))
-        return node.value
+        return text
 
     def replace(match: re.Match[str]) -> str:
         variable = match[1]
         if not _NAME.fullmatch(variable):
             problems.add(node, "expected ${NAME} with the name of an environment variable")
-            return ""
-        if variable not in environ:
+        elif variable not in environ:
             problems.add(node, f"the environment variable {variable} is not set")
-            return ""
-        return environ[variable]
+        else:
+            return environ[variable]
+        return ""
 
-    value = _REFERENCE.sub(replace, node.value)
-    return value if name in SECRET_SETTINGS else retype(value)
+    return _REFERENCE.sub(replace, text)
 
 
 def client_settings(
     settings: Mapping[str, Any], environ: Mapping[str, str], *, source: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read settings that did not come from a file; values that are texts are typed as YAML would type them.
+    """Read settings that did not come from a file.
 
     Returns:
         The settings with ``${NAME}`` expanded, and the same as declared.
@@ -111,7 +129,6 @@ def client_settings(
         Invalid: with all problems.
     """
     problems = Problems(source)
-    typed = {name: retype(value) if isinstance(value, str) else value for name, value in settings.items()}
-    result = read_client_settings(tree_of_mapping(typed, problems), environ, problems)
+    result = read_client_settings(tree_of_mapping(settings, problems), environ, problems)
     problems.raise_if_any()
     return result

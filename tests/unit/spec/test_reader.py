@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 
 import pytest
 import yaml
@@ -110,6 +111,8 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         ("SASL_SSL", "TLS", "4:28: kafka.security_protocol: expected one of PLAINTEXT, SSL"),
         ("{KAFKA_PASSWORD}", "{ABSENT}", "kafka.sasl_plain_password: the environment variable ABSENT is not set"),
         ("{KAFKA_PASSWORD}", "{}", "expected ${NAME} with the name of an environment variable"),
+        ('"${TIMEOUT}"', "soon", "4:100: kafka.request_timeout_ms: expected a whole number"),
+        ("request_timeout_ms:", "ssl_check_hostname:", "kafka.ssl_check_hostname: expected true or false"),
         ('"${KAFKA_PASSWORD}"', "hunter2", "a secret is written out, expected a reference to the environment: sasl_plain_password: ${NAME}"),
         ("kafka: {", "kafka: {bootstrap_servers: x, ", "'bootstrap_servers' belongs at the top level"),
         ('  "0":', '  "zero":', "6:3: subtopologies: found 'zero', expected the number of a subtopology"),
@@ -182,8 +185,9 @@ def test_same_store_name_in_two_named_topologies_is_legal():
 
 
 def test_every_client_setting_of_a_spec_is_one_that_the_client_takes():
-    from kafka.net.manager import KafkaConnectionManager
-
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the import
+        from kafka.net.manager import KafkaConnectionManager
     assert set(KafkaConnectionManager.DEFAULT_CONFIG) >= CLIENT_SETTINGS >= SECRET_SETTINGS
 
 
