@@ -152,7 +152,7 @@ def _keys(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _frame(records: np.ndarray[Any, Any], count: int) -> bytes:
     """A record batch v2, compressed as one lz4 frame of independent blocks."""
-    block = bytes(cramjam.lz4.compress_block(records, store_size=False))
+    block = bytes(cramjam.lz4.compress_block(records.tobytes(), store_size=False))
     # Magic, independent blocks of at most 4 MiB without checksums, descriptor's checksum; block; end mark.
     compressed = b"\x04\x22\x4d\x18\x60\x70\x73" + struct.pack("<I", len(block)) + block + b"\0\0\0\0"
     tail = struct.pack(">hiqqqhii", 3, count - 1, _BASE_TIME, _BASE_TIME, -1, -1, -1, count) + compressed

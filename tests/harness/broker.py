@@ -127,7 +127,7 @@ class Broker:
             return False
         if self._child is not None:
             self._child.poll()  # reaps it: a zombie is not a broker
-        return keeper.started_at(int(record["pid"])) == record["started_at"]
+        return keeper.started_at(int(record["pid"])) == str(record["started_at"])
 
     @classmethod
     def attach(cls, directory: Path) -> Broker | None:

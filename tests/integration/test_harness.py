@@ -9,15 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from demo import flights
 from demo.application import FlightsApplication, StoreState, create_topics
 from tests.harness import directory, keeper, topics
+from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker, BrokerFailed
-from tests.harness.queries import StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm, stores_of
 from tests.harness.topics import Record
 
@@ -26,29 +25,6 @@ pytestmark = pytest.mark.integration
 PARTITIONS = 2
 NOW = int(time.time() * 1000)
 """Commit markers carry the broker's time: beside older records they roll segments, and then the cleaner comes."""
-STORES = {
-    "plain": StoreQuery(timestamped=False),
-    "stamped": StoreQuery(timestamped=True),
-}
-
-
-def _two_stores(topic: str) -> Any:
-    """The input as a plain and as a timestamped table, in one subtopology, with every update logged."""
-
-    def build(jvm: StreamsJvm) -> Any:
-        streams = jvm.jvm.org.apache.kafka.streams
-        serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
-        materialized = getattr(streams.kstream.Materialized, "as")
-        builder = streams.StreamsBuilder()
-        consumed = getattr(streams.kstream.Consumed, "with")(serdes.ByteArray(), serdes.ByteArray())
-        stream = builder.stream(topic, consumed)
-        plain = materialized(streams.state.Stores.persistentKeyValueStore("plain"))
-        for one in (plain, materialized("stamped")):
-            with_serdes = one.withKeySerde(serdes.ByteArray()).withValueSerde(serdes.ByteArray())
-            stream.toTable(with_serdes.withCachingDisabled())
-        return builder.build()
-
-    return build
 
 
 def _input(rounds: int = 3, keys: int = 200) -> list[Record]:
@@ -88,9 +64,9 @@ def test_an_application_restores_nothing_after_a_close_and_everything_after_a_lo
             application_id,
             servers,
             state_dir,
-            _two_stores(topic_name),
+            two_stores(topic_name),
             guarantee=guarantee,
-            stores=STORES,
+            stores=PLAIN_AND_STAMPED,
         )
 
     def answers(running: StreamsApplication) -> dict[tuple[str, int], str]:
@@ -99,7 +75,7 @@ def test_an_application_restores_nothing_after_a_close_and_everything_after_a_lo
     with application() as running:
         topics.wait_until_consumed(servers, application_id, [topic_name])
         before = answers(running)
-        assert set(before) == {(store, p) for store in STORES for p in range(PARTITIONS)}
+        assert set(before) == {(store, p) for store in PLAIN_AND_STAMPED for p in range(PARTITIONS)}
         for p in range(PARTITIONS):
             assert {key: value for key, value, _ in running.query_rows("plain", p)} == _expected(records, p)
             stamped = running.query_rows("stamped", p)
@@ -114,7 +90,7 @@ def test_an_application_restores_nothing_after_a_close_and_everything_after_a_lo
     with application() as running:
         held = {
             (store, p): len(topics.read(servers, f"{application_id}-{store}-changelog", p))
-            for store in STORES
+            for store in PLAIN_AND_STAMPED
             for p in range(PARTITIONS)
         }
         assert running.restored_records() == held
@@ -129,7 +105,7 @@ def test_a_killed_application_leaves_its_state_directory_as_a_lost_machine_does(
     topics.create(servers, topic_name, PARTITIONS)
     topics.produce(servers, topic_name, _input())
     with StreamsJvm(tmp_path / "killed.log") as jvm:
-        killed = StreamsApplication(jvm, application_id, servers, state_dir, _two_stores(topic_name))
+        killed = StreamsApplication(jvm, application_id, servers, state_dir, two_stores(topic_name))
         killed.start()
         topics.wait_until_consumed(servers, application_id, [topic_name])
         killed.kill()
@@ -146,13 +122,13 @@ def test_the_state_directory_is_read_row_by_row_and_left_untouched(
     topics.create(servers, topic_name, PARTITIONS)
     records = _input()
     topics.produce(servers, topic_name, records)
-    with StreamsApplication(streams_jvm, application_id, servers, state_dir, _two_stores(topic_name)):
+    with StreamsApplication(streams_jvm, application_id, servers, state_dir, two_stores(topic_name)):
         topics.wait_until_consumed(servers, application_id, [topic_name])
 
     files = directory.files(state_dir)
     found = directory.read_application(state_dir / application_id)
     assert directory.files(state_dir) == files
-    assert set(found) == {(f"0_{p}", store) for store in STORES for p in range(PARTITIONS)}
+    assert set(found) == {(f"0_{p}", store) for store in PLAIN_AND_STAMPED for p in range(PARTITIONS)}
     for p in range(PARTITIONS):
         assert dict(found[f"0_{p}", "plain"]["default"]) == _expected(records, p)
         stamp = (NOW - 1).to_bytes(8, "big")

@@ -32,11 +32,11 @@ from statecore.faults import VARIABLE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.database_state import read_database_state
 from tests.harness import topics
+from tests.harness.applications import two_stores
 from tests.harness.broker import Broker
 from tests.harness.queries import Row, StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
-from tests.integration.test_harness import _two_stores
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("placement-kills")]
 
@@ -64,7 +64,7 @@ class World:
 
     def application(self, state_dir: Path) -> StreamsApplication:
         return StreamsApplication(
-            self.jvm, self.application_id, self.servers, state_dir, _two_stores(self.topic), stores=QUERIES
+            self.jvm, self.application_id, self.servers, state_dir, two_stores(self.topic), stores=QUERIES
         )
 
     def changelog(self, store: str) -> str:
