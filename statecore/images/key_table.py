@@ -253,6 +253,12 @@ class KeyTable:
             pending.extend((low + int(a), low + int(b), depth) for a, b in large[:groups])
         return ids
 
+    def longest_key(self, ids: npt.NDArray[np.uint32]) -> int:
+        """Length of the longest key among ids."""
+        lengths = np.zeros(len(ids), np.int64)
+        ordering.key_lengths(address_of(self._entries), ids, lengths)
+        return int(lengths.max(initial=0))
+
     def gather(self, ids: npt.NDArray[np.uint32], *, rows_at_once: int, bytes_at_once: int) -> Iterator[Chunk]:
         """Keys and last values in the order of ``ids``, a chunk at a time.
 

@@ -1,8 +1,8 @@
 """Numba kernels that order keys bytewise, as RocksDB's comparator has it, eight bytes at a time.
 
-Keys are sorted by the eight bytes after the prefix they all share, as numbers, digit by digit. What ties is small as a rule
-and is ordered here by comparing keys; a large group of ties goes around again with its own, longer prefix. So keys of
-any length with any prefixes in common cost what distinguishes them, not what they share.
+Keys are sorted by the eight bytes after the prefix they all share, as numbers, digit by digit. What ties is small as a
+rule and is ordered here by comparing keys; a large group of ties goes around again with its own, longer prefix. So keys
+of any length with any prefixes in common cost what distinguishes them, not what they share.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def order_ties(entries: int, arena: int, ids: Any, words: Any, depth: int, large
 
 @njit("void(uint64[::1], uint32[::1], uint64[::1], uint32[::1])", **_OPTIONS)
 def sort_words(words: Any, ids: Any, spare_words: Any, spare_ids: Any) -> None:
-    """Sort words, and their ids with them, by the byte from the last to the first; bytes that are all equal cost nothing.
+    """Sort words, and their ids with them, by one byte after the other, last to first; equal bytes cost nothing.
 
     The two spare arrays are as long as the others and are written over.
     """

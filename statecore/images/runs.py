@@ -23,8 +23,8 @@ from statecore.formats.key_value import row_prefix_bytes, to_rows
 from statecore.formats.kinds import StoreKind
 from statecore.images.digest import Digest
 from statecore.images.model import Run
-from statecore.images.sst_writer import SstWriter
-from statecore.stores.files import file_sha256, sync_file
+from statecore.images.sst_writer import RowSstWriter
+from statecore.stores.files import sync_file
 
 if TYPE_CHECKING:
     from statecore.images.key_table import Chunk, KeyTable
@@ -133,21 +133,30 @@ class RunBuilder:
             ids = table.in_key_order(ids)
             path = self._directory / f"run-{self._cuts:05d}.sst"
             chunks = table.gather(ids, rows_at_once=_ROWS_AT_ONCE, bytes_at_once=_BYTES_AT_ONCE)
-            self._runs.append(write_run(path, self._kind, chunks))
+            self._runs.append(write_run(path, self._kind, chunks, longest_key=table.longest_key(ids)))
             self._cuts += 1
         self._null_keys += table.null_keys
         self._table = self._new_table()
 
 
-def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk]) -> Run:
+def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk], *, longest_key: int) -> Run:
     """Write chunks in key order as one SST file, durable when this returns.
+
+    Args:
+        path: the file.
+        kind: what the store is; decides the row format.
+        chunks: the rows.
+        longest_key: bytes of the longest key; decides who writes the file.
 
     Raises:
         Capacity: no room for the file.
         Invalid: the directory cannot be written.
     """
+    from statecore.images.sst import ColumnarSstWriter
+
     digest = Digest()
-    writer = SstWriter(path)
+    columnar = longest_key <= ColumnarSstWriter.LONGEST_KEY
+    writer = ColumnarSstWriter(path) if columnar else RowSstWriter(path)
     first = last = b""
     for chunk in chunks:
         values = _rows_of(kind, chunk)
@@ -157,7 +166,7 @@ def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk]) -> Run:
         mask = None if chunk.valid.all() else chunk.valid
         digest.add(chunk.key_offsets, chunk.keys, *values, mask)
         writer.add(chunk.key_offsets, chunk.keys, *values, mask)
-    writer.finish()
+    sha256 = writer.finish()
     sync_file(path)
     return Run(
         path=str(path),
@@ -165,7 +174,7 @@ def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk]) -> Run:
         deletes=digest.deletes,
         bytes=digest.bytes,
         file_bytes=path.stat().st_size,
-        sha256=file_sha256(path),
+        sha256=sha256,
         digest=digest.hexdigest(),
         min_key=first.hex(),
         max_key=last.hex(),
@@ -194,4 +203,5 @@ def warm() -> None:
     """Load the kernels (compile them on the first use of an installation), so that a first batch does not wait."""
     import statecore.formats.kernel
     import statecore.images.hashing
-    import statecore.images.key_table  # noqa: F401
+    import statecore.images.key_table
+    import statecore.images.sst  # noqa: F401

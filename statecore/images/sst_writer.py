@@ -1,5 +1,6 @@
-"""Writes one SST file through rocksdict, from contiguous buffers.
+"""Writes one SST file through rocksdict, from contiguous buffers: the way for any keys, and the measure of the other.
 
+:mod:`statecore.images.sst` is several times faster, and used wherever its limit on key lengths allows.
 ``SstFileWriter`` takes one key and one value at a time, as ``bytes`` and nothing else. What can be chosen is how those
 objects come to be: one ``struct.unpack`` over a chunk where all rows have one length, Arrow's conversion otherwise, and
 ``map`` over both lists, which keeps the loop in C.
@@ -18,11 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statecore.errors import Capacity, Invalid
+from statecore.stores.files import file_sha256
 from statecore.stores.options import data_options
 
 
-class SstWriter:
-    """An SST file being written; keys must come in ascending order.
+class RowSstWriter:
+    """An SST file being written by RocksDB; keys must come in ascending order.
 
     Args:
         path: the file. If it exists it is unlinked, not written over: it may be a second name of a file that was
@@ -66,8 +68,8 @@ class SstWriter:
         except Exception as error:
             raise write_error(self._path, error) from error
 
-    def finish(self) -> None:
-        """Complete the file. At least one row must have been added.
+    def finish(self) -> str:
+        """Complete the file and return its SHA-256, hex. At least one row must have been added.
 
         Raises:
             Capacity: no room for the file.
@@ -77,6 +79,7 @@ class SstWriter:
             self._writer.finish()
         except Exception as error:
             raise write_error(self._path, error) from error
+        return file_sha256(self._path)
 
 
 def _objects(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> Sequence[bytes]:

@@ -1,0 +1,274 @@
+"""Writes one SST file from contiguous buffers, columnar: RocksDB's block-based table, format version 5.
+
+Nothing becomes a Python object, and the file's SHA-256 is taken while its bytes are in the cache. Format version 5 is
+what RocksDB 6.6 and newer read. All integers little-endian; "varint" has seven bits a byte, lowest first::
+
+    file        data block*  filter block  index block  properties block  metaindex block  footer
+
+    each block  contents  00 (no compression)  uint32 checksum: low half of XXH64(contents o 00)
+    entries     varint shared  varint rest  varint value length  key[shared:]  value      (shared: with the key before)
+    contents    entry*  uint32 restart offset*  uint32 number of restarts                 (restart: shared is 0)
+
+    data        key = user key o 01 (value) or 00 (delete) o seven zeros (sequence number 0); about 4 KiB a block;
+                a restart at least every 16 entries
+    index       for each data block, all of them restarts:
+                00  varint length  last user key  varint block offset  varint block size    (no value length)
+    filter      64-byte lines, six bits of one line per key  ff 00 06 00 00
+    properties  name -> varint, fixed integer or text, names ascending; with those of RocksDB's SstFileWriter, which
+                ingest asks for (rocksdb.external_sst_file.version and .global_seqno)
+    metaindex   "fullfilter.rocksdb.BuiltinBloomFilter" -> handle, "rocksdb.properties" -> handle
+    handle      varint offset  varint size (without the five bytes of trailer)
+
+    footer      03 (XXH64)  metaindex handle  index handle  zeros up to 41 bytes
+                uint32 5 (format version)  uint64 88e241b785f4cff7
+
+The same rows give the same bytes: the session identity that RocksDB makes cache keys and file ids of is taken from the
+hash of everything before it, where RocksDB's own writer draws it at random.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.errors import Invalid
+from statecore.formats.memory import address_of
+from statecore.images import sst_kernel
+from statecore.images.hashing import xxh64
+from statecore.images.sst_writer import write_error
+from statecore.stores.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
+
+FORMAT_VERSION = 5
+"""The SST format version written here."""
+
+_MAGIC = 0x88E241B785F4CFF7
+_XXH64 = 3
+_PROBES = 6
+_LINE_BYTES = 64
+_FOOTER_HANDLES_BYTES = 40
+_NO_FAMILY = 0x7FFFFFFF
+_BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+class ColumnarSstWriter:
+    """An SST file being written; keys must come in ascending order, each once, none longer than ``LONGEST_KEY``.
+
+    Args:
+        path: the file. If it exists it is unlinked, not written over: it may be a second name of an ingested file.
+
+    Raises:
+        Invalid: the file cannot be made.
+    """
+
+    LONGEST_KEY = sst_kernel.LONGEST_HASHED
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hash = sha256()
+        self._at = 0
+        self._index: list[bytes] = []
+        self._index_starts: list[npt.NDArray[np.uint32]] = []
+        self._index_bytes = 0
+        self._hashes: list[npt.NDArray[np.uint64]] = []
+        self._blocks = self._entries = self._deletes = self._key_bytes = self._value_bytes = 0
+        self._out = np.empty(0, np.uint8)
+        try:
+            path.unlink(missing_ok=True)
+            self._file = path.open("xb", buffering=0)
+        except OSError as error:
+            raise write_error(path, error) from error
+
+    def add(
+        self,
+        key_offsets: npt.NDArray[np.int64],
+        keys: npt.NDArray[np.uint8],
+        value_offsets: npt.NDArray[np.int64],
+        values: npt.NDArray[np.uint8],
+        valid: npt.NDArray[np.uint8] | None,
+    ) -> None:
+        """Append rows; a zero in ``valid`` is a delete. Rows of one call share no block with those of another.
+
+        Raises:
+            Capacity: no room for the file.
+            Invalid: the file cannot be written, or a key is too long.
+        """
+        rows = len(key_offsets) - 1
+        longest = int(np.diff(key_offsets).max(initial=0))
+        if longest > self.LONGEST_KEY:  # its hash would be wrong, and a get would not find it
+            raise Invalid(
+                f"A key of {longest} bytes cannot be written to {self._path} column by column.",
+                action=f"Write files with keys of more than {self.LONGEST_KEY} bytes through rocksdict.",
+                path=str(self._path),
+            )
+        key_bytes = int(key_offsets[-1] - key_offsets[0])
+        value_bytes = int(value_offsets[-1] - value_offsets[0])
+        room = key_bytes + value_bytes + sst_kernel.ROOM_PER_ROW * rows + 64
+        if len(self._out) < room:
+            self._out = np.empty(room, np.uint8)
+        index = np.empty(key_bytes + 32 * rows + 64, np.uint8)
+        starts, hashes, found = np.empty(rows, np.uint32), np.empty(rows, np.uint64), np.zeros(3, np.int64)
+        sst_kernel.data_blocks(
+            key_offsets,
+            address_of(keys),
+            value_offsets,
+            address_of(values),
+            _NOTHING if valid is None else valid,
+            self._at,
+            BLOCK_BYTES,
+            address_of(index),
+            starts,
+            sst_kernel.secret_address(),
+            address_of(self._out),
+            hashes,
+            found,
+        )
+        size, blocks, index_size = (int(number) for number in found)
+        self._write(self._out[:size].data)
+        self._index.append(index[:index_size].tobytes())
+        self._index_starts.append(starts[:blocks] + np.uint32(self._index_bytes))
+        self._index_bytes += index_size
+        self._hashes.append(hashes)
+        self._blocks += blocks
+        self._entries += rows
+        self._deletes += 0 if valid is None else int(rows - np.count_nonzero(valid))
+        self._key_bytes += key_bytes + 8 * rows
+        self._value_bytes += value_bytes
+
+    def finish(self) -> str:
+        """Complete the file and return its SHA-256, hex. At least one row must have been added.
+
+        Raises:
+            Capacity: no room for the file.
+            Invalid: the file cannot be written.
+        """
+        data_size = self._at
+        filter_handle = self._block(self._filter())
+        starts = np.concatenate(self._index_starts).astype("<u4")
+        index = b"".join(self._index) + starts.tobytes() + struct.pack("<I", len(starts))
+        index_handle = self._block(index)
+        properties_handle = self._block(self._properties(data_size, filter_handle[1], index_handle[1]))
+        metaindex_handle = self._block(
+            _block(
+                {
+                    b"fullfilter.rocksdb.BuiltinBloomFilter": _varint(*filter_handle),
+                    b"rocksdb.properties": _varint(*properties_handle),
+                }
+            )
+        )
+        handles = _varint(*metaindex_handle, *index_handle).ljust(_FOOTER_HANDLES_BYTES, b"\0")
+        self._write(bytes([_XXH64]) + handles + struct.pack("<IQ", FORMAT_VERSION, _MAGIC))
+        try:
+            self._file.close()
+        except OSError as error:
+            raise write_error(self._path, error) from error
+        return self._hash.hexdigest()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self._hash.update(data)
+        view = memoryview(data)
+        try:
+            while len(view):
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            raise write_error(self._path, error) from error
+        self._at += len(data)
+
+    def _block(self, contents: bytes) -> tuple[int, int]:
+        """Append a block with its trailer; its handle."""
+        whole = np.frombuffer(contents + b"\0", np.uint8)
+        checksum = int(xxh64(address_of(whole), len(whole), 0)) & 0xFFFFFFFF
+        handle = (self._at, len(contents))
+        self._write(whole.tobytes() + struct.pack("<I", checksum))
+        return handle
+
+    def _filter(self) -> bytes:
+        lines = max(1, -(-self._entries * BLOOM_BITS_PER_KEY // (8 * _LINE_BYTES)))
+        bits = np.zeros(lines * _LINE_BYTES, np.uint8)
+        for hashes in self._hashes:
+            sst_kernel.fill_filter(hashes, bits, lines, _PROBES)
+        return bits.tobytes() + bytes([0xFF, 0, _PROBES, 0, 0])
+
+    def _properties(self, data_size: int, filter_size: int, index_size: int) -> bytes:
+        numbers = {
+            "column.family.id": _NO_FAMILY,
+            "creation.time": 0,
+            "data.size": data_size,
+            "deleted.keys": self._deletes,
+            "filter.size": filter_size,
+            "fixed.key.length": 0,
+            "format.version": FORMAT_VERSION,
+            "index.key.is.user.key": 1,
+            "index.size": index_size,
+            "index.value.is.delta.encoded": 1,
+            "key.largest.seqno": 0,
+            "merge.operands": 0,
+            "num.data.blocks": self._blocks,
+            "num.entries": self._entries,
+            "num.filter_entries": self._entries,
+            "num.range-deletions": 0,
+            "oldest.key.time": 0,
+            "original.file.number": 1,
+            "raw.key.size": self._key_bytes,
+            "raw.value.size": self._value_bytes,
+            "tail.start.offset": data_size,
+        }
+        texts = {
+            "block.based.table.index.type": b"\0\0\0\0",
+            "block.based.table.prefix.filtering": b"0",
+            "block.based.table.whole.key.filtering": b"1",
+            "comparator": b"leveldb.BytewiseComparator",
+            "compression": b"NoCompression",
+            "creating.db.identity": b"SST Writer",
+            "creating.session.identity": self._session(),
+            "external_sst_file.global_seqno": bytes(8),
+            "external_sst_file.version": struct.pack("<I", 2),
+            "filter.policy": b"bloomfilter",
+            "merge.operator": b"nullptr",
+            "prefix.extractor.name": b"nullptr",
+            "property.collectors": b"[]",
+        }
+        values = {name: _varint(number) for name, number in numbers.items()} | texts
+        return _block({b"rocksdb." + name.encode(): values[name] for name in sorted(values)})
+
+    def _session(self) -> bytes:
+        """Twenty base-36 digits, eight and twelve, the latter below 2^62."""
+        digest = self._hash.digest()
+        upper = int.from_bytes(digest[:8], "big") % 36**8
+        lower = int.from_bytes(digest[8:16], "big") >> 2
+        return (_base36(upper, 8) + _base36(lower, 12)).encode()
+
+
+def _block(entries: dict[bytes, bytes]) -> bytes:
+    """The contents of a small block, every entry a restart."""
+    parts, starts, at = [], [], 0
+    for key, value in entries.items():
+        entry = _varint(0, len(key), len(value)) + key + value
+        parts.append(entry)
+        starts.append(at)
+        at += len(entry)
+    return b"".join(parts) + struct.pack(f"<{len(starts)}I", *starts) + struct.pack("<I", len(starts))
+
+
+def _varint(*numbers: int) -> bytes:
+    encoded = bytearray()
+    for number in numbers:
+        rest = number
+        while rest >= 128:
+            encoded.append(rest & 127 | 128)
+            rest >>= 7
+        encoded.append(rest)
+    return bytes(encoded)
+
+
+def _base36(number: int, digits: int) -> str:
+    text = ""
+    for _ in range(digits):
+        number, digit = divmod(number, 36)
+        text = _BASE36[digit] + text
+    return text
