@@ -112,7 +112,7 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         ("{KAFKA_PASSWORD}", "{ABSENT}", "kafka.sasl_plain_password: the environment variable ABSENT is not set"),
         ("{KAFKA_PASSWORD}", "{}", "expected ${NAME} with the name of an environment variable"),
         ('"${TIMEOUT}"', "soon", "4:100: kafka.request_timeout_ms: expected a whole number"),
-        ("request_timeout_ms:", "ssl_check_hostname:", "kafka.ssl_check_hostname: expected true or false"),
+        ('request_timeout_ms: "${TIMEOUT}"', "ssl_check_hostname: 5", "kafka.ssl_check_hostname: expected true or false"),
         ('"${KAFKA_PASSWORD}"', "hunter2", "a secret is written out, expected a reference to the environment: sasl_plain_password: ${NAME}"),
         ("kafka: {", "kafka: {bootstrap_servers: x, ", "'bootstrap_servers' belongs at the top level"),
         ('  "0":', '  "zero":', "6:3: subtopologies: found 'zero', expected the number of a subtopology"),
