@@ -54,12 +54,14 @@ def record_bytes(record: Record, base_offset: int, base_timestamp: int) -> bytes
     return varint(len(body)) + body
 
 
-def xerial(data: bytes, chunk: int = 100) -> bytes:
-    out = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+def xerial(data: bytes) -> bytes:
+    """Java's framing; several chunks even of little data (Java's own chunks are of 32 KiB)."""
+    chunk = 100 if len(data) < 10_000 else 32 << 10
+    out = [b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)]
     for start in range(0, len(data), chunk):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + chunk]))
-        out += struct.pack(">i", len(block)) + block
-    return out
+        out += [struct.pack(">i", len(block)), block]
+    return b"".join(out)
 
 
 def compress(data: bytes, codec: str) -> bytes:
