@@ -141,7 +141,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             context["ti"].xcom_push(key=PART_KEY.format(store=store), value=part)
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
-        self.log.info("%s: %d stores; the whole report: %s", self.application_id, len(parts), report_file)
+        self.log.info("%s: restored %s; the whole report: %s", self.application_id, ", ".join(parts), report_file)
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
     def _settle(self, master: str) -> None:

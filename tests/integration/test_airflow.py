@@ -1,7 +1,7 @@
 """A real Airflow, driven through its public REST API: real scheduler, real task processes, real spark-submit.
 
-The Spark job here is a small script that starts a Spark context: what is tried is the way from the REST API to the
-driver and back. The real job has tests of its own, and the demo runs both.
+Most runs submit a small script that starts a Spark context: what is tried is the way from the REST API to the driver
+and back. One run is of the real job, on a real changelog.
 """
 
 from __future__ import annotations
@@ -21,12 +21,23 @@ import pytest
 
 from demo.airflow_server import AirflowFailed, AirflowServer, TaskStatus
 from demo.stop import stop_all
+from tests.harness import topics
+from tests.harness.broker import Broker
 from tests.harness.keeper import started_at
 from tests.unit.airflow.stub import JOB, spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("airflow")]
 
 DAG = "restore_stores"
+ROOT = Path(__file__).resolve().parents[2]
+
+CHOOSE = f"""
+import json, runpy, sys
+request = json.loads(sys.argv[sys.argv.index("--request") + 1])
+if request["spec"]["application_id"] not in ("orders", "broken", "slow"):
+    runpy.run_path({str(ROOT / "spark_jobs" / "restore.py")!r}, run_name="__main__")
+    sys.exit(0)
+"""
 
 SPARK = """
 from pyspark import SparkContext
@@ -45,7 +56,7 @@ context.stop()
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("spark_jobs")
     head, mark, tail = JOB.partition('print("an ordinary line")')
-    (directory / "restore.py").write_text(f"{head}{mark}\n{SPARK}{tail}")
+    (directory / "restore.py").write_text(f"{CHOOSE}{head}{mark}\n{SPARK}{tail}")
     said = {"error": "NotFound", "exit_code": 14, "what": "No topic of that name.", "action": "Correct the spec."}
     (directory / "behaviour.json").write_text(json.dumps({"broken": said}))
     return directory
@@ -58,8 +69,21 @@ def server(tmp_path_factory: pytest.TempPathFactory, jobs: Path) -> Iterator[Air
     try:
         one.start().wait_healthy()
         yield one
+        _stops_cleanly(one)
     finally:
         one.stop()
+
+
+def _stops_cleanly(server: AirflowServer) -> None:
+    """Not a test of its own: it ends the server that all the others use."""
+    running = server.processes()
+    began = time.monotonic()
+    assert server.stop()
+    assert time.monotonic() - began < 40
+    assert [pid for pid in running if started_at(pid)] == []
+    assert "Complete" in server.log_tail()  # standalone's last word when it ends by itself
+    assert AirflowServer.attach(server.home) is None
+    assert not server.stop()
 
 
 def conf(*applications: str, **fields: Any) -> dict[str, Any]:
@@ -114,6 +138,31 @@ def test_a_job_that_refuses_fails_the_run_at_once_with_the_reason_in_the_log(ser
     assert "What to do: Correct the spec." in server.why(DAG, run)
 
 
+def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
+    server: AirflowServer, broker: Broker, application_id: str, state_dir: Path
+) -> None:
+    topic = f"{application_id}-by-id-changelog"
+    topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
+    records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
+    topics.produce(broker.bootstrap_servers, topic, records)
+    declared = {
+        **spec(application_id, ("by-id",)),
+        "bootstrap_servers": broker.bootstrap_servers,
+        "processing_guarantee": "at_least_once",
+    }
+    parameters = {"applications": [json.dumps(declared)], "state_dir": str(state_dir)}
+    run = server.trigger(DAG, parameters)
+    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    part = server.xcom(DAG, run, "publish_store", map_index=0)
+    assert (part["totals"]["records"], part["totals"]["rows"]) == (5000, 500)
+    assert part["committed_offsets"] == {"0": 2499, "1": 2499}
+    for task in ("0_0", "0_1"):
+        assert (state_dir / application_id / task / "rocksdb" / "by-id" / "CURRENT").is_file()
+    again = server.trigger(DAG, parameters)
+    assert server.wait(DAG, again, 300) == "failed"
+    assert "JobRefused: Invalid: " in server.why(DAG, again)
+
+
 @pytest.mark.parametrize("wrong", [{"applications": []}, {"partitions": [-1]}, {"state_dir": ""}], ids=str)
 def test_parameters_of_the_wrong_shape_are_refused_by_the_api(server: AirflowServer, wrong: dict[str, Any]) -> None:
     with pytest.raises(AirflowFailed, match=f"400 .*{next(iter(wrong))}"):
@@ -155,18 +204,9 @@ def test_stopping_it_in_the_middle_of_a_job_leaves_no_process(tmp_path: Path, jo
         one.stop()
 
 
-def test_it_stops_cleanly_within_seconds_and_can_be_attached_to(server: AirflowServer) -> None:
-    """The last test of this file: it ends the server the others use."""
+def test_a_running_server_can_be_attached_to_and_not_started_again(server: AirflowServer) -> None:
     found = AirflowServer.attach(server.home)
     assert found is not None
     assert (found.url, found.user, found.password) == (server.url, server.user, server.password)
     with pytest.raises(AirflowFailed, match="already"):
         AirflowServer(server.home).start()
-    running = server.processes()
-    began = time.monotonic()
-    assert found.stop()
-    assert time.monotonic() - began < 40
-    assert [pid for pid in running if started_at(pid)] == []
-    assert "Complete" in server.log_tail()
-    assert AirflowServer.attach(server.home) is None
-    assert not server.stop()
