@@ -127,11 +127,12 @@ class KeyTable:
 
     def _hold(self, ids: npt.NDArray[np.uint32], values: pa.Array, timestamps: pa.Array) -> int:
         offsets, width, data, valid = binary_addresses(values)
-        size = ids.nbytes + int(values.nbytes) + (0 if valid is None else valid.nbytes)
+        # Whole buffers, not the slice of them: that is what holding the batch keeps alive.
+        size = ids.nbytes + int(values.get_total_buffer_size()) + (0 if valid is None else valid.nbytes)
         stamps, keep = 0, (values, None)
         if self._timestamps:
             stamps = timestamps.buffers()[1].address + 8 * timestamps.offset
-            size += int(timestamps.nbytes)
+            size += int(timestamps.get_total_buffer_size())
             keep = (values, timestamps)
         held = _Held(ids, offsets, width, data, valid, stamps, size, keep)
         self.held_bytes += size

@@ -156,17 +156,17 @@ def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk], *, longest_k
 
     digest = Digest()
     columnar = longest_key <= ColumnarSstWriter.LONGEST_KEY
-    writer = ColumnarSstWriter(path) if columnar else RowSstWriter(path)
     first = last = b""
-    for chunk in chunks:
-        values = _rows_of(kind, chunk)
-        if not digest.rows and not digest.deletes:
-            first = chunk.keys[: chunk.key_offsets[1]].tobytes()
-        last = chunk.keys[chunk.key_offsets[-2] :].tobytes()
-        mask = None if chunk.valid.all() else chunk.valid
-        digest.add(chunk.key_offsets, chunk.keys, *values, mask)
-        writer.add(chunk.key_offsets, chunk.keys, *values, mask)
-    sha256 = writer.finish()
+    with ColumnarSstWriter(path) if columnar else RowSstWriter(path) as writer:
+        for chunk in chunks:
+            values = _rows_of(kind, chunk)
+            if not digest.rows and not digest.deletes:
+                first = chunk.keys[: chunk.key_offsets[1]].tobytes()
+            last = chunk.keys[chunk.key_offsets[-2] :].tobytes()
+            mask = None if chunk.valid.all() else chunk.valid
+            digest.add(chunk.key_offsets, chunk.keys, *values, mask)
+            writer.add(chunk.key_offsets, chunk.keys, *values, mask)
+        sha256 = writer.finish()
     sync_file(path)
     return Run(
         path=str(path),

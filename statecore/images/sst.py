@@ -31,6 +31,7 @@ from __future__ import annotations
 import struct
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,8 @@ _NOTHING = np.empty(0, np.uint8)
 class ColumnarSstWriter:
     """An SST file being written; keys must come in ascending order, each once, none longer than ``LONGEST_KEY``.
 
+    A context manager: leaving it lets go of the file, finished or not.
+
     Args:
         path: the file. If it exists it is unlinked, not written over: it may be a second name of an ingested file.
 
@@ -83,6 +86,13 @@ class ColumnarSstWriter:
             self._file = path.open("xb", buffering=0)
         except OSError as error:
             raise write_error(path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the file, finished or not."""
+        self._file.close()
 
     def add(
         self,
@@ -163,10 +173,6 @@ class ColumnarSstWriter:
         )
         handles = _varint(*metaindex_handle, *index_handle).ljust(_FOOTER_HANDLES_BYTES, b"\0")
         self._write(bytes([_XXH64]) + handles + struct.pack("<IQ", FORMAT_VERSION, _MAGIC))
-        try:
-            self._file.close()
-        except OSError as error:
-            raise write_error(self._path, error) from error
         return self._hash.hexdigest()
 
     def _write(self, data: bytes | memoryview) -> None:

@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,12 @@ class RowSstWriter:
             self._writer.open(str(path))
         except Exception as error:
             raise write_error(path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing: RocksDB lets go of the file with the object."""
 
     def add(
         self,

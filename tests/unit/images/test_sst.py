@@ -43,13 +43,14 @@ def columns(items: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[
 
 def write(writer: ColumnarSstWriter | RowSstWriter, rows: Rows, at_once: int) -> str:
     keys = sorted(rows)
-    for start in range(0, len(keys), at_once):
-        part = keys[start : start + at_once]
-        values = [rows[key] for key in part]
-        valid = np.array([value is not None for value in values], np.uint8)
-        mask = None if valid.all() else valid
-        writer.add(*columns(part), *columns([value or b"" for value in values]), mask)
-    return writer.finish()
+    with writer:
+        for start in range(0, len(keys), at_once):
+            part = keys[start : start + at_once]
+            values = [rows[key] for key in part]
+            valid = np.array([value is not None for value in values], np.uint8)
+            mask = None if valid.all() else valid
+            writer.add(*columns(part), *columns([value or b"" for value in values]), mask)
+        return writer.finish()
 
 
 def ingested(path: Path, files: list[Path], below: Rows) -> RocksDBStore:
