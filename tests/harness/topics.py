@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ UNCLEANED: Mapping[str, str] = {
 """Settings of a compacted topic, as a changelog is, from which nothing is removed while a test looks at it."""
 
 _TIMEOUT = 30.0
+_QUIET: dict[str, Any] = {"log_level": 0, "log.connection.close": False, "reconnect.backoff.max.ms": 2000}
+_NOT_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Record:
 
 
 def create(bootstrap_servers: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """Creates a topic and returns when every partition has its leader."""
+    """Creates a topic and returns when the leader of every partition serves it."""
     admin = _admin(bootstrap_servers)
     made = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])
     made[topic].result(_TIMEOUT)
@@ -66,6 +73,7 @@ def create(bootstrap_servers: str, topic: str, partitions: int = 1, config: Mapp
         lambda: _leaders(admin, topic) == partitions,
         f"topic {topic} has no leader for each of its {partitions} partitions",
     )
+    _offsets(admin, [TopicPartition(topic, p) for p in range(partitions)], OffsetSpec.latest(), "read_uncommitted")
 
 
 def delete(bootstrap_servers: str, topic: str) -> None:
@@ -81,7 +89,7 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Record], **set
     ``settings`` are librdkafka's, with ``_`` for ``.``: ``compression_type="lz4"``, ``linger_ms=0``,
     ``batch_size=1000``.
     """
-    _send(_producer(bootstrap_servers, settings), topic, records)
+    _send(_plain_producer(bootstrap_servers, tuple(sorted(settings.items()))), topic, records)
 
 
 @contextmanager
@@ -134,7 +142,7 @@ def produce_hanging(
 
 def delete_records(bootstrap_servers: str, topic: str, partition: int, before: int) -> None:
     """Moves the log start of a partition (Kafka's DeleteRecords), as retention does."""
-    admin = _admin(bootstrap_servers)  # kept: a client that is collected takes its futures with it
+    admin = _admin(bootstrap_servers)
     wanted = TopicPartition(topic, partition, before)
     admin.delete_records([wanted])[wanted].result(_TIMEOUT)
 
@@ -178,6 +186,8 @@ def read(bootstrap_servers: str, topic: str, partition: int, isolation: str = "r
         "enable.auto.commit": False,
         "isolation.level": isolation,
         "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        **_QUIET,
         "auto.offset.reset": "earliest",
     }
     found: list[Record] = []
@@ -185,7 +195,7 @@ def read(bootstrap_servers: str, topic: str, partition: int, isolation: str = "r
     try:
         consumer.assign([TopicPartition(topic, partition, start_offset(bootstrap_servers, topic, partition))])
         while True:
-            for message in consumer.consume(10_000, timeout=0.2):
+            for message in consumer.consume(10_000, timeout=0.05):
                 error = message.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
@@ -224,14 +234,21 @@ def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str
             wanted = wanted or [TopicPartition(topic, p) for p in range(_leaders(admin, topic))]
 
 
+@lru_cache(maxsize=8)
 def _admin(bootstrap_servers: str) -> AdminClient:
-    # Brokers of tests come and go; librdkafka would print each lost connection.
-    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    # One client for each broker: a new one now and then waits one or three seconds on librdkafka's own timers before
+    # its first request. Brokers of tests come and go; librdkafka would print each lost connection.
+    return AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET})
+
+
+@lru_cache(maxsize=8)
+def _plain_producer(bootstrap_servers: str, settings: tuple[tuple[str, Any], ...]) -> Producer:
+    return _producer(bootstrap_servers, dict(settings))
 
 
 def _producer(bootstrap_servers: str, settings: Mapping[str, Any]) -> Producer:
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    return Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 5, **given})
+    return Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5, **_QUIET, **given})
 
 
 def _begin(
@@ -302,8 +319,16 @@ def _offsets(admin: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec,
     if not wanted:
         return []
     level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
-    futures = admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level, request_timeout=_TIMEOUT)
-    return [int(futures[one].result(_TIMEOUT).offset) for one in wanted]
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        futures = admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level, request_timeout=_TIMEOUT)
+        try:
+            return [int(futures[one].result(_TIMEOUT).offset) for one in wanted]
+        except KafkaException as error:
+            # Metadata names a leader a moment before that leader knows it.
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _committed(admin: AdminClient, group: str, wanted: list[TopicPartition]) -> list[int]:
