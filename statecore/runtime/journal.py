@@ -87,25 +87,27 @@ class Journal:
         attempt: name of the directory in the work directory where everything is assembled.
         state: ``swapping`` or ``verified``.
         tasks: the task directories.
+        earlier: those that an earlier attempt of the same request had placed already.
     """
 
     request_id: str
     attempt: str
     state: str
     tasks: tuple[JournalTask, ...]
+    earlier: tuple[JournalTask, ...] = ()
 
     def placed(self, task: str, live: Path, request_id: str) -> tuple[PlacedStore, ...]:
         """What this record's placement put into ``live``, if it was made for that request and still stands there."""
-        for entry in self.tasks:
+        for entry in (*self.tasks, *self.earlier):
             if entry.task == task and request_id == self.request_id and inode(live) == entry.new_inode:
                 # An inode may be given again to a directory made later; the databases' own names may not.
                 same = all(identity_of(live / store.directory) == store.identity for store in entry.stores)
                 return entry.stores if same else ()
         return ()
 
-    def with_state(self, state: str) -> Journal:
-        """The same placement in another state."""
-        return replace(self, state=state)
+    def verified(self, tasks: tuple[JournalTask, ...]) -> Journal:
+        """The same placement when these of its tasks have come to a good end."""
+        return replace(self, state=VERIFIED, tasks=tasks)
 
     def write(self, work_path: Path) -> None:
         """Make this the journal: durable, complete or not at all."""
@@ -147,19 +149,13 @@ def _read(path: Path) -> Journal | None:
 
 
 def _from_json(document: dict[str, Any]) -> Journal:
-    tasks = tuple(
-        JournalTask(
-            **{
-                **task,
-                "stores": tuple(
-                    PlacedStore(**{**store, "changelog": TopicPartition(*store["changelog"])})
-                    for store in task["stores"]
-                ),
-            }
-        )
-        for task in document["tasks"]
-    )
-    return Journal(document["request_id"], document["attempt"], document["state"], tasks)
+    tasks, earlier = (tuple(_task_from_json(task) for task in document[name]) for name in ("tasks", "earlier"))
+    return Journal(document["request_id"], document["attempt"], document["state"], tasks, earlier)
+
+
+def _task_from_json(task: dict[str, Any]) -> JournalTask:
+    stores = (PlacedStore(**{**store, "changelog": TopicPartition(*store["changelog"])}) for store in task["stores"])
+    return JournalTask(**{**task, "stores": tuple(stores)})
 
 
 def _foreign(path: Path, why: str) -> Invalid:

@@ -45,7 +45,16 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.progress import NullProgress, Progress
 from statecore.runtime.assembly import Assembly
 from statecore.runtime.files import remove_tree
-from statecore.runtime.journal import JOURNAL, RECORD, SWAPPING, Journal, PlacedStore, read_journal
+from statecore.runtime.journal import (
+    JOURNAL,
+    RECORD,
+    SWAPPING,
+    Journal,
+    JournalTask,
+    PlacedStore,
+    read_journal,
+    read_record,
+)
 from statecore.runtime.placement_plan import PlacementPlan, SiblingStore, StoreImage, plan_placement
 from statecore.runtime.settlement import SET_ASIDE, Outcome, Settlement
 from statecore.runtime.state_directory import StateDirectory
@@ -143,7 +152,7 @@ def apply_placement(
         except Exception:
             shutil.rmtree(staging, ignore_errors=True)
             raise
-        journal = Journal(plan.request_id, staging.name, SWAPPING, entries)
+        journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
         journal.write(directory.work_path)
         faults.reach("placement.after-journal")
         outcomes = Settlement(directory, journal, faults, progress, look=False).settle()
@@ -205,6 +214,13 @@ def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, Outcome]
             action="Check the disk and who writes there, then run the restore again.",
             tasks=failed,
         )
+
+
+def _placed_earlier(plan: PlacementPlan) -> tuple[JournalTask, ...]:
+    """What the record says of the tasks that are in place already; it must not forget them with this placement."""
+    record = read_record(plan.directory.work_path)
+    names = {task.task for task in plan.tasks if task.already_placed}
+    return tuple(entry for entry in (*record.tasks, *record.earlier) if entry.task in names) if record else ()
 
 
 def _sweep(work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class Settlement:
                 outcomes[entry.task] = self._settle_task(entry)
                 self.progress.advance()
             placed = tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is Outcome.PLACED)
-            Journal(self.journal.request_id, self.journal.attempt, VERIFIED, placed).write(work)
+            self.journal.verified(placed).write(work)
             self.faults.reach("placement.after-mark")
             self.progress.done()
         for part in ("aside", "tasks"):

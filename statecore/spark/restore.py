@@ -166,6 +166,7 @@ class _Restore:
             recover(self.directory, self.faults)
             earlier = self._already_placed()
             if earlier is not None:
+                shutil.rmtree(self.work / earlier.plan_id, ignore_errors=True)  # what the killed attempt had staged
                 return earlier
             plan, notes = self._plan(spark)
         self.faults.reach("restore.after-plan")

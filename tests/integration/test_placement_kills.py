@@ -233,3 +233,54 @@ def test_an_application_that_ran_between_the_kill_and_the_retry_keeps_what_it_ma
     # Now everything is complete. The retry rolls nothing forward over it; as asked (replace), it places the rest anew.
     assert _place(job, tmp_path) == 0
     assert set(_restored_by_the_application(world, state).values()) <= {0, world.counts["stamped", 2]}
+
+
+def _restore(world: World, state_dir: Path, tmp_path: Path, fault: str = "") -> int:
+    """The whole job, as a person runs it."""
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(
+        f"application_id: {world.application_id}\n"
+        f"bootstrap_servers: {world.servers}\n"
+        "processing_guarantee: exactly_once_v2\n"
+        "subtopologies:\n  '0':\n    stores:\n"
+        + "".join(f"      {store}: {{kind: {kind}}}\n" for store, kind in KINDS.items())
+    )
+    words = ["restore", "--spec", spec, "--state-dir", state_dir, "--replace", "--request-id", "one"]
+    process = subprocess.run(
+        [sys.executable, "-m", "statecore.cli.main", *map(str, words), "--master", "local[2]"],
+        env={**os.environ, VARIABLE: fault},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert process.returncode in (0, -signal.SIGKILL), process.stderr
+    return process.returncode
+
+
+@pytest.mark.parametrize(
+    ("fault", "placed"),
+    [
+        pytest.param("restore.after-plan:kill", 0, marks=pytest.mark.long),
+        ("restore.after-runs:kill", 0),
+        pytest.param("restore.after-images:kill", 0, marks=pytest.mark.long),
+        pytest.param("placement.after-journal:kill", 0, marks=pytest.mark.long),
+        ("placement.after-swap:kill:2", 2),
+        pytest.param("restore.after-placement:kill", 3, marks=pytest.mark.long),
+    ],
+)
+def test_a_kill_of_the_whole_job_leaves_tasks_old_or_new_and_a_retry_of_the_request_finishes_it(
+    world, state, tmp_path, fault, placed
+):
+    assert _restore(world, state, tmp_path, fault) == -signal.SIGKILL
+    at_once = tmp_path / "at-once" / "state"
+    shutil.copytree(state, at_once)
+    restored = _restored_by_the_application(world, at_once)
+    for partition in range(PARTITIONS):
+        old = _ways(world, partition)["old"]
+        found = (restored["plain", partition], restored["stamped", partition])
+        assert found == ((0, 0) if partition < placed else old)
+    assert _restore(world, state, tmp_path) == 0
+    assert set(_restored_by_the_application(world, state).values()) == {0}
+    work = state / world.application_id / ".statecore"
+    assert {path.name for path in work.iterdir()} == {"placed.json", "plans"}

@@ -319,6 +319,14 @@ def test_a_retry_of_the_same_request_finds_its_work_done_and_another_request_doe
     assert "holds the store s already" in refusal(directory, make_image(directory, "0_0", "s"))
 
 
+def test_a_request_that_was_finished_in_two_parts_is_remembered_whole(directory):
+    place(directory, make_image(directory, "0_0", "s"), request_id="one")
+    place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "s"), request_id="one")
+    images = [make_image(directory, f"0_{n}", "s") for n in range(2)]
+    again = plan_placement(directory, images, guarantee=EOS, request_id="one")
+    assert again.lines == ["0_0: already placed by this request", "0_1: already placed by this request"]
+
+
 def test_a_task_that_was_made_anew_since_is_not_taken_for_placed(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     (directory.store_path("0_0", "s", KIND) / "IDENTITY").write_text("another database")
