@@ -24,7 +24,7 @@ DAEMON_MODULE = "statecore.spark.daemon"
 
 @contextmanager
 def spark_context(application_name: str, master: str | None = None) -> Iterator[SparkContext]:
-    """The Spark context of a job: the one ``spark-submit`` prepares, or a new one in this process.
+    """The Spark context of a job: one that is active already, the one ``spark-submit`` prepares, or a new one.
 
     Args:
         application_name: shown in Spark's and the cluster manager's UI.
@@ -32,10 +32,14 @@ def spark_context(application_name: str, master: str | None = None) -> Iterator[
             ``spark-submit``, which has decided it.
 
     Yields:
-        The context; it is stopped afterwards.
+        The context; it is stopped afterwards, unless it was active before (a notebook's, a test's).
     """
     from pyspark import SparkConf, SparkContext
 
+    active = SparkContext._active_spark_context
+    if active is not None:
+        yield active
+        return
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

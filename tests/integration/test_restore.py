@@ -1,0 +1,336 @@
+"""Rebuilds the state of a real Kafka Streams application, and lets the application be the judge."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Fenced, Invalid, NotFound, Retryable, StatecoreError
+from statecore.images.plan import RestorePlan
+from statecore.images.report import RestoreReport
+from statecore.spark.request import RestoreRequest
+from statecore.spark.restore import run_restore
+from statecore.spark.session import spark_context
+from tests.harness import directory, topics
+from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
+from tests.harness.broker import Broker
+from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.topics import Record
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.xdist_group("spark"),
+    # PySpark leaves its gateway's sockets and pipe to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+PARTITIONS = 2
+NOW = int(time.time() * 1000)
+KINDS = {"plain": "key-value", "stamped": "timestamped-key-value"}
+Answers = dict[tuple[str, int], str]
+
+
+class World:
+    """One application over one input topic, its state directory, and ways to lose and rebuild it."""
+
+    def __init__(self, broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str) -> None:
+        self.servers, self.jvm = broker.bootstrap_servers, jvm
+        self.application_id, self.state_dir, self.guarantee = application_id, state_dir, guarantee
+        self.input = f"{application_id}-input"
+        topics.create(self.servers, self.input, PARTITIONS)
+
+    def feed(self, rounds: int = 3, keys: int = 200) -> None:
+        """Updates of keys over two partitions; every fifth key is deleted at the end."""
+        updates = [
+            Record(b"key-%d" % key, b"round %d of %d" % (turn, key), key % PARTITIONS, NOW - rounds + turn)
+            for turn in range(rounds)
+            for key in range(keys)
+        ]
+        deletes = [Record(b"key-%d" % key, None, key % PARTITIONS, NOW) for key in range(0, keys, 5)]
+        topics.produce(self.servers, self.input, updates + deletes)
+
+    def application(self, jvm: StreamsJvm | None = None) -> StreamsApplication:
+        return StreamsApplication(
+            jvm or self.jvm,
+            self.application_id,
+            self.servers,
+            self.state_dir,
+            two_stores(self.input),
+            guarantee=self.guarantee,
+            stores=PLAIN_AND_STAMPED,
+        )
+
+    def live(self) -> Answers:
+        """Run the application until it has consumed everything; what its stores answer."""
+        with self.application() as running:
+            topics.wait_until_consumed(self.servers, self.application_id, [self.input])
+            return self.answers(running)
+
+    def reopen(self) -> tuple[Answers, int]:
+        """Start the application on what is there; what it answers, and how many records it had to restore."""
+        with self.application() as running:
+            return self.answers(running), sum(running.restored_records().values())
+
+    @staticmethod
+    def answers(running: StreamsApplication) -> Answers:
+        return {(store, p): running.query_digest(store, p) for _, store, p in running.store_tasks()}
+
+    def lose(self) -> None:
+        shutil.rmtree(self.state_dir / self.application_id)
+
+    def rows(self) -> dict[tuple[str, str], dict[str, list[tuple[bytes, bytes]]]]:
+        """Every row of every data column family."""
+        return {
+            key: {name: rows for name, rows in families.items() if name != "offsets"}
+            for key, families in directory.read_application(self.state_dir / self.application_id).items()
+        }
+
+    def request(self, **changes: Any) -> RestoreRequest:
+        spec: dict[str, Any] = {
+            "application_id": self.application_id,
+            "bootstrap_servers": self.servers,
+            "processing_guarantee": self.guarantee,
+            "subtopologies": {"0": {"stores": {name: {"kind": kind} for name, kind in KINDS.items()}}},
+        }
+        spec |= changes.pop("spec", {})
+        return RestoreRequest(state_dir=str(self.state_dir), spec=spec, **{"transaction_wait": 5.0, **changes})
+
+    def restore(self, **changes: Any) -> RestoreReport:
+        report = run_restore(self.request(**changes))
+        assert isinstance(report, RestoreReport)
+        return report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> Iterator[None]:
+    """One Spark context for all tests here: starting one takes longer than most of them."""
+    with spark_context("tests", "local[2]"):
+        yield
+
+
+@pytest.fixture
+def world(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path) -> World:
+    return World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_kafka_streams_opens_what_was_rebuilt_restores_nothing_and_answers_as_before(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
+    world.feed()
+    before = world.live()
+    rows = world.rows()
+    world.lose()
+
+    report = world.restore()
+
+    assert world.rows() == rows
+    assert world.reopen() == (before, 0)
+    assert {(store.store, store.partition) for store in report.stores} == set(before)
+    assert report.totals["records"] == 2 * (3 * 200 + 40)
+    assert report.totals["rows"] == 2 * 160
+    assert all(store.tail_left == 0 and store.tombstones == 20 for store in report.stores)
+
+
+def test_what_the_application_writes_after_a_rebuild_is_continued_from_there(world: World) -> None:
+    world.feed()
+    world.live()
+    world.lose()
+    world.restore()
+    world.feed(rounds=1, keys=50)
+    before = world.live()
+    assert world.reopen() == (before, 0)
+
+
+def test_a_partition_cut_into_ranges_gives_the_same_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.feed(rounds=6)
+    before = world.live()
+    rows = world.rows()
+    world.lose()
+    monkeypatch.setattr("statecore.images.plan.plan_ranges", _cut_everywhere)
+    report = world.restore()
+    assert world.rows() == rows
+    assert world.reopen() == (before, 0)
+    assert min(store.runs for store in report.stores) >= 3
+
+
+def _cut_everywhere(partitions: Any, _workers: int) -> list[Any]:
+    from statecore.changelog.ranges import split_range
+
+    return [part for whole in partitions for part in split_range(whole, 5)]
+
+
+def test_restoring_one_store_keeps_its_sibling_and_nothing_is_restored(world: World) -> None:
+    world.feed()
+    before = world.live()
+    for partition in range(PARTITIONS):
+        shutil.rmtree(world.state_dir / world.application_id / f"0_{partition}" / "rocksdb" / "plain")
+    report = world.restore(stores=("plain",))
+    assert {store.store for store in report.stores} == {"plain"}
+    assert world.reopen() == (before, 0)
+
+
+def test_restoring_one_store_of_an_empty_directory_leaves_the_other_to_kafka_streams_without_a_wipe(
+    world: World,
+) -> None:
+    world.feed()
+    before = world.live()
+    world.lose()
+    world.restore(stores=("stamped",))
+    with world.application() as running:
+        restored = running.restored_records()
+        assert world.answers(running) == before
+    assert {store for (store, _), records in restored.items() if records} == {"plain"}
+
+
+def test_one_partition_alone_can_be_restored(world: World) -> None:
+    world.feed()
+    before = world.live()
+    world.lose()
+    world.restore(partitions=(1,))
+    with world.application() as running:
+        restored = running.restored_records()
+        assert world.answers(running) == before
+    assert {partition for (_, partition), records in restored.items() if records} == {0}
+
+
+def test_aborted_transactions_never_reach_a_store_and_a_hanging_one_leaves_its_tail(world: World) -> None:
+    world.feed()
+    before = world.live()
+    world.lose()
+    changelog = f"{world.application_id}-plain-changelog"
+    topics.produce_aborted(world.servers, changelog, [Record(b"ghost", b"aborted", 0)])
+    hanging = topics.produce_hanging(world.servers, changelog, [Record(b"ghost", b"never committed", 1)])
+    report = world.restore(transaction_wait=0.5)
+    left = {(store.store, store.partition): store.tail_left for store in report.stores}
+    assert left == {("plain", 0): 0, ("plain", 1): 1, ("stamped", 0): 0, ("stamped", 1): 0}
+    assert any("open transaction" in note and f"{changelog}-1" in note for note in report.notes)
+    hanging.abort_transaction(30)
+    answers, restored = world.reopen()
+    assert (answers, restored) == (before, 0)
+    assert sum(store.aborted for store in report.stores) == 1
+
+
+def test_an_empty_changelog_gives_an_empty_store_that_is_not_wiped(world: World) -> None:
+    with world.application():
+        pass  # makes the topics
+    world.lose()
+    report = world.restore()
+    assert {store.committed_offset for store in report.stores} == {-4}
+    databases = world.rows()
+    assert world.reopen()[1] == 0
+    assert set(world.rows()) == set(databases)
+
+
+def test_a_rerun_of_the_same_request_finds_everything_in_place(world: World) -> None:
+    world.feed()
+    world.live()
+    world.lose()
+    first = world.restore(request_id="one")
+    again = world.restore(request_id="one")
+    assert not again.placed
+    assert again.stores == first.stores
+    assert again.plan_id == first.plan_id
+
+
+def test_two_requests_build_the_same_rows(world: World) -> None:
+    world.feed()
+    world.live()
+    world.lose()
+    first = world.restore()
+    second = world.restore(replace=True)
+    assert [store.digest for store in first.stores] == [store.digest for store in second.stores]
+    assert second.placed
+
+
+def test_the_plan_is_shown_and_nothing_is_changed(world: World) -> None:
+    world.feed()
+    world.live()
+    world.lose()
+    plan = run_restore(world.request(plan_only=True))
+    assert isinstance(plan, RestorePlan)
+    assert sorted(part.task for part in plan.partitions) == ["0_0", "0_0", "0_1", "0_1"]
+    assert not (world.state_dir / world.application_id).exists()
+
+
+def refused(world: World, kind: type[StatecoreError], message: str, **changes: Any) -> StatecoreError:
+    """The restore is refused for this reason, and no task directory was touched."""
+    before = directory.files(world.state_dir)
+    with pytest.raises(kind, match=message) as caught:
+        world.restore(**changes)
+    tasks = {name: size for name, size in directory.files(world.state_dir).items() if "/0_" in name}
+    assert tasks == {name: size for name, size in before.items() if "/0_" in name}
+    assert caught.value.action
+    return caught.value
+
+
+def test_a_running_application_makes_the_job_refuse(world: World) -> None:
+    world.feed()
+    with world.application():
+        topics.wait_until_consumed(world.servers, world.application_id, [world.input])
+        with pytest.raises(Fenced, match="in use") as caught:
+            world.restore(replace=True)
+        assert "Stop the application" in caught.value.action
+
+
+def test_a_target_that_holds_the_stores_is_refused_without_replace(world: World) -> None:
+    world.feed()
+    world.live()
+    refused(world, Invalid, "plain")
+
+
+def test_an_unknown_topic_is_not_found(world: World) -> None:
+    refused(world, NotFound, f"{world.application_id}-plain-changelog")
+
+
+def test_an_unreachable_broker_is_another_error_than_a_missing_topic(world: World) -> None:
+    refused(world, Retryable, "127.0.0.1:1", spec={"bootstrap_servers": "127.0.0.1:1"}, timeout=2.0)
+
+
+def test_a_wrong_partition_count_is_refused(world: World) -> None:
+    for store, partitions in (("plain", 2), ("stamped", 3)):
+        topics.create(world.servers, f"{world.application_id}-{store}-changelog", partitions)
+    refused(world, Invalid, "differ in their number of partitions")
+
+
+def test_a_disk_without_room_is_refused_beforehand(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.feed()
+    world.live()
+    world.lose()
+    monkeypatch.setattr("statecore.spark.restore.log_sizes", lambda *_: {"all": 1 << 60})
+    error = refused(world, StatecoreError, "are needed")
+    assert error.exit_code == 15
+
+
+def test_the_command_line_does_the_same_and_prints_one_json_document(world: World, tmp_path: Path) -> None:
+    world.feed()
+    before = world.live()
+    world.lose()
+    spec = tmp_path / "stores.yaml"
+    stores = "\n".join(f"      {name}: {{kind: {kind}}}" for name, kind in KINDS.items())
+    spec.write_text(
+        f"application_id: {world.application_id}\nbootstrap_servers: {world.servers}\n"
+        f"processing_guarantee: {world.guarantee}\nsubtopologies:\n  '0':\n    stores:\n{stores}\n"
+    )
+    command = [sys.executable, "-m", "statecore.cli.main", "restore", "--spec", str(spec)]
+    command += ["--state-dir", str(world.state_dir), "--master", "local[2]", "--json"]
+    run: Callable[[], subprocess.CompletedProcess[str]] = lambda: subprocess.run(  # noqa: E731
+        command, capture_output=True, text=True, check=False
+    )
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["totals"]["rows"] == 2 * 160
+    assert world.reopen() == (before, 0)
+    again = run()
+    assert again.returncode == 13
+    assert json.loads(again.stdout)["error"] == "Invalid"
