@@ -85,6 +85,8 @@ class BrokerClient:
         from kafka.net.manager import KafkaConnectionManager
         from kafka.net.selector import NetworkSelector
 
+        from statecore.changelog.sockets import DIRECT
+
         unknown = sorted(set(self._kafka) - set(KafkaConnectionManager.DEFAULT_CONFIG))
         if unknown:
             raise Invalid(
@@ -96,6 +98,7 @@ class BrokerClient:
             "client_id": "statecore",
             "receive_message_max_bytes": _RESPONSE_BYTES,
             "reconnect_backoff_max_ms": 1000,
+            "proxy_url": DIRECT,
             **self._kafka,
             "bootstrap_servers": [part.strip() for part in self.bootstrap_servers.split(",") if part.strip()],
         }

@@ -65,6 +65,7 @@ class RangeDecoder:
         self._scanner = kernel.Scanner()
         self._scratch = Scratch()
         self._scan: Scan | None = None
+        self._start = whole.start
         self._data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def scan(self, data: npt.NDArray[np.uint8], position: int, aborted: npt.NDArray[np.int64] = NO_ABORTED) -> int:
@@ -87,7 +88,6 @@ class RangeDecoder:
         found = self._scanner.scan(
             data,
             position=position,
-            start=self._range.start,
             end=self._range.end,
             committed=self._committed,
             aborted=aborted,
@@ -96,6 +96,7 @@ class RangeDecoder:
             at = int(found.meta[-1, kernel.LAST_OFFSET]) + 1 if len(found.meta) else position
             self._refuse(found.code, at)
         self._scan = found
+        self._start = position  # a batch may begin before what was asked for
         self._data = data
         return found.position
 
@@ -178,7 +179,7 @@ class RangeDecoder:
         columns = kernel.decode(
             meta,
             places,
-            start=self._range.start,
+            start=self._start,
             end=self._range.end,
             rows=rows,
             size=size,

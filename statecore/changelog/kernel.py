@@ -160,7 +160,6 @@ class Scanner:
         data: Bytes,
         *,
         position: int,
-        start: int,
         end: int,
         committed: bool,
         aborted: Int64Array,
@@ -169,8 +168,7 @@ class Scanner:
 
         Args:
             data: the record data of a Fetch response.
-            position: the offset that was fetched.
-            start: first offset of the range.
+            position: the offset that was fetched; records before it are not counted.
             end: first offset after the range; the scan stops at a batch that begins there or later.
             committed: drop the batches of aborted transactions.
             aborted: rows ``(producer id, first offset)`` in order of first offset.
@@ -183,7 +181,7 @@ class Scanner:
         block[:11] = (
             address(data),
             len(data),
-            start,
+            position,
             end,
             committed,
             address(aborted),
@@ -207,8 +205,8 @@ def decode(
         meta: the batches, rows of a `Scan.meta`.
         places: ``(address of the first record, address after the last)`` of each batch, decompressed; memory that the
             caller keeps alive.
-        start: first offset of the range.
-        end: first offset after it.
+        start: first offset to deliver.
+        end: first offset not to deliver.
         rows: sum of the counts of the batches to decode.
         size: sum of their decompressed bytes, less than 2 GiB.
         headers: deliver the headers' bytes too.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,6 +122,20 @@ def marker(offset: int, producer: int, *, commit: bool) -> bytes:
     key = struct.pack(">hh", 0, 1 if commit else 0)
     record = Record(offset, 1, key, struct.pack(">hi", 0, 0))
     return batch([record], producer=producer, transactional=True, control=True)
+
+
+def guarded(data: bytes) -> npt.NDArray[np.uint8]:
+    """The bytes at the very end of readable memory: one byte read beyond them kills the process."""
+    pages = -(-len(data) // mmap.PAGESIZE) + 1
+    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+    whole = np.frombuffer(memory, np.uint8)
+    fence = whole.ctypes.data + (pages - 1) * mmap.PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(fence), mmap.PAGESIZE, 0) != 0:
+        raise OSError(ctypes.get_errno(), "mprotect")
+    end = (pages - 1) * mmap.PAGESIZE
+    whole[end - len(data) : end] = np.frombuffer(data, np.uint8)
+    return whole[end - len(data) : end]
 
 
 def as_array(data: bytes) -> npt.NDArray[np.uint8]:

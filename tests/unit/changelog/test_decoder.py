@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from tests.unit.changelog.build import (
     Record,
     as_array,
     batch,
+    guarded,
     header_bytes,
     marker,
     record_bytes,
@@ -332,6 +334,17 @@ def test_old_message_formats_are_refused_with_advice(magic: int) -> None:
     assert error.value.action
 
 
+def attempt(data: bytes, *, headers: bool) -> list[tuple[object, ...]] | None:
+    """The rows, or None where the data are refused by an error that names the place."""
+    try:
+        return rows(decode(data, headers=headers)[0])
+    except (Corrupted, Invalid) as error:
+        names = error.context
+    assert (names["topic"], names["partition"]) == ("orders", 3)
+    assert names["offset"] >= -1
+    return None
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("headers", [False, True])
 def test_a_flipped_byte_is_found_or_harmless(codec: str, headers: bool) -> None:
@@ -344,15 +357,11 @@ def test_a_flipped_byte_is_found_or_harmless(codec: str, headers: bool) -> None:
         for mask in (0x01, 0x80, 0xFF):
             broken = bytearray(data)
             broken[place] ^= mask
-            try:
-                found = rows(decode(bytes(broken), headers=headers)[0])
-            except (Corrupted, Invalid) as error:
-                assert error.context["topic"] == "orders"
-                assert error.context["partition"] == 3
-                assert "offset" in error.context
+            found = attempt(bytes(broken), headers=headers)
+            if found is None:
                 continue
-            # Base offset, length, epoch and magic are not covered by the checksum (KIP-98): they may cut the response short
-            # or move offsets, but keys and values stay what they were.
+            # Base offset, length, epoch and magic are not covered by the checksum (KIP-98): they may cut the response
+            # short or move offsets, but keys and values stay what they were.
             assert place in outside_crc, place
             assert [row[:2] for row in found] == [row[:2] for row in honest[: len(found)]]
 
@@ -367,11 +376,7 @@ def test_a_malformed_record_behind_a_right_checksum_is_found_or_harmless(codec: 
         for value in (0, 1, 2, 0x7F, 0x80, 0xFF):
             broken = bytearray(payload)
             broken[place] = value
-            try:
-                decode(batch(records, codec, payload=bytes(broken)), headers=headers)
-            except Corrupted as error:
-                caught += 1
-                assert error.context["topic"] == "orders"
+            caught += attempt(batch(records, codec, payload=bytes(broken)), headers=headers) is None
     assert caught > len(payload) // 2
 
 
@@ -400,8 +405,41 @@ def test_garbage_never_gets_through_the_bounds(payload: bytes, count: int, heade
 )
 def test_impossible_lengths_and_offsets_are_corrupt(record: bytes) -> None:
     data = batch([], payload=record + b"\0" * 7, count=1, base_offset=0, last_offset=20)
-    with pytest.raises(Corrupted, match="orders.*partition 3"):
+    with pytest.raises(Corrupted, match=r"orders.*partition 3"):
         decode(data)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), headers=st.booleans())
+def test_nothing_is_read_beyond_the_response(data: st.DataObject, headers: bool) -> None:
+    records = [Record(n, n, b"k" * n, b"v" * n, [(b"h", b"x")]) for n in range(4)]
+    payload = bytearray(b"".join(record_bytes(r, 0, 0) for r in records))
+    for _ in range(data.draw(st.integers(0, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    whole = batch(records, payload=bytes(payload[: data.draw(st.integers(0, len(payload)))]))
+    whole = whole[: data.draw(st.sampled_from([len(whole), len(whole) - 1, 61, 60, 17, 16, 1]))]
+    decoder = RangeDecoder(EVERYTHING, COMMITTED, headers=headers)
+    try:
+        decoder.scan(guarded(whole), 0)
+        list(decoder.batches())
+    except Corrupted:
+        return
+
+
+def test_a_control_record_is_not_read_beyond_the_response() -> None:
+    whole = marker(0, 5, commit=False)
+    for size in range(62, len(whole)):
+        cut = bytearray(whole[:size])
+        struct.pack_into(">i", cut, 8, size - 12)
+        decoder = RangeDecoder(EVERYTHING, COMMITTED)
+        decoder_input = guarded(bytes(cut))
+        with pytest.raises(Corrupted):
+            _read(decoder, decoder_input)
+
+
+def _read(decoder: RangeDecoder, data: npt.NDArray[np.uint8]) -> None:
+    decoder.scan(data, 0, np.array([[5, 0]], np.int64))
+    list(decoder.batches())
 
 
 def test_a_record_count_beyond_the_bytes_allocates_nothing() -> None:
@@ -417,7 +455,7 @@ def test_a_record_count_beyond_the_bytes_allocates_nothing() -> None:
 def test_impossible_batch_headers_are_corrupt(place: int, form: str, value: int) -> None:
     data = bytearray(batch(TEN))
     struct.pack_into(form, data, place, value)
-    with pytest.raises(Corrupted, match="orders.*partition 3.*offset 0"):
+    with pytest.raises(Corrupted, match=r"orders.*partition 3.*offset 0"):
         decode(bytes(data))
 
 
