@@ -16,8 +16,8 @@ touches each byte once.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
@@ -25,7 +25,6 @@ from statecore.formats.kinds import StoreKind
 TIMESTAMP_BYTES = 8
 """Bytes of the timestamp in front of the value of a timestamped row."""
 
-_NOTHING = np.empty(0, np.uint8)
 _IDENTITY = frozenset({StoreKind.KEY_VALUE})
 _TIMESTAMPED = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE})
 
@@ -67,25 +66,10 @@ def to_rows(kind: StoreKind, keys: pa.Array, values: pa.Array, timestamps: pa.Ar
     prefix = row_prefix_bytes(kind)
     if prefix == 0:
         return values
-    from statecore.formats import kernel, memory
-
-    offsets, width, data, valid = memory.binary_addresses(values)
-    stamps = np.ascontiguousarray(
-        timestamps.to_numpy(zero_copy_only=False), np.int64
-    )  # read by address: may be read-only
-    present = len(values) - values.null_count
-    row_offsets = np.empty(len(values) + 1, np.int64)
-    rows = np.empty(memory.value_bytes(values) + prefix * present, np.uint8)
-    kernel.add_timestamps(
-        offsets,
-        width,
-        data,
-        _NOTHING if valid is None else valid,
-        memory.address_of(stamps),
-        row_offsets,
-        memory.address_of(rows),
-    )
-    return _large_binary(row_offsets, rows, values)
+    wide = values if pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
+    stamps = np.ascontiguousarray(timestamps.to_numpy(zero_copy_only=False)).astype(">i8")
+    prefixes = pa.Array.from_buffers(pa.binary(prefix), len(stamps), [None, pa.py_buffer(stamps)])
+    return pc.binary_join_element_wise(prefixes.cast(pa.large_binary()), wide, pa.scalar(b"", pa.large_binary()))
 
 
 def from_rows(kind: StoreKind, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -101,30 +85,17 @@ def from_rows(kind: StoreKind, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
     prefix = row_prefix_bytes(kind)
     if prefix == 0:
         return rows, pa.nulls(len(rows), pa.int64())
-    from statecore.formats import kernel, memory
-
-    offsets, width, data, valid = memory.binary_addresses(rows)
-    stamps = np.zeros(len(rows), np.int64)
-    value_offsets = np.empty(len(rows) + 1, np.int64)
-    values = np.empty(memory.value_bytes(rows), np.uint8)
-    short = kernel.take_timestamps(
-        offsets, width, data, _NOTHING if valid is None else valid, stamps, value_offsets, memory.address_of(values)
-    )
-    if short >= 0:
+    lengths = pc.binary_length(rows).fill_null(prefix).to_numpy(zero_copy_only=False)
+    if (lengths < prefix).any():
+        short = int(np.flatnonzero(lengths < prefix)[0])
         raise Corrupted(
-            f"Row {short} has a value of {len(rows[short].as_py())} bytes; {kind.value} rows have at least {prefix}.",
+            f"Row {short} has a value of {lengths[short]} bytes; {kind.value} rows have at least {prefix}.",
             action="Check that the store is of the kind the spec says; if it is, rebuild it from its changelog.",
             kind=kind.value,
         )
-    mask = None if valid is None else valid == 0
-    return _large_binary(value_offsets, values, rows), pa.array(stamps, mask=mask)
-
-
-def _large_binary(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], like: pa.Array) -> pa.Array:
-    """A large binary array over these buffers with the nulls of another array."""
-    from statecore.formats import memory
-
-    valid = memory.validity_bytes(like)
-    validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers, like.null_count)
+    present = rows.is_valid()
+    filled = rows.fill_null(bytes(prefix))  # Arrow's slice fails on an array of nulls alone
+    stamps = pc.binary_slice(filled, 0, prefix).cast(pa.binary(prefix))
+    numbers = np.frombuffer(stamps.buffers()[1], ">i8", len(rows), stamps.offset * prefix).astype(np.int64)
+    values = pc.if_else(present, pc.binary_slice(filled, prefix, None), pa.scalar(None, rows.type))
+    return values, pa.array(numbers, mask=~present.to_numpy(zero_copy_only=False))

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.formats.kinds import StoreKind
+from statecore.images import kernel
 
 SEEDS = (0x0000000000000000, 0x5851F42D4C957F2D)
 """The seeds of the two sums."""
@@ -58,12 +59,8 @@ class Digest:
             values: bytes of all values.
             valid: one byte per row, or ``None`` when no row is a delete.
         """
-        from statecore.formats.memory import address_of
-        from statecore.images.hashing import add_rows
-
-        mask = np.empty(0, np.uint8) if valid is None else valid
-        add_rows(key_offsets, address_of(keys), value_offsets, address_of(values), mask, SEEDS[0], SEEDS[1], self._sums)
         count = len(key_offsets) - 1
+        kernel.run("add_rows", key_offsets, keys, value_offsets, values, valid, count, self._sums, *SEEDS)
         present = count if valid is None else int(np.count_nonzero(valid))
         self.rows += present
         self.deletes += count - present

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statecore.formats.memory import address_of, binary_addresses
-from statecore.images import kernel, ordering
+from statecore.images import kernel
+from statecore.images.addresses import address_of, binary_column
 
 _FIRST_TABLE_BITS = 10
 _LAST_TABLE_BITS = 31
-_NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass
@@ -34,10 +33,6 @@ class _Held:
     stamps: int
     bytes: int
     keep: tuple[Any, ...]
-
-    @property
-    def valid_address(self) -> int:
-        return 0 if self.valid is None else address_of(self.valid)
 
 
 class Chunk(NamedTuple):
@@ -98,26 +93,27 @@ class KeyTable:
         rows = len(keys)
         if rows == 0:
             return
-        offsets, width, data, valid = binary_addresses(keys)
-        mask = _NOTHING if valid is None else valid
+        column = binary_column(keys)
         ids = np.empty(rows, np.uint32)
-        kernel.tag_keys(offsets, width, data, mask, ids)
+        kernel.run("tag_keys", column.offsets, column.width, column.data, column.valid, ids, rows)
         number = self._hold(ids, values, timestamps)
         row = 0
         while True:
-            row = kernel.intern_keys(
-                offsets,
-                width,
-                data,
-                mask,
+            row = kernel.run(
+                "intern_keys",
+                column.offsets,
+                column.width,
+                column.data,
+                column.valid,
                 ids,
+                rows,
                 row,
                 number,
                 self._table,
                 self._bits,
-                address_of(self._entries),
+                self._entries,
                 len(self._entries),
-                address_of(self._arena),
+                self._arena,
                 self._arena.nbytes,
                 self._used,
             )
@@ -126,15 +122,15 @@ class KeyTable:
             self._grow(len(keys[row].as_buffer()))
 
     def _hold(self, ids: npt.NDArray[np.uint32], values: pa.Array, timestamps: pa.Array) -> int:
-        offsets, width, data, valid = binary_addresses(values)
+        column = binary_column(values)
         # Whole buffers, not the slice of them: that is what holding the batch keeps alive.
-        size = ids.nbytes + int(values.get_total_buffer_size()) + (0 if valid is None else valid.nbytes)
+        size = ids.nbytes + int(values.get_total_buffer_size()) + (0 if column.valid is None else column.valid.nbytes)
         stamps, keep = 0, (values, None)
         if self._timestamps:
             stamps = timestamps.buffers()[1].address + 8 * timestamps.offset
             size += int(timestamps.get_total_buffer_size())
             keep = (values, timestamps)
-        held = _Held(ids, offsets, width, data, valid, stamps, size, keep)
+        held = _Held(ids, column.offsets, column.width, column.data, column.valid, stamps, size, keep)
         self.held_bytes += size
         if self._free:
             number = self._free.pop()
@@ -150,7 +146,7 @@ class KeyTable:
                 raise OverflowError("more than 2^30 distinct keys in one run; the memory budget should have cut it")
             bits = self._bits + (2 if self._bits < 20 else 1)
             table = np.zeros(1 << bits, np.uint64)
-            kernel.rehash(self._table, table, bits)
+            kernel.run("rehash", self._table, len(self._table), table, bits)
             self._table, self._bits = table, bits
         if self.keys == len(self._entries):
             entries = np.empty((len(self._entries) * 2, kernel.ENTRY_WORDS), np.uint64)
@@ -168,13 +164,15 @@ class KeyTable:
         for number, held in enumerate(self._held):
             if held is None:
                 continue
-            kernel.count_live(
+            kernel.run(
+                "count_live",
                 held.ids,
+                len(held.ids),
                 number,
-                address_of(self._entries),
+                self._entries,
                 held.offsets,
                 held.width,
-                held.valid_address,
+                held.valid,
                 found,
             )
             rows, size = int(found[0]), int(found[1])
@@ -191,18 +189,20 @@ class KeyTable:
         ids, offsets = np.empty(rows, np.uint32), np.empty(rows + 1, np.int64)
         data, valid = np.empty(size, np.uint8), np.empty(rows, np.uint8)
         stamps = np.empty(rows if self._timestamps else 0, np.int64)
-        kernel.keep_live(
+        kernel.run(
+            "keep_live",
             held.ids,
+            len(held.ids),
             number,
-            address_of(self._entries),
+            self._entries,
             held.offsets,
             held.width,
+            held.valid,
             held.data,
-            held.valid_address,
             held.stamps,
             ids,
             offsets,
-            address_of(data),
+            data,
             valid,
             stamps,
         )
@@ -214,14 +214,15 @@ class KeyTable:
         """Ids of the keys to write, in the order they were first seen."""
         ids = np.empty(self.keys, np.uint32)
         batches = self._batches()
-        kept = kernel.survivors(address_of(self._entries), self.keys, address_of(batches), tombstones, ids)
+        kept = kernel.run("survivors", self._entries, self.keys, batches, int(tombstones), ids)
         return ids[:kept]
 
-    def _batches(self) -> npt.NDArray[np.uint64]:
-        table = np.zeros((len(self._held) + 1, kernel.BATCH_WORDS), np.uint64)
+    def _batches(self) -> npt.NDArray[np.int64]:
+        table = np.zeros((len(self._held) + 1, kernel.BATCH_WORDS), np.int64)
         for number, held in enumerate(self._held):
             if held is not None:
-                table[number, :5] = (held.offsets, held.width, held.data, held.valid_address, held.stamps)
+                valid = 0 if held.valid is None else address_of(held.valid)
+                table[number] = (held.offsets, held.width, held.data, valid, held.stamps)
         return table
 
     def in_key_order(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
@@ -229,36 +230,38 @@ class KeyTable:
         ids = np.ascontiguousarray(ids)
         if len(ids) < 2:
             return ids
-        entries, arena = address_of(self._entries), address_of(self._arena)
         pending = [(0, len(ids), 0)]
         while pending:
             low, high, depth = pending.pop()
-            part = ids[low:high]
-            depth = ordering.common_prefix(entries, arena, part, depth)
-            words = np.empty(len(part), np.uint64)
-            ordering.words_at(entries, arena, part, depth, words)
-            ordering.sort_words(words, part, np.empty_like(words), np.empty_like(part))
+            part, count = ids[low:high], high - low
+            depth = kernel.run("common_prefix", self._entries, self._arena, part, count, depth)
+            words = np.empty(count, np.uint64)
+            kernel.run("words_at", self._entries, self._arena, part, count, depth, words)
+            counts = np.zeros((8, 256), np.int64)
+            kernel.run("sort_words", words, part, count, np.empty_like(words), np.empty_like(part), counts)
             if words[0] == words[-1]:
                 # They agree in eight bytes after their common prefix: padding. One is a prefix of the others.
-                lengths = np.empty(len(part), np.int64)
-                ordering.key_lengths(entries, part, lengths)
+                lengths = self._lengths(part)
                 order = np.argsort(lengths, kind="stable")
                 part[:] = part[order]
                 # Only keys that end inside the padding are told apart by length; the rest goes one word deeper.
                 ended = int(np.searchsorted(lengths[order], depth + 8, side="right"))
-                if len(part) - ended > 1:
+                if count - ended > 1:
                     pending.append((low + ended, high, depth + 8))
                 continue
-            large = np.empty((len(part) // ordering.SMALL_GROUP + 1, 2), np.int64)
-            groups = ordering.order_ties(entries, arena, part, words, depth, large)
-            pending.extend((low + int(a), low + int(b), depth) for a, b in large[:groups])
+            large = np.empty((count // kernel.SMALL_GROUP + 1, 2), np.int64)
+            groups = kernel.run("order_ties", self._entries, self._arena, part, count, words, depth, large)
+            pending.extend((low + a, low + b, depth) for a, b in large[:groups].tolist())
         return ids
+
+    def _lengths(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+        lengths = np.zeros(len(ids), np.int64)
+        kernel.run("key_lengths", self._entries, ids, len(ids), lengths)
+        return lengths
 
     def longest_key(self, ids: npt.NDArray[np.uint32]) -> int:
         """Length of the longest key among ids."""
-        lengths = np.zeros(len(ids), np.int64)
-        ordering.key_lengths(address_of(self._entries), ids, lengths)
-        return int(lengths.max(initial=0))
+        return int(self._lengths(ids).max(initial=0))
 
     def gather(self, ids: npt.NDArray[np.uint32], *, rows_at_once: int, bytes_at_once: int) -> Iterator[Chunk]:
         """Keys and last values in the order of ``ids``, a chunk at a time.
@@ -280,16 +283,18 @@ class KeyTable:
             keys, values = np.empty(key_room, np.uint8), np.empty(value_room, np.uint8)
             key_offsets, value_offsets = np.zeros(len(part) + 1, np.int64), np.zeros(len(part) + 1, np.int64)
             valid, stamps = np.empty(len(part), np.uint8), np.zeros(len(part), np.int64)
-            done = kernel.gather(
-                address_of(self._entries),
-                address_of(self._arena),
-                address_of(batches),
+            done = kernel.run(
+                "gather",
+                self._entries,
+                self._arena,
+                batches,
                 part,
+                len(part),
                 key_offsets,
-                address_of(keys),
+                keys,
                 len(keys),
                 value_offsets,
-                address_of(values),
+                values,
                 len(values),
                 valid,
                 stamps,

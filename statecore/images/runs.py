@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +20,13 @@ import pyarrow as pa
 
 from statecore.formats.key_value import row_prefix_bytes, to_rows
 from statecore.formats.kinds import StoreKind
+from statecore.images import kernel
 from statecore.images.digest import Digest
+from statecore.images.key_table import Chunk, KeyTable
 from statecore.images.model import Run
+from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
 from statecore.stores.files import sync_file
-
-if TYPE_CHECKING:
-    from statecore.images.key_table import Chunk, KeyTable
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
 """Bytes of batches and table that a builder holds before it drops what was overwritten, or cuts a run."""
@@ -115,8 +114,6 @@ class RunBuilder:
         return list(self._runs)
 
     def _new_table(self) -> KeyTable:
-        from statecore.images.key_table import KeyTable
-
         return KeyTable(timestamps=self._timestamps)
 
     def _make_room(self) -> None:
@@ -152,8 +149,6 @@ def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk], *, longest_k
         Capacity: no room for the file.
         Invalid: the directory cannot be written.
     """
-    from statecore.images.sst import ColumnarSstWriter
-
     digest = Digest()
     columnar = longest_key <= ColumnarSstWriter.LONGEST_KEY
     first = last = b""
@@ -201,7 +196,4 @@ def _rows_of(kind: StoreKind, chunk: Chunk) -> tuple[npt.NDArray[np.int64], npt.
 
 def warm() -> None:
     """Load the kernels (compile them on the first use of an installation), so that a first batch does not wait."""
-    import statecore.formats.kernel
-    import statecore.images.hashing
-    import statecore.images.key_table
-    import statecore.images.sst  # noqa: F401
+    kernel.warm()

@@ -37,9 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.errors import Invalid
-from statecore.formats.memory import address_of
-from statecore.images import sst_kernel
-from statecore.images.hashing import xxh64
+from statecore.images import kernel
 from statecore.images.sst_writer import write_error
 from statecore.stores.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
 
@@ -53,8 +51,7 @@ _LINE_BYTES = 64
 _FOOTER_HANDLES_BYTES = 40
 _NO_FAMILY = 0x7FFFFFFF
 _BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-_NOTHING = np.empty(0, np.uint8)
+_ROOM_PER_ROW = 40  # 8 of type and sequence number, 15 of lengths, a restart, a share of the block's trailer
 
 
 class ColumnarSstWriter:
@@ -69,7 +66,8 @@ class ColumnarSstWriter:
         Invalid: the file cannot be made.
     """
 
-    LONGEST_KEY = sst_kernel.LONGEST_HASHED
+    LONGEST_KEY = kernel.LONGEST_HASHED
+    """Bytes of the longest key."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -118,24 +116,27 @@ class ColumnarSstWriter:
             )
         key_bytes = int(key_offsets[-1] - key_offsets[0])
         value_bytes = int(value_offsets[-1] - value_offsets[0])
-        room = key_bytes + value_bytes + sst_kernel.ROOM_PER_ROW * rows + 64
+        room = key_bytes + value_bytes + _ROOM_PER_ROW * rows + 64
         if len(self._out) < room:
             self._out = np.empty(room, np.uint8)
         index = np.empty(key_bytes + 32 * rows + 64, np.uint8)
         starts, hashes, found = np.empty(rows, np.uint32), np.empty(rows, np.uint64), np.zeros(3, np.int64)
-        sst_kernel.data_blocks(
+        kernel.run(
+            "data_blocks",
             key_offsets,
-            address_of(keys),
+            keys,
             value_offsets,
-            address_of(values),
-            _NOTHING if valid is None else valid,
+            values,
+            valid,
+            rows,
             self._at,
             BLOCK_BYTES,
-            address_of(index),
+            self._out,
+            index,
             starts,
-            sst_kernel.secret_address(),
-            address_of(self._out),
+            np.empty(rows, np.uint32),
             hashes,
+            kernel.SECRET,
             found,
         )
         size, blocks, index_size = (int(number) for number in found)
@@ -188,7 +189,7 @@ class ColumnarSstWriter:
     def _block(self, contents: bytes) -> tuple[int, int]:
         """Append a block with its trailer; its handle."""
         whole = np.frombuffer(contents + b"\0", np.uint8)
-        checksum = int(xxh64(address_of(whole), len(whole), 0)) & 0xFFFFFFFF
+        checksum = kernel.run("xxh64", whole, len(whole), 0) & 0xFFFFFFFF
         handle = (self._at, len(contents))
         self._write(whole.tobytes() + struct.pack("<I", checksum))
         return handle
@@ -197,7 +198,7 @@ class ColumnarSstWriter:
         lines = max(1, -(-self._entries * BLOOM_BITS_PER_KEY // (8 * _LINE_BYTES)))
         bits = np.zeros(lines * _LINE_BYTES, np.uint8)
         for hashes in self._hashes:
-            sst_kernel.fill_filter(hashes, bits, lines, _PROBES)
+            kernel.run("fill_filter", hashes, len(hashes), bits, lines, _PROBES)
         return bits.tobytes() + bytes([0xFF, 0, _PROBES, 0, 0])
 
     def _properties(self, data_size: int, filter_size: int, index_size: int) -> bytes:

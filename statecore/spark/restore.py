@@ -102,13 +102,18 @@ def spec_of(request: RestoreRequest) -> ApplicationSpec:
 
 
 class _SparkStart:
-    """Starts Spark in the background while the driver plans, because each takes about as long as the other."""
+    """Starts Spark in the background while the driver plans, because each takes about as long as the other.
+
+    A refusal does not wait for it: the start is abandoned, and a context that comes up later is stopped at once.
+    """
 
     def __init__(self, name: str, master: str | None) -> None:
         self._manager = spark_context(name, master)
         self._context: SparkContext | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._start, name="spark-start")
+        self._guard = threading.Lock()
+        self._abandoned = False
+        self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
 
     def __enter__(self) -> _SparkStart:
         self._thread.start()
@@ -116,9 +121,14 @@ class _SparkStart:
 
     def _start(self) -> None:
         try:
-            self._context = self._manager.__enter__()
+            context = self._manager.__enter__()
         except BaseException as error:  # handed to whoever asks for the context
             self._error = error
+            return
+        with self._guard:
+            self._context = context
+            if self._abandoned:
+                self._manager.__exit__(None, None, None)
 
     def context(self) -> SparkContext:
         """The context, when it is there.
@@ -135,9 +145,10 @@ class _SparkStart:
         return self._context
 
     def __exit__(self, *error: object) -> None:
-        self._thread.join()
-        if self._context is not None:
-            self._manager.__exit__(None, None, None)
+        with self._guard:
+            self._abandoned = True
+            if self._context is not None:
+                self._manager.__exit__(None, None, None)
 
 
 class _Restore:

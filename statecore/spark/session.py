@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,7 +62,15 @@ def spark_context(application_name: str, master: str | None = None) -> Iterator[
     try:
         yield context
     finally:
-        context.stop()
+        _stop(context)
+
+
+def _stop(context: SparkContext) -> None:
+    """Stop Spark without the second that PySpark waits for its accumulator server to look up from its socket."""
+    server, context._accumulatorServer = context._accumulatorServer, None
+    context.stop()
+    if server is not None:
+        threading.Thread(target=server.shutdown, daemon=True).start()
 
 
 def log_configuration() -> Path:
