@@ -101,7 +101,7 @@ def test_a_target_that_is_not_empty_is_refused_unless_it_may_be_replaced(directo
     make_live(directory, "0_0", "s")
     make_live(directory, "0_1", "t")
     found = refusal(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "t"))
-    assert "0_0 holds the store s already; add --replace" in found
+    assert "0_0 holds the store s already; set replace" in found
     assert "0_1 holds the store t already" in found
     place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "t"), replace=True)
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "t")) == (9, 9)
