@@ -369,3 +369,55 @@ def test_an_iterator_that_is_left_early_leaves_the_cluster_usable(
     batches.close()  # type: ignore[attr-defined]
     rows, _ = columnar(cluster, whole, UNCOMMITTED)
     assert len(rows) == 2000
+
+
+@pytest.mark.parametrize("version", [4, 5, 7, 9, 11, 12, 13, 16, 18])
+def test_every_fetch_version_is_understood(
+    broker: Broker, cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    from statecore.changelog import wire
+
+    monkeypatch.setattr(wire, "_NEWEST_VERSION", version)
+    create(broker, topic_name)
+    # Brokers answer a zstd batch to Fetch 9 and older with an error, so these get another codec.
+    writer = producer(broker, transactional_id=topic_name, compression_type="lz4" if version < 10 else "zstd")
+    writer.init_transactions(30)
+    for turn in range(4):
+        writer.begin_transaction()
+        fill(writer, topic_name, 30, turn)
+        writer.abort_transaction(30) if turn % 2 else writer.commit_transaction(30)
+    seen = assert_same(broker, cluster, topic_name)
+    assert (len(seen[COMMITTED]), len(seen[UNCOMMITTED])) == (60, 120)
+    assert [idle.version for wires in cluster.idle.values() for idle in wires] == [version]
+
+
+def test_errors_that_pass_are_waited_out_and_a_throttled_client_waits(
+    broker: Broker, cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    from statecore.changelog.wire import Fetched, Wire
+
+    create(broker, topic_name)
+    fill(producer(broker, batch_size=3000), topic_name, 1000, 1)
+    wanted = plain(broker, topic_name, UNCOMMITTED, 1000)
+    receive: Callable[[Wire, float], Fetched] = Wire.receive
+    errors = iter([3, 5, 6, 74, 75, 100, 78, -1])
+    moments: list[float] = []
+
+    def troubled(self: Wire, timeout: float) -> Fetched:
+        moments.append(time.monotonic())
+        fetched = receive(self, timeout)
+        code = next(errors, None)
+        if code is not None:
+            return replace(fetched, error=code, records=fetched.records[:0])
+        return replace(fetched, throttle=0.2)
+
+    monkeypatch.setattr(Wire, "receive", troubled)
+    rows, _ = columnar(cluster, OffsetRange(topic_name, 0, 0, 1000), UNCOMMITTED, fetch_bytes=60_000)
+    assert rows == wanted
+    assert all(later - sooner >= 0.19 for sooner, later in pairwise(moments[8:]))
+
+    errors = iter([6] * 1000)
+    with pytest.raises(Retryable, match=rf"{topic_name}, partition 0: no progress at offset 7 .*NOT_LEADER"):
+        columnar(cluster, OffsetRange(topic_name, 0, 7, 1000), UNCOMMITTED, stall_timeout=1)
