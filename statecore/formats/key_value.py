@@ -9,8 +9,7 @@ The key is the record's key, unchanged. The value (``RecordConverters``, ``State
 
     6b30 at 1795251660000 with 0000000000000014  ->  6b30 -> 000001a1fd5d5a20 0000000000000014
 
-A null value is a tombstone and stays null: it deletes the row. Everything here is columnar, Arrow in and Arrow out, and
-touches each byte once.
+A null value is a tombstone and stays null: it deletes the row. Everything here is columnar, Arrow in and Arrow out.
 """
 
 from __future__ import annotations
@@ -93,9 +92,18 @@ def from_rows(kind: StoreKind, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
             action="Check that the store is of the kind the spec says; if it is, rebuild it from its changelog.",
             kind=kind.value,
         )
-    present = rows.is_valid()
-    filled = rows.fill_null(bytes(prefix))  # Arrow's slice fails on an array of nulls alone
-    stamps = pc.binary_slice(filled, 0, prefix).cast(pa.binary(prefix))
-    numbers = np.frombuffer(stamps.buffers()[1], ">i8", len(rows), stamps.offset * prefix).astype(np.int64)
-    values = pc.if_else(present, pc.binary_slice(filled, prefix, None), pa.scalar(None, rows.type))
-    return values, pa.array(numbers, mask=~present.to_numpy(zero_copy_only=False))
+    # A null becomes a bare prefix, so that every row has one to take off.
+    filled = rows.fill_null(bytes(prefix)).cast(pa.large_binary())
+    count = len(filled)
+    offsets = np.frombuffer(filled.buffers()[1], np.int64)[filled.offset : filled.offset + count + 1]
+    data = np.frombuffer(filled.buffers()[2], np.uint8)[offsets[0] : offsets[-1]] if count else np.empty(0, np.uint8)
+    places = (offsets[:-1] - offsets[0])[:, None] + np.arange(prefix)
+    numbers = data[places].reshape(-1).view(">i8").astype(np.int64)
+    is_value = np.ones(len(data), bool)
+    is_value[places] = False
+    value_offsets = offsets - offsets[0] - prefix * np.arange(count + 1)
+    buffers = [None, pa.py_buffer(value_offsets), pa.py_buffer(data[is_value])]
+    values = pa.Array.from_buffers(pa.large_binary(), count, buffers)
+    missing = rows.is_null()
+    values = pc.if_else(missing, pa.scalar(None, pa.large_binary()), values)
+    return values, pa.array(numbers, mask=missing.to_numpy(zero_copy_only=False))

@@ -191,7 +191,7 @@ def _rows_of(kind: StoreKind, chunk: Chunk) -> tuple[npt.NDArray[np.int64], npt.
     )
     rows = to_rows(kind, keys, values, pa.array(chunk.timestamps))
     _, offsets, data = rows.buffers()
-    return np.frombuffer(offsets, np.int64), np.frombuffer(data, np.uint8)
+    return np.frombuffer(offsets, np.int64)[: count + 1], np.frombuffer(data, np.uint8)
 
 
 def warm() -> None:

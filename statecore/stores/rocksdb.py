@@ -148,7 +148,7 @@ class RocksDBStore(StateStore):
             )
 
     def _refuse_unclean(self) -> None:
-        status = self._status()
+        status = self.status
         if self._exactly_once and status not in (None, offset_format.STATUS_CLOSED):
             raise Corrupted(
                 f"{self._path} was not closed cleanly (status {status}): under exactly-once its rows may be ahead of "
@@ -357,14 +357,11 @@ class RocksDBStore(StateStore):
         self._opened()
         return self._position
 
-    def _status(self) -> int | None:
-        value = self._meta(offset_format.STATUS_KEY)
-        return None if value is None else offset_format.decode_int64(value)
-
     @property
     def status(self) -> int | None:
         """The ``status`` row: 1 while somebody has the store open for writing, 0 after a clean close."""
-        return self._status()
+        value = self._meta(offset_format.STATUS_KEY)
+        return None if value is None else offset_format.decode_int64(value)
 
     def _read_position(self) -> Position:
         value = self._meta(offset_format.POSITION_KEY)

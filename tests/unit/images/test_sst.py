@@ -13,9 +13,8 @@ from rocksdict import SstFileWriter
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.formats.memory import address_of
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import sst_kernel
+from statecore.images import kernel
 from statecore.images.image import build_image
 from statecore.images.runs import RunBuilder
 from statecore.images.sst import ColumnarSstWriter
@@ -101,13 +100,13 @@ def test_every_key_is_in_the_filter_as_rocksdb_hashes_it(tmp_path: Path, length:
     hashes = []
     for key in keys:
         buffer = np.frombuffer(key + b"x", np.uint8)
-        hashes.append(sst_kernel.key_hash(address_of(buffer), length, sst_kernel.secret_address()))
+        hashes.append(kernel.run("key_hash", buffer, length, kernel.SECRET))
     data = (tmp_path / "theirs.sst").read_bytes()
     # A filter ends with ff 00, the number of probes, 00 00, and lies behind the data blocks in whole 64-byte lines.
     end = next(re.finditer(rb"\xff\x00[\x01-\x18]\x00\x00", data)).start()
     for lines in range(1, 8):
         bits = np.zeros(lines * 64, np.uint8)
-        sst_kernel.fill_filter(np.array(hashes, np.uint64), bits, lines, data[end + 2])
+        kernel.run("fill_filter", np.array(hashes, np.int64), len(hashes), bits, lines, data[end + 2])
         if data[end - len(bits) : end] == bits.tobytes():
             return
     pytest.fail("no number of lines gives RocksDB's filter")

@@ -1,0 +1,55 @@
+"""Where NumPy and Arrow keep their bytes, for kernels that work on addresses; the caller keeps the objects alive."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+class BinaryColumn(NamedTuple):
+    """The parts of a binary or large binary array.
+
+    Attributes:
+        offsets: address of the first offset (a slice begins where it begins).
+        width: bytes of an offset, 4 or 8.
+        data: address of the data that the offsets count from.
+        valid: one byte per element, 1 where it is not null; ``None`` when nothing is null.
+        valid_address: address of ``valid``, 0 for ``None``.
+    """
+
+    offsets: int
+    width: int
+    data: int
+    valid: npt.NDArray[np.uint8] | None
+    valid_address: int
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """The address of an array's first byte."""
+    return int(array.ctypes.data)
+
+
+def binary_column(array: pa.Array) -> BinaryColumn:
+    """The parts of a binary or large binary array that is not empty."""
+    width = 8 if pa.types.is_large_binary(array.type) else 4
+    buffers = array.buffers()
+    valid = _validity_bytes(array)
+    return BinaryColumn(
+        offsets=buffers[1].address + array.offset * width,
+        width=width,
+        data=buffers[2].address if buffers[2] is not None else 0,
+        valid=valid,
+        valid_address=0 if valid is None else address_of(valid),
+    )
+
+
+def _validity_bytes(array: pa.Array) -> npt.NDArray[np.uint8] | None:
+    if not array.null_count:
+        return None
+    first = array.offset // 8
+    bits = np.frombuffer(array.buffers()[0], np.uint8)[first : (array.offset + len(array) + 7) // 8]
+    skip = array.offset - first * 8
+    return np.unpackbits(bits, bitorder="little")[skip : skip + len(array)]

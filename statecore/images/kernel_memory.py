@@ -1,0 +1,145 @@
+"""Memory for the kernels of run building: little-endian loads, stores, 128-bit products, prefetches, comparisons.
+
+Imported only to compile, like `statecore.changelog.kernel_memory`, whose addresses by plain integers it shares: without
+Numba's arrays the machine code refers to nothing of Numba's runtime. Nothing checks bounds.
+"""
+
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
+# ruff: noqa: ARG001  (the signatures are Numba's)
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from statecore.changelog.kernel_memory import u8
+
+
+def _load(bits: int, result: Any) -> Any:
+    """An intrinsic that reads `bits` at an address in this machine's byte order (little-endian)."""
+
+    @intrinsic
+    def load(typingctx, address):
+        def emit(context, builder, signature, args):
+            kind = ir.IntType(bits)
+            value = builder.load(builder.inttoptr(args[0], kind.as_pointer()), align=1)
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
+
+        return result(types.int64), emit
+
+    return load
+
+
+le32 = _load(32, types.int64)
+le64 = _load(64, types.int64)
+word = _load(64, types.uint64)
+
+
+@intrinsic
+def put_word(typingctx, address, value):
+    """Write eight bytes at any address, little-endian."""
+
+    def emit(context, builder, signature, args):
+        builder.store(args[1], builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), emit
+
+
+@intrinsic
+def put8(typingctx, address, value):
+    """Write one byte."""
+
+    def emit(context, builder, signature, args):
+        byte = ir.IntType(8)
+        builder.store(builder.trunc(args[1], byte), builder.inttoptr(args[0], byte.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@intrinsic
+def swap(typingctx, value):
+    """The eight bytes of a word in reverse order."""
+
+    def emit(context, builder, signature, args):
+        return builder.bswap(args[0])
+
+    return types.uint64(types.uint64), emit
+
+
+@intrinsic
+def fold(typingctx, left, right):
+    """The 128-bit product of two words, its halves combined by exclusive or."""
+
+    def emit(context, builder, signature, args):
+        wide, half = ir.IntType(128), ir.IntType(64)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        high = builder.trunc(builder.lshr(product, wide(64)), half)
+        return builder.xor(builder.trunc(product, half), high)
+
+    return types.uint64(types.uint64, types.uint64), emit
+
+
+@intrinsic
+def prefetch(typingctx, address):
+    """Ask for the cache line of an address before it is needed; any address is allowed."""
+
+    def emit(context, builder, signature, args):
+        byte, number = ir.IntType(8), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(args[0], byte.as_pointer()), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+@njit(error_model="numpy")
+def short_word(address, count):
+    """Up to eight bytes at an address, little-endian, the rest zero; reads nothing outside them."""
+    if count >= 8:
+        return word(address)
+    if count >= 4:
+        return np.uint64(le32(address)) | np.uint64(le32(address + count - 4)) << np.uint64(8 * (count - 4))
+    if count > 0:
+        middle, last = count >> 1, count - 1
+        return np.uint64(u8(address) | u8(address + middle) << (8 * middle) | u8(address + last) << (8 * last))
+    return np.uint64(0)
+
+
+@njit(error_model="numpy")
+def compare(left, left_length, right, right_length):
+    """Bytewise order of two ranges as RocksDB's comparator has it: negative, zero or positive."""
+    common = min(left_length, right_length)
+    at = 0
+    while at < common:
+        a, b = short_word(left + at, common - at), short_word(right + at, common - at)
+        if a != b:
+            return -1 if swap(a) < swap(b) else 1
+        at += 8
+    return left_length - right_length
+
+
+@njit(error_model="numpy")
+def shared(left, right, limit):
+    """How many bytes two ranges have in common at their beginning, at most `limit`."""
+    at = 0
+    while at + 8 <= limit and word(left + at) == word(right + at):
+        at += 8
+    while at < limit and u8(left + at) == u8(right + at):
+        at += 1
+    return at
+
+
+@njit(error_model="numpy")
+def offset_at(offsets, width, index):
+    """Element `index` of Arrow offsets that are `width` (4 or 8) bytes wide."""
+    if width == 4:
+        return le32(offsets + index * 4)
+    return le64(offsets + index * 8)

@@ -1,0 +1,35 @@
+"""All kernels of run building under one name, so that they are compiled into one file. Imported only to compile."""
+
+from __future__ import annotations
+
+from statecore.images.order_source import common_prefix, key_lengths, order_ties, sort_words, words_at
+from statecore.images.sst_source import add_rows, data_blocks, fill_filter, key_hash, xxh64
+from statecore.images.table_source import (
+    count_live,
+    gather,
+    intern_keys,
+    keep_live,
+    rehash,
+    survivors,
+    tag_keys,
+)
+
+__all__ = [
+    "add_rows",
+    "common_prefix",
+    "count_live",
+    "data_blocks",
+    "fill_filter",
+    "gather",
+    "intern_keys",
+    "keep_live",
+    "key_hash",
+    "key_lengths",
+    "order_ties",
+    "rehash",
+    "sort_words",
+    "survivors",
+    "tag_keys",
+    "words_at",
+    "xxh64",
+]
