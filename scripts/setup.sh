@@ -32,7 +32,8 @@ say "installing the pinned packages"
 .venv/bin/uv pip install --quiet --python .venv/bin/python -c constraints.txt -e '.[airflow,spark,s3,test]'
 say "fetching the Kafka jars (demo and tests only)"
 .venv/bin/python -m tests.harness.jars >&2
-say "preparing a quick start of Spark"
+say "compiling the kernels, preparing a quick start of Spark"
+.venv/bin/python -c "from statecore.changelog import kernel; from statecore.images import runs; kernel.warm(); runs.warm()"
 .venv/bin/python -m statecore.spark.jvm
 touch .venv/.ready
 say "ready"

@@ -69,6 +69,7 @@ def read_runs(
             part.store,
             part.kind,
             span,
+            part.topic_id,
             plan.isolation,
             first=span.start == part.start,
             memory_budget=memory_budget,

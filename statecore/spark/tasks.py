@@ -62,6 +62,7 @@ class RangeTask:
         store: the store.
         kind: its kind.
         offset_range: what to read.
+        topic_id: id of the topic when the plan was made; one created anew since is refused.
         isolation: how.
         first: whether this is the first range of its partition; then deletes have nothing to delete and are dropped.
         memory_budget: bytes of records to hold at once.
@@ -73,6 +74,7 @@ class RangeTask:
     store: str
     kind: StoreKind
     offset_range: OffsetRange
+    topic_id: str
     isolation: IsolationLevel
     first: bool
     memory_budget: int
@@ -209,7 +211,7 @@ def _read_range(task: RangeTask) -> RangeResult:
         collecting = 0.0
         with Cluster(task.cluster.bootstrap_servers, task.cluster.kafka, timeout=task.cluster.timeout) as cluster:
             reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
-            for batch in reader.read(span, task.isolation):
+            for batch in reader.read(span, task.isolation, topic_id=task.topic_id):
                 before = time.monotonic()
                 builder.add(batch)
                 collecting += time.monotonic() - before
