@@ -83,8 +83,6 @@ class RocksDBStore(StateStore):
         self._rows_ahead = False
         self._scans: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
 
-    # Life
-
     @property
     def is_open(self) -> bool:
         """Whether the store is open."""
@@ -190,8 +188,6 @@ class RocksDBStore(StateStore):
             self._shadow.cleanup()
             self._shadow = None
 
-    # Reading
-
     @property
     def _data(self) -> Any:
         return self._opened()[self._kind.data_column_family]
@@ -253,8 +249,6 @@ class RocksDBStore(StateStore):
                 action="Keep it open until the scan has ended.",
                 store_path=str(self._path),
             )
-
-    # Writing
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the row of a key with the next commit; ``None`` deletes it."""

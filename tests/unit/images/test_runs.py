@@ -71,6 +71,17 @@ def test_overwritten_values_are_dropped_before_a_run_is_cut(tmp_path: Path) -> N
     assert run.digest == digest_of(expected_rows(KINDS[1], records).items())
 
 
+def test_a_batch_is_let_go_even_if_one_of_its_rows_still_counts(tmp_path: Path) -> None:
+    records: list[Record] = []
+    for number in range(100):
+        records += [(b"once-%d" % number, b"x")] + [(b"hot-%d" % hot, bytes([number]) * 1000) for hot in range(20)]
+    builder = build(tmp_path / "runs", KINDS[0], records, 21, 200_000)
+    (run,) = builder.finish()
+    assert builder.statistics.shrinks > 5
+    assert builder.statistics.peak_bytes < 300_000
+    assert run.digest == digest_of(expected_rows(KINDS[0], records).items())
+
+
 def test_a_delete_reaches_the_rows_of_an_earlier_run(tmp_path: Path) -> None:
     records: list[Record] = [(b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", None)]
     runs = build(tmp_path / "runs", KINDS[0], records, 2, 1).finish()

@@ -57,6 +57,16 @@ def test_a_kill_leaves_data_and_offset_in_agreement(tmp_path: Path, mode: str) -
     check(mode, tmp_path, kills=10, seed=11)
 
 
+@pytest.mark.parametrize(("mode", "number"), [("before-write", 2), ("after-write", 3)])
+def test_a_commit_is_one_write(tmp_path: Path, mode: str, number: int) -> None:
+    """Nothing of a commit is there before its only write, and all of it after, flushed or not."""
+    command = [sys.executable, "-m", "tests.unit.stores.crash", mode, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == -signal.SIGKILL
+    rows, offset, _ = rows_and_offset(tmp_path / "db")
+    assert offset == number
+    assert rows == dict.fromkeys(KEYS, b"%d" % number)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("mode", ["commit", "ingest"])

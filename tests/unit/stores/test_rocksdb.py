@@ -203,6 +203,9 @@ def test_the_directory_has_no_notes_no_log_content_and_its_modes(tmp_path: Path)
 
 def test_read_only_sees_committed_rows_and_changes_nothing(tmp_path: Path) -> None:
     path = fresh(tmp_path / "db")
+    # What others leave in a directory, and what rocksdict and RocksDB would write to.
+    (path / "LOG").write_text("of Kafka Streams")
+    (path / "rocksdict-config.json").write_text("{}")
     before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.iterdir()}
     touched = path.stat().st_mtime_ns
     with RocksDBStore(path, PLAIN, read_only=True) as store:
