@@ -6,6 +6,7 @@ a broker is asked for its API versions once a connection.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _RESPONSE_BYTES = 256 << 20  # kafka-python's default of 1 MB is too small for the metadata of a large cluster
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def reason(error: BaseException) -> str:
+    """An error of kafka-python in the fewest words: its text without the names of classes before it."""
+    text = str(error.args[0]) if error.args else ""
+    return re.sub(r"^(?:\w+Error: )+", "", text).rstrip(".") or type(error).__name__
 
 
 class BrokerClient:
@@ -82,34 +92,59 @@ class BrokerClient:
         await self._net.sleep(seconds)
 
     def _start(self) -> None:
-        from kafka.net.manager import KafkaConnectionManager
         from kafka.net.selector import NetworkSelector
 
-        from statecore.changelog.sockets import DIRECT
+        from statecore.changelog.sockets import DIRECT, ConnectionManager
 
-        unknown = sorted(set(self._kafka) - set(KafkaConnectionManager.DEFAULT_CONFIG))
+        unknown = sorted(set(self._kafka) - set(ConnectionManager.DEFAULT_CONFIG))
         if unknown:
             raise Invalid(
                 f"Unknown Kafka client settings: {', '.join(unknown)}.",
                 action="Use kafka-python's names, for example security_protocol, ssl_cafile, sasl_mechanism.",
                 settings=unknown,
             )
+        self._check_security()
         settings = {
             "client_id": "statecore",
             "receive_message_max_bytes": _RESPONSE_BYTES,
             "reconnect_backoff_max_ms": 1000,
             "proxy_url": DIRECT,
+            "ssl_password": "",  # without one OpenSSL asks for it on the terminal
             **self._kafka,
             "bootstrap_servers": [part.strip() for part in self.bootstrap_servers.split(",") if part.strip()],
         }
         try:
             self._net = NetworkSelector(client_id=settings["client_id"], slow_task_threshold_secs=0)
-            self._manager = KafkaConnectionManager(self._net, **settings)
+            self._manager = ConnectionManager(self._net, **settings)
         except (ValueError, TypeError) as error:
             raise Invalid(
                 f"The Kafka client cannot be set up for {self.bootstrap_servers}: {error}.",
                 action="Correct bootstrap_servers (host:port, several with commas) and the kafka settings.",
             ) from error
+
+    def _check_security(self) -> None:
+        """Refuse settings that kafka-python would only stumble over, or would take for PLAINTEXT."""
+        from kafka.net.sasl import get_sasl_mechanism
+
+        given = self._kafka
+        protocol, mechanism = given.get("security_protocol", "PLAINTEXT"), given.get("sasl_mechanism")
+        problem = None
+        if protocol not in _PROTOCOLS:
+            problem = f"security_protocol is {protocol!r}, expected one of {', '.join(_PROTOCOLS)}"
+        elif protocol.startswith("SASL_"):
+            try:
+                get_sasl_mechanism(mechanism)
+            except KeyError:
+                problem = f"sasl_mechanism is {mechanism!r}, expected for example PLAIN or SCRAM-SHA-512"
+            if mechanism in _BY_PASSWORD:
+                missing = [name for name in ("sasl_plain_username", "sasl_plain_password") if not given.get(name)]
+                if missing:
+                    problem = f"sasl_mechanism {mechanism} needs {' and '.join(missing)}"
+        if problem:
+            raise Invalid(
+                f"The Kafka client cannot be set up for {self.bootstrap_servers}: {problem}.",
+                action="Correct the kafka settings.",
+            )
 
     async def ask(self, nodes: Callable[[], Sequence[Any]], request: Callable[[], Any], deadline: float) -> Any:
         """Send one request to the first of some brokers that answers, trying again until the deadline.
@@ -124,10 +159,13 @@ class BrokerClient:
         pause = 0.05
         tried: dict[str, str] = {}
         while True:
-            for node in nodes():
+            candidates = nodes()
+            for node in candidates:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     break
+                if len(candidates) > 1:  # one that hangs must leave time to the others
+                    remaining = min(remaining, max(1.0, remaining / 3))
                 try:
                     connection = self.manager.get_connection(node, refresh_metadata_on_err=False)
                     await self.manager.wait_for(connection.init_future, remaining * 1000)
@@ -137,8 +175,8 @@ class BrokerClient:
                     tried.setdefault(self.where(node), "not connected yet")
                 except errors.KafkaError as error:
                     self.refuse_if_final(error, node)
-                    tried[self.where(node)] = str(error) or type(error).__name__
-                except (OSError, ValueError) as error:  # certificate files, TLS settings
+                    tried[self.where(node)] = reason(error)
+                except (OSError, ValueError, RuntimeError) as error:  # certificate files, a missing GSSAPI library
                     raise Invalid(
                         f"The connection to {self.where(node)} cannot be set up: {error}.",
                         action="Correct the kafka settings (certificates, TLS).",
@@ -147,7 +185,8 @@ class BrokerClient:
                 where = "; ".join(f"{place} ({reason})" for place, reason in tried.items())
                 raise Retryable(
                     f"No broker answered within the deadline: {where or self.bootstrap_servers}.",
-                    action="Check that the broker runs, that host and port are right, and that this host can reach it.",
+                    action="Check that the broker runs, that host and port are right, that this host can reach it, "
+                    "and that security_protocol is what this port speaks.",
                     bootstrap_servers=self.bootstrap_servers,
                 )
             await self.sleep(pause)
@@ -159,8 +198,10 @@ class BrokerClient:
         return f"{broker.host}:{broker.port}" if broker is not None else f"broker {node}"
 
     def refuse_if_final(self, error: Exception, node: Any) -> None:
-        """Raise `Invalid` for an error that no further attempt can change: credentials, rights, versions."""
+        """Raise `Invalid` for an error that no further attempt can change: credentials, rights, TLS, versions."""
         import kafka.errors as errors
+
+        from statecore.changelog.sockets import TlsRefused
 
         final = (
             errors.SaslAuthenticationFailedError,
@@ -172,8 +213,13 @@ class BrokerClient:
         )
         if isinstance(error, final):
             raise Invalid(
-                f"Broker {self.where(node)} does not let this client in: {error}.",
+                f"Broker {self.where(node)} does not let this client in: {reason(error)}.",
                 action="Correct the credentials and security settings under kafka, or the rights of the user.",
+            ) from error
+        if isinstance(error, TlsRefused):
+            raise Invalid(
+                f"There is no TLS connection to broker {self.where(node)}: {error}.",
+                action="Correct security_protocol and the ssl_ settings under kafka, or the broker's certificate.",
             ) from error
 
     def any_node(self) -> list[Any]:

@@ -1,22 +1,45 @@
-"""A way to connect for kafka-python that closes what it opened when the connection fails.
+"""Sockets and TLS for kafka-python: what fails is closed, ends in time, and says whether trying again can help.
 
-kafka-python leaves the socket of a refused connection to the garbage collector, which reports it (``ResourceWarning``)
-at some later time and place. Ways to connect are classes registered by URL scheme, meant for proxies; this one goes
-directly. Imports kafka-python, so it is imported late.
+kafka-python 3.0 leaves four things to be desired on the way to a ready connection:
+
+- the socket of a connection that was refused, or whose TLS handshake failed, is left to the garbage collector, which
+  reports it (``ResourceWarning``) at some later time and place;
+- a TLS handshake has no deadline: a broker that hangs is waited for without end;
+- what a broker says just before it closes the connection (the password is wrong) is thrown away when both arrive
+  together, and only the closing is reported, which is then tried again;
+- a certificate that is not trusted looks the same as a network that fails.
+
+Ways to connect are classes registered by URL scheme, meant for proxies; `DirectSocket` goes directly. Imports
+kafka-python, so it is imported late.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
+import ssl
 from typing import Any
 
-from kafka.net.inet import KafkaNetSocket
+from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+from kafka.net.inet import KafkaNetSocket, create_connection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 DIRECT = "statecore-direct://"
 """Value of kafka-python's setting ``proxy_url`` that selects `DirectSocket`."""
 
+_TLS_ALERT = b"\x15\x03"  # record type and major version of an alert (RFC 8446, 5.1); as a length in Kafka: 352 MB
+_PIECE = 4096
 
-class DirectSocket(KafkaNetSocket):
+
+class TlsRefused(KafkaError):  # type: ignore[misc]
+    """One side does not accept the other's certificate, version or protocol; trying again does not change that."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
     """Connects without a proxy."""
 
     SCHEMES = ("statecore-direct",)
@@ -31,3 +54,98 @@ class DirectSocket(KafkaNetSocket):
             sock.close()
             raise
         return connected
+
+
+class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
+    """kafka-python's manager with the transports of this module."""
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        config = self.config
+        sock = await create_connection(
+            self._net,
+            node.host,
+            node.port,
+            config["socket_options"],
+            proxy_url=config["proxy_url"],
+            timeout_at=timeout_at,
+        )
+        try:
+            if not self.ssl_enabled:
+                return _PlainTransport(self._net, sock, host=node.host)
+            tls = {name: value for name, value in config.items() if name.startswith("ssl_")}
+            transport = _TlsTransport(self._net, sock, host=node.host, **tls)
+            sock = transport._sock  # wrapping took the socket over
+            await transport.agree(timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+        return transport
+
+
+class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        data, error = _receive(self._sock, (BlockingIOError, InterruptedError))
+        if data.startswith(_TLS_ALERT):
+            return b"", TlsRefused("the port speaks TLS, and security_protocol says that it does not")
+        return data, error
+
+
+class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        return _receive(self._sock, (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError))
+
+    async def agree(self, timeout_at: float | None) -> None:
+        """The TLS handshake.
+
+        Raises:
+            TlsRefused: a certificate is not trusted or not valid for this host, or there is no common ground.
+            KafkaConnectionError: the connection was closed, or stayed silent to the deadline.
+        """
+        while True:
+            try:
+                self._sock.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                waiting = self._net.wait_read
+            except ssl.SSLWantWriteError:
+                waiting = self._net.wait_write
+            except OSError as error:
+                raise _meaning(error, "during the TLS handshake (does this port speak TLS?)") from error
+            try:
+                await waiting(self._sock, timeout_at)
+            except KafkaTimeoutError as error:
+                raise KafkaConnectionError("silent during the TLS handshake") from error
+
+
+def _receive(sock: socket.socket, later: tuple[type[OSError], ...]) -> tuple[bytes, Exception | None]:
+    """All there is to receive now; the end of the connection only when nothing came before it."""
+    pieces: list[bytes] = []
+    while True:
+        try:
+            piece = sock.recv(_PIECE)
+        except later:
+            return b"".join(pieces), None
+        except OSError as error:
+            return (b"".join(pieces), None) if pieces else (b"", _meaning(error))
+        if not piece:
+            closed = KafkaConnectionError("closed by the broker (is security_protocol what this port speaks?)")
+            return (b"".join(pieces), None) if pieces else (b"", closed)
+        pieces.append(piece)
+
+
+def _meaning(error: OSError, when: str = "") -> KafkaError:
+    """What a socket's error means for another attempt."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsRefused(f"its certificate is not accepted: {error.verify_message}")
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or (
+        isinstance(error, ConnectionError) and when
+    ):
+        return KafkaConnectionError(f"closed by the broker {when}".rstrip())
+    if isinstance(error, ssl.SSLError):  # an alert of the broker, or bytes that are not TLS
+        return TlsRefused(f"TLS fails: {error.reason or error}")
+    return KafkaConnectionError(str(error))
+
+
+# At level DEBUG these print every request, also the one that holds the password, and in one case its bytes.
+for _name in ("kafka.net.connection", "kafka.protocol.parser"):
+    logging.getLogger(_name).setLevel(logging.INFO)

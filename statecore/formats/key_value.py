@@ -15,6 +15,7 @@ A null value is a tombstone and stays null: it deletes the row. Everything here 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -66,7 +67,7 @@ def to_rows(kind: StoreKind, keys: pa.Array, values: pa.Array, timestamps: pa.Ar
     if prefix == 0:
         return values
     wide = values if pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
-    stamps = np.ascontiguousarray(timestamps.to_numpy(zero_copy_only=False)).astype(">i8")
+    stamps = _int64_values(timestamps).astype(">i8")
     prefixes = pa.Array.from_buffers(pa.binary(prefix), len(stamps), [None, pa.py_buffer(stamps)])
     return pc.binary_join_element_wise(prefixes.cast(pa.large_binary()), wide, pa.scalar(b"", pa.large_binary()))
 
@@ -107,3 +108,10 @@ def from_rows(kind: StoreKind, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
     missing = rows.is_null()
     values = pc.if_else(missing, pa.scalar(None, pa.large_binary()), values)
     return values, pa.array(numbers, mask=missing.to_numpy(zero_copy_only=False))
+
+
+def _int64_values(array: pa.Array) -> npt.NDArray[np.int64]:
+    """The numbers of an array without nulls; pyarrow's ``to_numpy`` would import pandas, most of a worker's start."""
+    if not len(array):
+        return np.empty(0, np.int64)
+    return np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]

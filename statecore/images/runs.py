@@ -186,10 +186,11 @@ def _rows_of(kind: StoreKind, chunk: Chunk) -> tuple[npt.NDArray[np.int64], npt.
     values = pa.Array.from_buffers(
         pa.large_binary(), count, [validity, pa.py_buffer(chunk.value_offsets), pa.py_buffer(chunk.values)], nulls
     )
+    timestamps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(chunk.timestamps)])
     keys = pa.Array.from_buffers(
         pa.large_binary(), count, [None, pa.py_buffer(chunk.key_offsets), pa.py_buffer(chunk.keys)]
     )
-    rows = to_rows(kind, keys, values, pa.array(chunk.timestamps))
+    rows = to_rows(kind, keys, values, timestamps)
     _, offsets, data = rows.buffers()
     return np.frombuffer(offsets, np.int64)[: count + 1], np.frombuffer(data, np.uint8)
 
