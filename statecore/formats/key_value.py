@@ -69,7 +69,7 @@ def to_rows(kind: StoreKind, keys: pa.Array, values: pa.Array, timestamps: pa.Ar
     wide = values if pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
     stamps = _int64_values(timestamps).astype(">i8")
     prefixes = pa.Array.from_buffers(pa.binary(prefix), len(stamps), [None, pa.py_buffer(stamps)])
-    return pc.binary_join_element_wise(prefixes.cast(pa.large_binary()), wide, pa.scalar(b"", pa.large_binary()))
+    return pc.binary_join_element_wise(prefixes.cast(pa.large_binary()), wide, _empty_separator())
 
 
 def from_rows(kind: StoreKind, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -110,8 +110,13 @@ def from_rows(kind: StoreKind, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
     return values, pa.array(numbers, mask=missing.to_numpy(zero_copy_only=False))
 
 
+def _empty_separator() -> pa.Scalar:
+    """An empty large binary; ``pa.scalar`` would import pandas, most of a worker's start."""
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")])[0]
+
+
 def _int64_values(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The numbers of an array without nulls; pyarrow's ``to_numpy`` would import pandas, most of a worker's start."""
+    """The numbers of an array without nulls; ``to_numpy`` would import pandas too."""
     if not len(array):
         return np.empty(0, np.int64)
     return np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
