@@ -6,6 +6,7 @@ once per response. `scan` is apart from `batches` so that the next request is on
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
@@ -36,6 +37,8 @@ NO_ABORTED = np.empty((0, 2), np.int64)
 """The aborted transactions of a response that has none."""
 
 _CRC_START = 40  # from the field after the CRC to the first record
+_EPOCH = struct.Struct(">i")
+_EPOCH_BACK = 49  # from the leader epoch to the first record
 
 
 class RangeDecoder:
@@ -57,6 +60,8 @@ class RangeDecoder:
         decoded_bytes: int = DECODED_BYTES,
     ) -> None:
         self.statistics = ReadStatistics(position=whole.start)
+        self.leader_epoch = -1
+        """The leader epoch under which the last batch that was scanned was written; -1 before the first."""
         self.schema = CHANGELOG_SCHEMA.append(HEADERS_FIELD) if headers else CHANGELOG_SCHEMA
         self._range = whole
         self._committed = isolation is IsolationLevel.READ_COMMITTED
@@ -95,6 +100,8 @@ class RangeDecoder:
         if found.code is not kernel.Code.OK:
             at = int(found.meta[-1, kernel.LAST_OFFSET]) + 1 if len(found.meta) else position
             self._refuse(found.code, at)
+        if len(found.meta):
+            (self.leader_epoch,) = _EPOCH.unpack_from(data.data, found.meta[-1, kernel.RECORDS_START] - _EPOCH_BACK)
         self._scan = found
         self._start = position  # a batch may begin before what was asked for
         self._data = data

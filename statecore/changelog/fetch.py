@@ -45,6 +45,7 @@ _UNSUPPORTED_VERSION = 35
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _LARGEST_FETCH = 1 << 30
+_SILENCE = 30.0  # seconds; a leader that hangs is left in time to find the next one
 
 
 class PartitionFetcher:
@@ -82,7 +83,7 @@ class PartitionFetcher:
         self._stale = False
         self._wire: Wire | None = None
         self._asked: int | None = None  # the offset of the request under way
-        self._not_before = 0.0
+        self._last_epoch = -1
         self._pause = _FIRST_PAUSE
         self._deadline: float | None = None
 
@@ -92,17 +93,18 @@ class PartitionFetcher:
         Raises:
             Retryable: no progress within the stall timeout.
             NotFound: the topic or partition does not exist any more.
-            Invalid: the topic was deleted and created again, or this client may not read it.
+            Invalid: the topic was deleted and created again, its log was truncated below what was read of it, or this
+                client may not read it.
             Corrupted: the broker found its own log damaged.
         """
         if self._deadline is None:
             self._deadline = time.monotonic() + self._stall_timeout
         while True:
             try:
-                wire = self._connected()
+                wire = self._connected(offset)
                 if self._asked != offset:
                     self._send(wire, offset)
-                fetched = wire.receive(min(self._stall_timeout, self._max_wait + 30))
+                fetched = wire.receive(self._max_wait + min(_SILENCE, self._stall_timeout / 3))
                 self._asked = None
             except WireError as error:
                 where = self._leader.where if self._leader else self._cluster.bootstrap_servers
@@ -110,15 +112,16 @@ class PartitionFetcher:
                 self._stale = True
                 self.wait(offset, f"broker {where} {error}")
                 continue
-            if fetched.throttle:
-                self._not_before = time.monotonic() + fetched.throttle
+            self._deadline += fetched.throttle  # a broker that makes its clients wait is not one that is stuck
+            if fetched.diverges is not None:
+                self._refuse_truncated(fetched.diverges, offset)
             if fetched.error in (0, OFFSET_OUT_OF_RANGE):
                 return fetched
             self._answer(fetched.error, offset)
 
     def prefetch(self, offset: int) -> None:
         """Send the next request, if that is possible right now; `fetch` sees to it otherwise."""
-        if self._wire is None or self._asked is not None or time.monotonic() < self._not_before:
+        if self._wire is None or self._asked is not None or time.monotonic() < self._wire.not_before:
             return
         try:
             self._send(self._wire, offset)
@@ -126,10 +129,15 @@ class PartitionFetcher:
             self._drop()
             self._stale = True
 
-    def progress(self) -> None:
-        """Note that the position advanced: patience begins anew with the next fetch."""
+    def progress(self, epoch: int = -1) -> None:
+        """Note that the position advanced: patience begins anew with the next fetch.
+
+        Args:
+            epoch: the leader epoch of the last batch before the new position, -1 where none was read there.
+        """
         self._deadline = None
         self._pause = _FIRST_PAUSE
+        self._last_epoch = epoch
 
     def wait(self, offset: int, why: str) -> None:
         """Pause before another attempt.
@@ -138,15 +146,7 @@ class PartitionFetcher:
             Retryable: the deadline is reached; `why` is its reason.
         """
         if self.overdue(self._pause):
-            raise Retryable(
-                f"Topic {self._tp.topic}, partition {self._tp.partition}: no progress at offset {offset} for "
-                f"{self._stall_timeout:.0f} s; {why}.",
-                action="Check the broker, then run this again; nothing of this range was used.",
-                topic=self._tp.topic,
-                partition=self._tp.partition,
-                offset=offset,
-                broker=self._leader.where if self._leader else self._cluster.bootstrap_servers,
-            )
+            self._give_up(offset, why)
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
@@ -178,10 +178,13 @@ class PartitionFetcher:
             wire.close()
             self._asked = None
 
-    def _connected(self) -> Wire:
+    def _connected(self, offset: int) -> Wire:
         if self._leader is None or self._stale:
             deadline = max(time.monotonic(), self._deadline or self._cluster.deadline())
-            leader = self._cluster.leader(self._tp, refresh=self._stale, deadline=deadline)
+            try:
+                leader = self._cluster.leader(self._tp, refresh=self._stale, deadline=deadline)
+            except Retryable as error:
+                self._give_up(offset, error.what.rstrip("."))
             self._check_identity(leader)
             if self._wire is not None and self._wire.node != leader.node:
                 self._drop()
@@ -213,7 +216,7 @@ class PartitionFetcher:
         assert self._leader is not None
         if self._asked is not None:  # an answer to another question is on its way
             raise WireError("was asked for another offset")
-        pause = self._not_before - time.monotonic()
+        pause = wire.not_before - time.monotonic()
         if pause > 0:
             time.sleep(pause)
         wire.send(
@@ -221,6 +224,7 @@ class PartitionFetcher:
             self._leader.topic_id,
             offset,
             epoch=self._leader.epoch,
+            last_epoch=self._last_epoch,
             committed=self._committed,
             max_bytes=self._fetch_bytes,
             max_wait=self._max_wait,
@@ -232,6 +236,19 @@ class PartitionFetcher:
             self._wire.close()
         self._wire = None
         self._asked = None
+
+    def _give_up(self, offset: int, why: str) -> NoReturn:
+        known = self._leader is not None
+        where = self._leader.where if self._leader else self._cluster.bootstrap_servers
+        raise Retryable(
+            f"Topic {self._tp.topic}, partition {self._tp.partition}: no progress at offset {offset} for "
+            f"{self._stall_timeout:.0f} s; {'last leader' if known else 'cluster'} {where}; {why}.",
+            action="Check the broker, then run this again; nothing of this range was used.",
+            topic=self._tp.topic,
+            partition=self._tp.partition,
+            offset=offset,
+            broker=where,
+        )
 
     def _answer(self, code: int, offset: int) -> None:
         """Wait where an error passes, raise where it does not."""
@@ -251,6 +268,18 @@ class PartitionFetcher:
             self.wait(offset, f"broker {where} answers {_PASSING_ERRORS[code]}")
         else:
             self._refuse(code, offset)
+
+    def _refuse_truncated(self, diverges: int, offset: int) -> NoReturn:
+        where = self._leader.where if self._leader else self._cluster.bootstrap_servers
+        raise Invalid(
+            f"Topic {self._tp.topic}, partition {self._tp.partition}: the log was truncated to offset {diverges} while "
+            f"it was read, and reading had reached offset {offset}; its leader {where} has other records from there on "
+            "(an unclean leader election).",
+            action="Plan again from the topic's present offsets; nothing of this range was used.",
+            topic=self._tp.topic,
+            partition=self._tp.partition,
+            offset=diverges,
+        )
 
     def _refuse(self, code: int, offset: int) -> NoReturn:
         assert self._leader is not None

@@ -83,7 +83,8 @@ class ChangelogReader:
 
         Raises:
             Retryable: no progress within ``stall_timeout``; under read_committed also a transaction open below the end.
-            Invalid: the log ends below the range's end, the topic was created again, a batch is in format 0 or 1.
+            Invalid: the log ends below the range's end, was truncated below what was read of it, the topic was created
+                again, a batch is in format 0 or 1.
             NotFound: the topic or partition does not exist.
             Corrupted: bytes are not what they must be.
         """
@@ -121,9 +122,9 @@ class ChangelogReader:
                 if following == position:
                     fetcher.enlarge(position)
                     continue
+                fetcher.progress(decoder.leader_epoch)
                 if following < range.end:
                     fetcher.prefetch(following)
-                fetcher.progress()
                 yield from decoder.batches()
                 position = following
                 decoder.reached(position)

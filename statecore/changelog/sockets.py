@@ -32,14 +32,14 @@ _TLS_ALERT = b"\x15\x03"  # record type and major version of an alert (RFC 8446,
 _PIECE = 4096
 
 
-class TlsRefused(KafkaError):  # type: ignore[misc]
+class TlsRefused(KafkaError):
     """One side does not accept the other's certificate, version or protocol; trying again does not change that."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
+class DirectSocket(KafkaNetSocket):
     """Connects without a proxy."""
 
     SCHEMES = ("statecore-direct",)
@@ -56,7 +56,7 @@ class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
         return connected
 
 
-class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
+class ConnectionManager(KafkaConnectionManager):
     """kafka-python's manager with the transports of this module."""
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
@@ -82,7 +82,7 @@ class ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
         return transport
 
 
-class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]
+class _PlainTransport(KafkaTCPTransport):
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         data, error = _receive(self._sock, (BlockingIOError, InterruptedError))
         if data.startswith(_TLS_ALERT):
@@ -90,7 +90,7 @@ class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]
         return data, error
 
 
-class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
+class _TlsTransport(KafkaSSLTransport):
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         return _receive(self._sock, (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError))
 

@@ -11,7 +11,7 @@ reused buffer, and the few bytes around the record data are taken apart here. Fe
     topic       string name (to 12) or uuid id (13+) | array of partitions | tags (12+)
     partition   i32 index | i16 error | i64 high watermark | i64 last stable offset | i64 log start (5+)
                 array of aborted (i64 producer id, i64 first offset, tags (12+)) | i32 preferred replica (11+)
-                bytes records | tags (12+)
+                bytes records | tags (12+), of which 0 is where the log diverges: i32 epoch, i64 end offset, tags
     From 12 on lengths of arrays, strings and bytes are unsigned varints of length + 1, before that i32 or i16.
 """
 
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from statecore.changelog.client import reason
 from statecore.changelog.decoder import NO_ABORTED
 from statecore.formats.topic_partition import TopicPartition
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _NEWEST_VERSION = 18
 _LARGEST_RESPONSE = (1 << 31) - 1
+_DIVERGING_EPOCH = 0  # number of the tagged field
+_CONNECT_SECONDS = 10.0
 
 
 class WireError(Exception):
@@ -53,6 +56,8 @@ class Fetched:
         last_stable: last stable offset; -1 with most errors.
         aborted: aborted transactions, rows ``(producer id, first offset)``.
         records: the record data, a view into the connection's buffer that the next response overwrites.
+        diverges: where the log that was read so far and the leader's log part (KIP-595), None where they do not: the
+            log was truncated, and records that were read are not in it any more.
     """
 
     error: int
@@ -61,6 +66,7 @@ class Fetched:
     last_stable: int
     aborted: npt.NDArray[np.int64]
     records: npt.NDArray[np.uint8]
+    diverges: int | None = None
 
 
 class Wire:
@@ -78,6 +84,8 @@ class Wire:
         self.node = node
         self.where = where
         self.version = version
+        self.not_before = 0.0
+        """``time.monotonic()`` before which the broker, which throttles this client, does not want a request."""
         self._socket = sock
         self._client_id = client_id
         self._correlation = 0
@@ -106,6 +114,7 @@ class Wire:
         offset: int,
         *,
         epoch: int,
+        last_epoch: int,
         committed: bool,
         max_bytes: int,
         max_wait: float,
@@ -117,6 +126,8 @@ class Wire:
             topic_id: the topic's id, used from version 13 on.
             offset: the offset to read from.
             epoch: the leader epoch known to this client, -1 for none.
+            last_epoch: the leader epoch of the batch before `offset`, by which the leader finds out whether its log
+                is the one that was read so far (version 12 on); -1 for nothing read.
             committed: read up to the last stable offset and get the aborted transactions.
             max_bytes: bytes of records to return; the first batch comes whole even if it is larger (KIP-74).
             max_wait: seconds the broker may wait for the first byte.
@@ -127,7 +138,7 @@ class Wire:
             partition=tp.partition,
             current_leader_epoch=epoch,
             fetch_offset=offset,
-            last_fetched_epoch=-1,
+            last_fetched_epoch=last_epoch,
             log_start_offset=-1,
             partition_max_bytes=max_bytes,
         )
@@ -174,9 +185,11 @@ class Wire:
         except OSError as error:
             raise WireError(str(error) or type(error).__name__) from error
         try:
-            return parse_response(self._buffer[:size], self.version, self._correlation)
+            fetched = parse_response(self._buffer[:size], self.version, self._correlation)
         except (struct.error, IndexError, ValueError) as error:
             raise WireError(f"sent a malformed response ({error})") from error
+        self.not_before = time.monotonic() + fetched.throttle
+        return fetched
 
     def _fill(self, view: memoryview) -> None:
         got = 0
@@ -200,12 +213,12 @@ async def _connect(cluster: Cluster, node: int, where: str, deadline: float) -> 
     connection = KafkaConnection(
         manager._net, node_id=node, broker_version_data=manager.broker_version_data, **manager.config
     )
-    await manager._connect(broker, connection, timeout_at=min(deadline, time.monotonic() + 10))
+    await manager._connect(broker, connection, timeout_at=min(deadline, time.monotonic() + _CONNECT_SECONDS))
     if not connection.connected:
         error = connection.init_future.exception
         if isinstance(error, errors.KafkaError):
             cluster.refuse_if_final(error, node)
-        raise WireError(str(error) or type(error).__name__) from error
+        raise WireError(f"cannot be connected to ({reason(error) if error else 'no answer in time'})") from error
     version = connection.broker_version_data.api_version(FetchRequest, max_version=_NEWEST_VERSION)
     return Wire(_take_socket(connection), version, node, where, connection.config["client_id"])
 
@@ -263,7 +276,10 @@ def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) 
     size = max(0, at.length())
     start = at.position
     at.skip(size)
-    return Fetched(error, throttle, high_watermark, last_stable, aborted, data[start : start + size])
+    records = data[start : start + size]
+    diverging = at.tags().get(_DIVERGING_EPOCH)
+    diverges = None if diverging is None else struct.unpack_from(">iq", diverging)[1]
+    return Fetched(error, throttle, high_watermark, last_stable, aborted, records, diverges)
 
 
 class _Cursor:
@@ -288,13 +304,15 @@ class _Cursor:
         """Length of an array, string or bytes; -1 for null."""
         return self._varint() - 1 if self._flexible else self.number(form)
 
-    def tags(self) -> None:
-        """Skip the tagged fields that flexible versions have after each structure."""
-        if not self._flexible:
-            return
-        for _ in range(self._varint()):
-            self._varint()
-            self.skip(self._varint())
+    def tags(self) -> dict[int, bytes]:
+        """The tagged fields that flexible versions have after each structure."""
+        found: dict[int, bytes] = {}
+        for _ in range(self._varint() if self._flexible else 0):
+            tag, size = self._varint(), self._varint()
+            start = self.position
+            self.skip(size)
+            found[tag] = self._data[start : self.position].tobytes()
+        return found
 
     def aborted(self) -> npt.NDArray[np.int64]:
         count = self.length()

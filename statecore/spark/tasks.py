@@ -1,14 +1,7 @@
 """What runs inside Spark's Python workers: read a range into runs, build the image of a store partition.
 
-Both are idempotent and safe under retries, speculation and kills: each attempt works in a directory of its own and
-renames it to its final name when it is complete, so a name that exists is a finished result, which a later attempt of
-the same plan takes as it is::
-
-    <staging>/<plan id>/runs/<task>/<store>/<start>-<end>/      run-00000.sst ... result.json
-    <staging>/<plan id>/images/<task>/rocksdb/<store>/          the database
-    <staging>/<plan id>/results/<task>/<store>.json             what the image holds
-    <staging>/<plan id>/progress/<task>.<store>.<start>         offsets done so far, for the driver to add up
-    <staging>/<plan id>/attempts/                               what is not complete yet
+Both are idempotent and safe under retries, speculation and kills: an attempt publishes a whole directory by one rename,
+and a later attempt of the same plan takes it after a look (``statecore.spark.staging`` draws the directories).
 
 A task answers with its result or with the error that stopped it, as a value: Spark turns an exception into text, and
 the operator needs its kind.
@@ -16,24 +9,26 @@ the operator needs its kind.
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
-from statecore.errors import KINDS, Capacity, StatecoreError
+from statecore.errors import KINDS, Corrupted, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, Run
+from statecore.spark import staging
+from statecore.spark.failures import as_statecore_error
+from statecore.stores.files import file_sha256, tree_bytes
 
 PROGRESS_INTERVAL = 0.5
+
+DATABASE = "database"
+"""Name of the database within the directory of a finished image."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,7 @@ class ClusterSettings:
     """
 
     bootstrap_servers: str
-    kafka: Mapping[str, Any]
+    kafka: Mapping[str, Any] = field(repr=False)
     timeout: float
 
 
@@ -103,14 +98,25 @@ class RangeResult:
     seconds: float
     phases: Mapping[str, float]
 
+    def to_json(self) -> dict[str, Any]:
+        """The result for ``result.json``; runs by name, as the directory may be moved."""
+        document = asdict(self)
+        for run in document["runs"]:
+            run["path"] = Path(run["path"]).name
+        return document
+
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> RangeResult:
-        """Read a result back from ``result.json``."""
+    def from_json(document: Mapping[str, Any], directory: Path) -> RangeResult:
+        """Read a result back from the ``result.json`` in ``directory``.
+
+        Raises:
+            KeyError, TypeError, ValueError: the document is not one.
+        """
         return RangeResult(
             **{
                 **document,
                 "offset_range": OffsetRange(**document["offset_range"]),
-                "runs": tuple(Run(**run) for run in document["runs"]),
+                "runs": tuple(Run(**{**run, "path": str(directory / run["path"])}) for run in document["runs"]),
                 "statistics": ReadStatistics(**document["statistics"]),
             }
         )
@@ -166,21 +172,12 @@ ResultT = TypeVar("ResultT", RangeResult, ImageResult)
 
 
 def _answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
+    doing = f"store {task.store!r} of task {task.task} was built in {task.directory}"
     try:
+        staging.check_shared(Path(task.directory))
         return work(task)
-    except StatecoreError as error:
-        return Failure(error.to_json())
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        return Failure(
-            Capacity(
-                f"The disk of {task.directory} ran full while store {task.store!r} of task {task.task} was built.",
-                action="Free room there, or give a staging directory on a larger disk, and start the restore again.",
-                task=task.task,
-                store=task.store,
-            ).to_json()
-        )
+    except Exception as error:
+        return Failure(as_statecore_error(error, doing, task=task.task, store=task.store).to_json())
 
 
 def read_range(task: RangeTask) -> RangeResult | Failure:
@@ -194,100 +191,108 @@ def build_store(task: ImageTask) -> ImageResult | Failure:
 
 
 def _read_range(task: RangeTask) -> RangeResult:
+    directory, span = Path(task.directory), task.offset_range
+    final = directory / "runs" / task.task / task.store / f"{span.start}-{span.end}"
+    found = _finished_range(task, final)
+    if found is not None:
+        return found
+    with staging.attempt_directory(directory) as attempt:
+        result = _read_into(attempt, task)
+        while not staging.publish(attempt, final, result.to_json()):
+            found = _finished_range(task, final)
+            if found is not None:
+                return found
+    return RangeResult.from_json(result.to_json(), final)
+
+
+def _read_into(attempt: Path, task: RangeTask) -> RangeResult:
     from statecore.changelog.cluster import Cluster
     from statecore.changelog.reader import ChangelogReader, ReaderOptions
     from statecore.images.runs import RunBuilder
 
     span = task.offset_range
-    final = Path(task.directory, "runs", task.task, task.store, f"{span.start}-{span.end}")
-    if (final / "result.json").exists():
-        return RangeResult.from_json(json.loads((final / "result.json").read_text()))
     began = time.monotonic()
-    attempt = _attempt_directory(task.directory)
-    attempt.mkdir()
-    try:
-        builder = RunBuilder(task.kind, attempt, memory_budget=task.memory_budget, keep_tombstones=not task.first)
-        progress = _ProgressFile(Path(task.directory, "progress", f"{task.task}.{task.store}.{span.start}"))
-        collecting = 0.0
-        with Cluster(task.cluster.bootstrap_servers, task.cluster.kafka, timeout=task.cluster.timeout) as cluster:
-            reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
-            for batch in reader.read(span, task.isolation, topic_id=task.topic_id):
-                before = time.monotonic()
-                builder.add(batch)
-                collecting += time.monotonic() - before
-                progress.report(reader.statistics.position - span.start)
-            statistics = reader.statistics
-        progress.report(span.end - span.start, now=True)
-        read_until = time.monotonic()
-        runs = tuple(builder.finish())
-        done = time.monotonic()
-        phases = {"read": read_until - began - collecting, "collect": collecting, "write": done - read_until}
-        result = RangeResult(task.task, task.store, span, runs, statistics, done - began, phases)
-        result = _moved(result, final)
-        _write_json(attempt / "result.json", asdict(result))
-        _rename_unless_there(attempt, final)
-        return result
-    finally:
-        shutil.rmtree(attempt, ignore_errors=True)
+    builder = RunBuilder(task.kind, attempt, memory_budget=task.memory_budget, keep_tombstones=not task.first)
+    progress = _ProgressFile(Path(task.directory, "progress", f"{task.task}.{task.store}.{span.start}"))
+    collecting = 0.0
+    with Cluster(task.cluster.bootstrap_servers, task.cluster.kafka, timeout=task.cluster.timeout) as cluster:
+        reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
+        for batch in reader.read(span, task.isolation, topic_id=task.topic_id):
+            before = time.monotonic()
+            builder.add(batch)
+            collecting += time.monotonic() - before
+            progress.report(reader.statistics.position - span.start)
+        statistics = reader.statistics
+    progress.report(span.end - span.start, now=True)
+    read_until = time.monotonic()
+    runs = tuple(builder.finish())
+    done = time.monotonic()
+    phases = {"read": read_until - began - collecting, "collect": collecting, "write": done - read_until}
+    return RangeResult(task.task, task.store, span, runs, statistics, done - began, phases)
 
 
-def _moved(result: RangeResult, final: Path) -> RangeResult:
-    """The result as it will be after the directory got its final name."""
-    runs = tuple(Run(**{**asdict(run), "path": str(final / Path(run.path).name)}) for run in result.runs)
-    return RangeResult(
-        result.task, result.store, result.offset_range, runs, result.statistics, result.seconds, result.phases
-    )
+def _finished_range(task: RangeTask, final: Path) -> RangeResult | None:
+    """What an attempt published, every run looked at byte by byte; what is not whole is taken away."""
+    document = staging.load(final)
+    if document is not None:
+        try:
+            result = RangeResult.from_json(document, final)
+        except (KeyError, TypeError, ValueError):
+            result = None
+        if result is not None and result.offset_range == task.offset_range and all(map(_is_whole, result.runs)):
+            return result
+    staging.discard(Path(task.directory), final)
+    return None
+
+
+def _is_whole(run: Run) -> bool:
+    path = Path(run.path)
+    return path.is_file() and path.stat().st_size == run.file_bytes and file_sha256(path) == run.sha256
 
 
 def _build_store(task: ImageTask) -> ImageResult:
     from statecore.images.image import build_image
 
-    final = Path(task.directory, "images", task.task, "rocksdb", task.store)
-    record = Path(task.directory, "results", task.task, f"{task.store}.json")
-    if final.exists() and record.exists():
-        document = json.loads(record.read_text())
-        return ImageResult(task.task, task.store, Image(**document["image"]), document["seconds"])
+    directory = Path(task.directory)
+    final = directory / "images" / task.task / task.store
+    found = _finished_image(task, final)
+    if found is not None:
+        return found
     began = time.monotonic()
-    attempt = _attempt_directory(task.directory)
-    try:
-        image = build_image(attempt, task.kind, task.runs, task.changelog, task.committed_offset)
-        image = Image(**{**asdict(image), "path": str(final)})
-        seconds = time.monotonic() - began
-        # The record first: an image without one is built anew, a record without an image is not looked at.
-        _write_json(record, {"image": asdict(image), "seconds": seconds})
-        if final.exists():
-            shutil.rmtree(final)
-        _rename_unless_there(attempt, final)
-        return ImageResult(task.task, task.store, image, seconds)
-    finally:
-        shutil.rmtree(attempt, ignore_errors=True)
-
-
-def _attempt_directory(directory: str) -> Path:
-    """A name that no other attempt has, in a directory that exists."""
-    attempts = Path(directory, "attempts")
-    attempts.mkdir(parents=True, exist_ok=True)
-    return attempts / uuid.uuid4().hex
-
-
-def _rename_unless_there(attempt: Path, final: Path) -> None:
-    """Give a finished directory its final name; when another attempt was first, keep that one."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        attempt.rename(final)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+    with staging.attempt_directory(directory) as attempt:
+        try:
+            image = build_image(attempt / DATABASE, task.kind, task.runs, task.changelog, task.committed_offset)
+        except Corrupted:
+            # A retry must not find the same runs again.
+            for place in {Path(run.path).parent for run in task.runs}:
+                staging.discard(directory, place)
             raise
+        image, seconds = replace(image, path=str(final / DATABASE)), time.monotonic() - began
+        while not staging.publish(attempt, final, {"image": asdict(image), "seconds": seconds}):
+            found = _finished_image(task, final)
+            if found is not None:
+                return found
+    return ImageResult(task.task, task.store, image, seconds)
 
 
-def _write_json(path: Path, document: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with partial.open("w") as file:
-        json.dump(document, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
+    """What an attempt published; what is not whole, or was placed by a job that was killed, is taken away."""
+    document = staging.load(final)
+    if document is not None:
+        try:
+            image = Image(**{**document["image"], "path": str(final / DATABASE)})
+            seconds = float(document["seconds"])
+        except (KeyError, TypeError, ValueError):
+            image = None
+        if (
+            image is not None
+            and image.committed_offset == task.committed_offset
+            and (final / DATABASE / "CURRENT").is_file()
+            and tree_bytes(final / DATABASE) == image.file_bytes
+        ):
+            return ImageResult(task.task, task.store, image, seconds)
+    staging.discard(Path(task.directory), final)
+    return None
 
 
 class _ProgressFile:

@@ -28,6 +28,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,21 @@ class BrokerFailed(RuntimeError):
     """The broker ended or did not answer; the message carries the end of its log."""
 
 
+@dataclass(frozen=True)
+class Node:
+    """A node's place in its cluster.
+
+    Attributes:
+        id: its number.
+        cluster_id: the id of the cluster; None: one of its own.
+        quorum: controller ports of all nodes by number; empty: it is the only one.
+    """
+
+    id: int = 1
+    cluster_id: str | None = None
+    quorum: Mapping[int, int] = field(default_factory=dict)
+
+
 class Broker:
     """One broker process.
 
@@ -82,6 +98,9 @@ class Broker:
         settings: broker settings that win over ``SETTINGS``.
         owner: the broker is killed as soon as this process is gone; None: it lives on after this process (the demo).
         throughput: False starts fastest (C1 compiler only, serial collector); True is for long streams of data.
+        listeners: further listeners by name, each with its security protocol (``{"TLS": "SSL"}``); ``address`` tells
+            where they are. What they need besides (keystores, JAAS) goes into ``settings``.
+        node: this node in a cluster of several; None: a cluster of its own. See ``tests.harness.cluster``.
     """
 
     def __init__(
@@ -92,12 +111,16 @@ class Broker:
         settings: Mapping[str, str] | None = None,
         owner: int | None = None,
         throughput: bool = False,
+        listeners: Mapping[str, str] | None = None,
+        node: Node | None = None,
     ) -> None:
         self.directory = directory.resolve()
         self.heap_mb = heap_mb
         self.settings = {**SETTINGS, **(settings or {})}
         self.owner = owner
         self.throughput = throughput
+        self.listeners = dict(listeners or {})
+        self.node = node or Node()
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -112,6 +135,10 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """``127.0.0.1:port`` of the running broker."""
         return f"127.0.0.1:{self._record()['port']}"
+
+    def address(self, listener: str) -> str:
+        """``127.0.0.1:port`` of one of the further listeners of the running broker."""
+        return f"127.0.0.1:{self._record()['listeners'][listener]}"
 
     @property
     def pid(self) -> int:
@@ -147,7 +174,7 @@ class Broker:
         self._format()
         remembered = self._last_ports()
         for attempt in range(_PORT_ATTEMPTS):
-            ports = remembered if remembered and attempt == 0 else _free_ports()
+            ports = remembered if remembered and attempt == 0 else self._free_ports()
             self._launch(*ports)
             if self._wait_until_answering(ports[0]):
                 return self
@@ -196,12 +223,18 @@ class Broker:
         record: dict[str, Any] = json.loads((self.directory / "broker.json").read_text())
         return record
 
-    def _last_ports(self) -> tuple[int, int] | None:
+    def _last_ports(self) -> list[int] | None:
         try:
             record = self._record()
         except FileNotFoundError:
             return None
-        return int(record["port"]), int(record["controller_port"])
+        return [record["port"], record["controller_port"], *record.get("listeners", {}).values()]
+
+    def _free_ports(self) -> list[int]:
+        ports = free_ports(2 + len(self.listeners))
+        # The quorum is told the ports of its controllers before any of them starts.
+        ports[1] = self.node.quorum.get(self.node.id, ports[1])
+        return ports
 
     def _format(self) -> None:
         if (self.data_directory / "meta.properties").exists():
@@ -209,11 +242,16 @@ class Broker:
         self.data_directory.mkdir(exist_ok=True)
         shutil.copyfile(_template() / "bootstrap.checkpoint", self.data_directory / "bootstrap.checkpoint")
         (self.data_directory / "meta.properties").write_text(
-            f"version=1\nnode.id=1\ncluster.id={_kafka_uuid()}\ndirectory.id={_kafka_uuid()}\n"
+            f"version=1\nnode.id={self.node.id}\ncluster.id={self.node.cluster_id or kafka_uuid()}\n"
+            f"directory.id={kafka_uuid()}\n"
         )
 
-    def _launch(self, port: int, controller_port: int) -> None:
-        properties = {**_node(port, controller_port, self.data_directory), **self.settings}
+    def _launch(self, port: int, controller_port: int, *more: int) -> None:
+        listeners = dict(zip(self.listeners, more, strict=True))
+        properties = {
+            **_properties(self.node, port, controller_port, self.data_directory, listeners, self.listeners),
+            **self.settings,
+        }
         (self.directory / "broker.properties").write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
         speed = ["-XX:+UseParallelGC"] if self.throughput else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         command = [
@@ -232,6 +270,7 @@ class Broker:
             "started_at": keeper.started_at(self._child.pid),
             "port": port,
             "controller_port": controller_port,
+            "listeners": listeners,
         }
         staged = self.directory / "broker.json.tmp"
         staged.write_text(json.dumps(record))
@@ -260,14 +299,19 @@ class Broker:
             os.kill(self.pid, number)
 
 
-def _node(port: int, controller_port: int, data: Path) -> dict[str, str]:
+def _properties(
+    node: Node, port: int, controller_port: int, data: Path, more: Mapping[str, int], protocols: Mapping[str, str]
+) -> dict[str, str]:
+    quorum = node.quorum or {node.id: controller_port}
+    served = [f"{name}://127.0.0.1:{at}" for name, at in {"BROKER": port, **more}.items()]
+    spoken = {"BROKER": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **protocols}
     return {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"BROKER://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"BROKER://127.0.0.1:{port}",
-        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "node.id": str(node.id),
+        "controller.quorum.voters": ",".join(f"{voter}@127.0.0.1:{at}" for voter, at in quorum.items()),
+        "listeners": ",".join([*served, f"CONTROLLER://127.0.0.1:{controller_port}"]),
+        "advertised.listeners": ",".join(served),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in spoken.items()),
         "inter.broker.listener.name": "BROKER",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data),
@@ -283,10 +327,11 @@ def _template() -> Path:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     properties = staging / "format.properties"
-    properties.write_text("".join(f"{k}={v}\n" for k, v in _node(9092, 9093, staging / "data").items()))
+    plain = _properties(Node(), 9092, 9093, staging / "data", {}, {})
+    properties.write_text("".join(f"{k}={v}\n" for k, v in plain.items()))
     command = [
         *(jars.java(), "-XX:TieredStopAtLevel=1", "-cp", jars.classpath(), "kafka.tools.StorageTool"),
-        *("format", "--cluster-id", _kafka_uuid(), "--config", str(properties)),
+        *("format", "--cluster-id", kafka_uuid(), "--config", str(properties)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -297,15 +342,18 @@ def _template() -> Path:
     return template
 
 
-def _kafka_uuid() -> str:
+def kafka_uuid() -> str:
+    """A random id as Kafka writes them, for clusters and directories."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that nobody listens on at the moment, all different."""
+    with contextlib.ExitStack() as held:
+        taken = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in taken]
 
 
 def _answers(port: int) -> bool:
