@@ -238,7 +238,9 @@ class _TaskPlanner:
             return
         for name in dropped:
             if name.removeprefix("rocksdb/") in self.names and _has_content(self.live / name):
-                self._refuse(f"holds the store {name.removeprefix('rocksdb/')} already; set replace (--replace) to replace it")
+                self._refuse(
+                    f"holds the store {name.removeprefix('rocksdb/')} already; set replace (--replace) to replace it"
+                )
 
     def _check_checkpoint(self) -> None:
         ours = {(image.changelog.topic, str(image.changelog.partition)) for image in self.restored}

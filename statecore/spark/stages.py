@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from statecore.errors import Invalid
 from statecore.images.plan import PartitionPlan, RestorePlan
 from statecore.progress import Progress
+from statecore.spark import staging
+from statecore.spark.failures import spark_failure
 from statecore.spark.planning import by_size
 from statecore.spark.tasks import (
     ClusterSettings,
@@ -77,9 +79,10 @@ def read_runs(
         for part in by_size(plan.partitions)
         for span in part.offset_ranges
     ]
+    staging.prepare(directory)
     progress.phase("read", plan.offsets, "offsets")
     with _Watch(directory / "progress", progress) as watch:
-        results = _run(context, tasks, read_range)
+        results = _run(context, tasks, read_range, f"the changelogs of {plan.application_id} were read")
     progress.advance(plan.offsets - watch.seen)
     progress.done()
     grouped: dict[tuple[str, str], list[RangeResult]] = defaultdict(list)
@@ -118,7 +121,8 @@ def build_images(
         )
 
     progress.phase("build", len(plan.partitions), "stores")
-    results = _run(context, [task_of(part) for part in by_size(plan.partitions)], build_store)
+    doing = f"the images of {plan.application_id} were built"
+    results = _run(context, [task_of(part) for part in by_size(plan.partitions)], build_store, doing)
     progress.advance(len(results))
     progress.done()
     unseen = [result.image.path for result in results if not Path(result.image.path).is_dir()]
@@ -130,11 +134,16 @@ def build_images(
     return {(result.task, result.store): result for result in results}
 
 
-def _run(context: SparkContext, tasks: Sequence[TaskT], work: Callable[[TaskT], ResultT | Failure]) -> list[ResultT]:
+def _run(
+    context: SparkContext, tasks: Sequence[TaskT], work: Callable[[TaskT], ResultT | Failure], doing: str
+) -> list[ResultT]:
     """One Spark task an element; the first failure is raised when all have ended."""
     if not tasks:
         return []
-    answers = context.parallelize(tasks, len(tasks)).map(work).collect()
+    try:
+        answers = context.parallelize(tasks, len(tasks)).map(work).collect()
+    except Exception as error:  # of Spark itself: a worker that died, a context that was stopped
+        raise spark_failure(error, doing) from error
     failures = [answer for answer in answers if isinstance(answer, Failure)]
     if failures:
         # A permanent error explains more than the ones that another try would cure.

@@ -1,0 +1,91 @@
+"""What a consumer group has committed: how far an application has come in its source topics.
+
+Needed where a source topic is reused as changelog. Kafka Streams restores such a store up to the group's committed
+offset only (``StoreChangelogReader``: the end is the smaller of log end and committed offset), because records beyond
+it are still to be processed; a store that held them already would be ahead of its input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid, Retryable
+from statecore.formats.topic_partition import TopicPartition
+
+_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR, _UNSTABLE = 14, 15, 16, 88
+_PASSING = (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR, _UNSTABLE)
+_GROUP_DENIED, _GROUP_NOT_FOUND = 30, 69
+
+
+def committed_offsets(
+    cluster: Cluster, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int | None]:
+    """The offsets a group has committed, those of open transactions waited for.
+
+    Args:
+        cluster: the cluster.
+        group: the consumer group; a Kafka Streams application's id.
+        partitions: the partitions.
+
+    Returns:
+        Partition → next offset to consume, ``None`` where nothing was committed.
+
+    Raises:
+        Invalid: this client may not describe the group.
+        Retryable: the group's coordinator did not answer in time, or a transaction over its offsets stays open.
+    """
+    if not partitions:
+        return {}
+    cluster.leader(min(partitions))  # brings the addresses of the brokers
+    return cluster.run(_committed, cluster, group, sorted(partitions), cluster.deadline())
+
+
+async def _committed(
+    cluster: Cluster, group: str, partitions: list[TopicPartition], deadline: float
+) -> dict[TopicPartition, int | None]:
+    from kafka.protocol.consumer.group import OffsetFetchRequest
+    from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
+
+    by_topic: dict[str, list[int]] = {}
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+
+    def find() -> Any:
+        return FindCoordinatorRequest(key=group, key_type=0, max_version=3)
+
+    def fetch() -> Any:
+        topic = OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+        # Under exactly-once offsets are committed by transactions: the ones of an open transaction are not offsets yet.
+        return OffsetFetchRequest(group_id=group, topics=topics, require_stable=True, min_version=7, max_version=7)
+
+    pause = 0.05
+    while True:
+        coordinator = await cluster.ask(cluster.any_node, find, deadline)
+        code = coordinator.error_code
+        if code == 0:
+            node = coordinator.node_id
+            response = await cluster.ask(lambda: [node], fetch, deadline)
+            found = [(topic.name, part) for topic in response.topics for part in topic.partitions]
+            code = next((part.error_code for _, part in found if part.error_code), response.error_code)
+            if code in (0, _GROUP_NOT_FOUND):
+                seen = {TopicPartition(name, part.partition_index): part.committed_offset for name, part in found}
+                return {tp: offset if (offset := seen.get(tp, -1)) >= 0 else None for tp in partitions}
+        if code == _GROUP_DENIED:
+            raise Invalid(
+                f"This client may not see the offsets of the consumer group {group}.",
+                action="Grant Describe on the group to its user: a source topic reused as changelog is restored up to "
+                "the offset that the application has committed.",
+                group=group,
+            )
+        if code not in _PASSING or time.monotonic() + pause >= deadline:
+            raise Retryable(
+                f"The committed offsets of the consumer group {group} could not be read: Kafka error {code}.",
+                action="Try again; if it stays, look at the broker's log.",
+                group=group,
+            )
+        await cluster.sleep(pause)
+        pause = min(2 * pause, 1.0)

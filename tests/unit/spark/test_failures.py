@@ -1,0 +1,56 @@
+"""What Spark says becomes one error of a known kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from statecore.errors import Capacity, Retryable, StatecoreError
+from statecore.spark.failures import as_statecore_error, spark_failure
+
+JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: {reason}
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "words"),
+    [
+        (
+            "Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 "
+            "in stage 0.0 (TID 0): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).",
+            Capacity,
+            "worker process",
+        ),
+        (
+            "Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited caused by one of the running "
+            "tasks) Reason: Container killed on request. Exit code is 137",
+            Capacity,
+            "worker process",
+        ),
+        (
+            "Job aborted: org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from "
+            "the Python worker: Traceback (most recent call last):\n"
+            "  File \"worker.py\", line 1\nModuleNotFoundError: No module named 'statecore'\n SQLSTATE: 38000",
+            StatecoreError,
+            "ModuleNotFoundError: No module named 'statecore'",
+        ),
+        ("Job 0 cancelled because SparkContext was shut down", Retryable, "was stopped"),
+        ("Could not parse Master URL: 'nonsense'", Retryable, "Could not parse Master URL"),
+    ],
+)
+def test_an_error_of_spark_is_one_clear_sentence_without_a_stack_trace(
+    reason: str, kind: type[StatecoreError], words: str
+) -> None:
+    error = spark_failure(RuntimeError(JAVA.format(reason=reason)), "the changelogs of app were read")
+    assert type(error) is kind
+    assert words in error.what
+    assert "\tat " not in str(error)
+    assert "\n" not in error.what
+    assert "while the changelogs of app were read" in error.what
+
+
+def test_an_error_that_is_ours_already_stays_what_it_is() -> None:
+    error = Retryable("no broker", action="wait")
+    assert as_statecore_error(error, "anything") is error
