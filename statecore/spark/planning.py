@@ -4,18 +4,25 @@ The plan of a request is kept under the request's id until the restore is over, 
 reads the same ranges, reuses what was built, and gives the same digest::
 
     <application directory>/.statecore/plans/<request id>.json
+
+A plan does not keep for ever. When the changelogs have grown since, deletes that lie beyond its ends are compacted away
+after ``delete.retention.ms``, and a store rebuilt up to those ends would keep the dead keys; when a log's start has
+passed an end, the application could not go on from there and, under exactly-once, would wipe the task. Such a plan is
+made anew (:func:`why_stale`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
@@ -27,10 +34,29 @@ from statecore.images.plan import (
     make_plan,
     select_stores,
 )
+from statecore.runtime.files import write_durably
 from statecore.spark.request import RestoreRequest
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.reader import default_changelog
 
 POLL_INTERVAL = 0.5
+
+_DEFAULT_DELETE_RETENTION_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class FrozenPlan:
+    """A plan on disk, and what it answers.
+
+    Attributes:
+        plan: the plan.
+        partitions: the partitions that were asked for; empty for all.
+        made_at: when its end offsets were read, in seconds since the epoch.
+    """
+
+    plan: RestorePlan
+    partitions: tuple[int, ...]
+    made_at: float
 
 
 def plan_restore(
@@ -64,6 +90,7 @@ def plan_restore(
         Retryable: no broker could be reached.
     """
     stores = select_stores(spec, request.stores)
+    _refuse_named_topologies(stores)
     topics = cluster.describe_topics(sorted({store.changelog for store in stores}))
     tasks = check_partitions(stores, topics, request.partitions)
     wanted = [TopicPartition(store.changelog, partition) for store in stores for partition in tasks[store.subtopology]]
@@ -72,8 +99,11 @@ def plan_restore(
     while _open_transactions(spec, offsets) and clock() < deadline:
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(_open_transactions(spec, offsets))}
+    reused = [part for part in wanted if part.topic in {store.changelog for store in stores if _is_source(spec, store)}]
+    committed = committed_offsets(cluster, spec.application_id, reused)
+    offsets = {**offsets, **{part: _consumed(offsets[part], committed[part]) for part in reused}}
     plan = make_plan(spec, stores, tasks, topics, offsets, parallelism=parallelism())
-    return plan, _notes(spec, plan, request)
+    return plan, notes_of(cluster, spec, plan, request)
 
 
 def _open_transactions(spec: ApplicationSpec, offsets: Mapping[TopicPartition, LogOffsets]) -> Sequence[TopicPartition]:
@@ -82,18 +112,104 @@ def _open_transactions(spec: ApplicationSpec, offsets: Mapping[TopicPartition, L
     return [part for part, seen in offsets.items() if end_of(seen, spec.processing_guarantee) < seen.log_end]
 
 
-def _notes(spec: ApplicationSpec, plan: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
+def _is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
+    """Whether a store's changelog is a source topic: Kafka Streams gives its own changelogs no other name."""
+    return store.changelog != default_changelog(spec.application_id, store.name, store.topology)
+
+
+def _consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
+    """A source topic as far as the application has consumed it; beyond that it is input still to be processed."""
+    end = committed if committed is not None and committed >= seen.log_start else 0
+    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
+
+
+def _refuse_named_topologies(stores: Sequence[StoreSpec]) -> None:
+    named = [store for store in stores if store.topology is not None]
+    if named:
+        raise Invalid(
+            "This version restores no stores of named topologies: "
+            + ", ".join(f"{store.name!r} of {store.topology!r}" for store in named)
+            + ".",
+            action="Leave them out with --store, and let Kafka Streams restore them itself.",
+            stores=[store.name for store in named],
+        )
+
+
+def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
+    """What an operator should know of a plan although nothing speaks against it."""
+    exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     notes = [
         f"{part.topic}-{part.partition}: an open transaction kept the end at {part.end} for "
         f"{request.transaction_wait:g} s; the application will restore the tail up to {part.log_end} itself "
         f"({part.tail_left} offsets)."
         for part in plan.partitions
-        if part.tail_left > 0 and spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        if part.tail_left > 0 and exactly_once
     ]
     notes += [
         f"Global store {store.name!r} was left out: Kafka Streams restores it itself." for store in spec.global_stores
     ]
+    undeclared = undeclared_changelogs(cluster, spec)
+    if undeclared:
+        consequence = (
+            "WIPES every rebuilt task that has such a store and restores it whole (exactly-once, and no offset of the "
+            "store); declare the store in the spec and restore again before the application starts"
+            if exactly_once
+            else "restores it itself, from the start; declare the store in the spec to have it restored here"
+        )
+        notes.append(
+            f"No store of the spec has the changelog {', '.join(undeclared)}. If that is a store of this "
+            f"application's topology, Kafka Streams {consequence}. (An old topic, or one of an application whose id "
+            f"begins with {spec.application_id}-, can be ignored.)"
+        )
     return tuple(notes)
+
+
+def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
+    """Topics that are named like a changelog of the application and belong to no declared store."""
+    declared = {store.changelog for store in (*spec.stores, *spec.global_stores)}
+    return [
+        topic
+        for topic in cluster.list_topics()
+        if topic.startswith(f"{spec.application_id}-") and topic.endswith("-changelog") and topic not in declared
+    ]
+
+
+def why_stale(
+    frozen: FrozenPlan,
+    topics: Mapping[str, TopicDescription],
+    offsets: Mapping[TopicPartition, LogOffsets],
+    now: float,
+) -> str | None:
+    """Why a frozen plan must be made anew, or ``None`` while it is good.
+
+    Args:
+        frozen: the plan.
+        topics: its topics as they are now.
+        offsets: its partitions as they are now.
+        now: seconds since the epoch.
+    """
+    for part in frozen.plan.partitions:
+        seen = offsets.get(part.topic_partition)
+        name = f"{part.topic}-{part.partition}"
+        if seen is None:
+            return f"{name} is no partition any more"
+        if seen.log_end < part.end:
+            return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
+        if part.end > 0 and seen.log_start > part.end:
+            return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
+        retention = int(topics[part.topic].configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS)) / 1000
+        # Half of it, because the application needs time, too, to read what lies beyond the end.
+        if seen.log_end > part.log_end and now - frozen.made_at > retention / 2:
+            return (
+                f"{name} has grown since and the plan is {now - frozen.made_at:.0f} s old; deletes in what it grew by "
+                f"may be compacted away after {retention:.0f} s (delete.retention.ms)"
+            )
+    if not frozen.partitions:
+        for topic in {part.topic for part in frozen.plan.partitions}:
+            planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
+            if planned != topics[topic].partitions:
+                return f"{topic} has {topics[topic].partitions} partitions now and had {planned}"
+    return None
 
 
 def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:
@@ -116,34 +232,39 @@ def plan_path(work_path: Path, request_id: str) -> Path:
     return work_path / "plans" / f"{hashlib.sha256(request_id.encode()).hexdigest()[:24]}.json"
 
 
-def save_plan(path: Path, plan: RestorePlan, request: RestoreRequest) -> None:
+def save_plan(path: Path, plan: RestorePlan, request: RestoreRequest, made_at: float) -> None:
     """Freeze the plan on disk, complete or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-    partial = path.with_name(f".{path.name}")
-    with partial.open("w") as file:
-        json.dump({"request_id": request.request_id, "plan": plan.to_json()}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    document = {
+        "request_id": request.request_id,
+        "partitions": list(request.partitions),
+        "made_at": made_at,
+        "plan": plan.to_json(),
+    }
+    write_durably(path, json.dumps(document, indent=1).encode())
 
 
-def load_plan(path: Path) -> RestorePlan | None:
-    """The frozen plan of a request, or ``None`` when it has none yet."""
+def load_plan(path: Path) -> FrozenPlan | None:
+    """The frozen plan of a request; ``None`` when it has none yet, or none that can be read."""
     try:
-        document = json.loads(path.read_text())
-    except FileNotFoundError:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        return FrozenPlan(
+            RestorePlan.from_json(document["plan"]), tuple(document["partitions"]), float(document["made_at"])
+        )
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    return RestorePlan.from_json(document["plan"])
 
 
-def covers(plan: RestorePlan, spec: ApplicationSpec, request: RestoreRequest) -> bool:
-    """Whether a frozen plan answers this request: same application, guarantee, stores with their kinds and topics."""
+def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: RestoreRequest) -> bool:
+    """Whether a frozen plan answers this request: same application, guarantee, partitions, and stores as declared."""
+    plan = frozen.plan
     if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
         return False
-    asked = {(store.name, store.kind, store.changelog) for store in select_stores(spec, request.stores)}
-    planned = {(part.store, part.kind, part.topic) for part in plan.partitions}
-    partitions = {part.partition for part in plan.partitions}
-    return asked == planned and (not request.partitions or set(request.partitions) == partitions)
+    asked = {
+        (store.name, store.kind, store.changelog, store.subtopology) for store in select_stores(spec, request.stores)
+    }
+    planned = {(part.store, part.kind, part.topic, int(part.task.partition("_")[0])) for part in plan.partitions}
+    return asked == planned and set(request.partitions) == set(frozen.partitions)
 
 
 def by_size(partitions: Sequence[PartitionPlan]) -> list[PartitionPlan]:

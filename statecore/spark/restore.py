@@ -47,7 +47,17 @@ from statecore.runtime.placement import (
     recover,
 )
 from statecore.runtime.state_directory import StateDirectory
-from statecore.spark.planning import check_unchanged, covers, load_plan, plan_path, plan_restore, save_plan
+from statecore.spark.planning import (
+    FrozenPlan,
+    check_unchanged,
+    covers,
+    load_plan,
+    notes_of,
+    plan_path,
+    plan_restore,
+    save_plan,
+    why_stale,
+)
 from statecore.spark.request import RestoreRequest
 from statecore.spark.session import spark_context
 from statecore.spark.stages import build_images, read_runs
@@ -217,7 +227,7 @@ class _Restore:
         if frozen is None or not self.report_file.exists() or not covers(frozen, self.spec, self.request):
             return None
         record = read_record(self.directory.work_path)
-        tasks = {part.task for part in frozen.partitions}
+        tasks = {part.task for part in frozen.plan.partitions}
         if record is None or not all(
             record.placed(task, self.directory.task_path(task), self.request.request_id) for task in tasks
         ):
@@ -227,18 +237,29 @@ class _Restore:
     def _plan(self, spark: _SparkStart) -> tuple[RestorePlan, tuple[str, ...]]:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
         frozen = load_plan(self.plan_file)
+        why: tuple[str, ...] = ()
         with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
             if frozen is not None and covers(frozen, self.spec, self.request):
-                check_unchanged(frozen, cluster.describe_topics(sorted({part.topic for part in frozen.partitions})))
-                self._placement(frozen)
-                return frozen, ("The plan of an earlier attempt of this request was taken up.",)
+                stale = self._why_stale(frozen, cluster)
+                if stale is None:
+                    self._placement(frozen.plan)
+                    notes = notes_of(cluster, self.spec, frozen.plan, self.request)
+                    return frozen.plan, ("The plan of an earlier attempt of this request was taken up.", *notes)
+                why = (f"The plan of an earlier attempt of this request was made anew: {stale}.",)
+            made_at = time.time()
             plan, notes = plan_restore(
                 cluster, self.spec, self.request, parallelism=lambda: spark.context().defaultParallelism
             )
             self._placement(plan)
             self._ensure_room(cluster, plan)
-        save_plan(self.plan_file, plan, self.request)
-        return plan, notes
+        save_plan(self.plan_file, plan, self.request, made_at)
+        return plan, (*why, *notes)
+
+    def _why_stale(self, frozen: FrozenPlan, cluster: Cluster) -> str | None:
+        topics = cluster.describe_topics(sorted({part.topic for part in frozen.plan.partitions}))
+        check_unchanged(frozen.plan, topics)
+        offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
+        return why_stale(frozen, topics, offsets, time.time())
 
     def _placement(
         self, plan: RestorePlan, images: Mapping[tuple[str, str], ImageResult] | None = None

@@ -1,0 +1,182 @@
+"""Plans: what a frozen one answers, when it no longer holds, and what is refused before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.errors import Invalid
+from statecore.formats.topic_partition import TopicPartition
+from statecore.spark import planning
+from statecore.spark.planning import FrozenPlan, covers, load_plan, plan_restore, save_plan, why_stale
+from statecore.spark.request import RestoreRequest
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import parse_spec
+
+HOUR = 3600.0
+
+
+class FakeCluster:
+    """Two partitions a topic, offsets 0 to 100."""
+
+    def __init__(self, topics: Iterable[str] = (), seen: LogOffsets | None = None) -> None:
+        self.topics, self.seen = list(topics), seen or LogOffsets(0, 100, 100)
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        return {name: TopicDescription(name, f"id-{name}", 2, {"delete.retention.ms": "7200000"}) for name in names}
+
+    def log_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        return dict.fromkeys(partitions, self.seen)
+
+    def list_topics(self) -> list[str]:
+        return self.topics
+
+
+def spec(guarantee: str = "exactly_once_v2", number: str = "0", **stores: Any) -> ApplicationSpec:
+    declared = stores or {"a": {"kind": "key-value"}, "b": {"kind": "timestamped-key-value"}}
+    return parse_spec(
+        {
+            "application_id": "app",
+            "bootstrap_servers": "nowhere:1",
+            "processing_guarantee": guarantee,
+            "subtopologies": {number: {"stores": declared}},
+        }
+    )
+
+
+def request(**fields: Any) -> RestoreRequest:
+    return RestoreRequest(
+        **{"state_dir": "/s", "spec_path": "x", "request_id": "one", "transaction_wait": 0.0, **fields}
+    )
+
+
+def plan(
+    declared: ApplicationSpec | None = None, asked: RestoreRequest | None = None, cluster: FakeCluster | None = None
+) -> tuple[Any, tuple[str, ...]]:
+    fake = cast(Cluster, cluster or FakeCluster())
+    return plan_restore(fake, declared or spec(), asked or request(), parallelism=lambda: 2)
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> FrozenPlan:
+    save_plan(tmp_path / "plans" / "one.json", plan()[0], request(), made_at=1000.0)
+    loaded = load_plan(tmp_path / "plans" / "one.json")
+    assert loaded is not None
+    return loaded
+
+
+def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
+    assert frozen == FrozenPlan(plan()[0], (), 1000.0)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"plan": {"version": 1}, "partitions": [], "made_at": 1}'])
+def test_a_plan_file_that_is_torn_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "p.json").write_text(content)
+    assert load_plan(tmp_path / "p.json") is None
+
+
+def test_a_plan_answers_the_same_request(frozen: FrozenPlan) -> None:
+    assert covers(frozen, spec(), request())
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked"),
+    [
+        pytest.param(spec("at_least_once"), request(), id="guarantee"),
+        pytest.param(spec(number="1"), request(), id="subtopology"),
+        pytest.param(spec(), request(partitions=(1,)), id="fewer partitions"),
+        pytest.param(spec(), request(stores=("a",)), id="fewer stores"),
+        pytest.param(
+            spec(a={"kind": "timestamped-key-value"}, b={"kind": "timestamped-key-value"}), request(), id="kind"
+        ),
+        pytest.param(
+            spec(a={"kind": "key-value", "changelog": "x"}, b={"kind": "timestamped-key-value"}), request(), id="topic"
+        ),
+    ],
+)
+def test_a_plan_does_not_answer_another_request_under_the_same_id(
+    frozen: FrozenPlan, declared: ApplicationSpec, asked: RestoreRequest
+) -> None:
+    assert not covers(frozen, declared, asked)
+
+
+def test_a_plan_of_one_partition_does_not_answer_a_request_for_all(tmp_path: Path) -> None:
+    asked = request(partitions=(1,))
+    save_plan(tmp_path / "p.json", plan(asked=asked)[0], asked, made_at=0.0)
+    loaded = load_plan(tmp_path / "p.json")
+    assert loaded is not None
+    assert covers(loaded, spec(), asked)
+    assert not covers(loaded, spec(), request())
+
+
+def stale(frozen: FrozenPlan, seen: LogOffsets, age: float, partitions: int = 2) -> str | None:
+    topics = FakeCluster().describe_topics({part.topic for part in frozen.plan.partitions})
+    topics = {name: replace(topic, partitions=partitions) for name, topic in topics.items()}
+    offsets = {part.topic_partition: seen for part in frozen.plan.partitions}
+    return why_stale(frozen, topics, offsets, frozen.made_at + age)
+
+
+def test_a_plan_holds_while_nothing_was_written_whatever_its_age(frozen: FrozenPlan) -> None:
+    assert stale(frozen, LogOffsets(0, 100, 100), 1000 * HOUR) is None
+
+
+def test_a_plan_holds_for_half_the_time_that_deletes_are_kept_when_the_log_has_grown(frozen: FrozenPlan) -> None:
+    assert stale(frozen, LogOffsets(0, 120, 120), 0.9 * HOUR) is None
+    assert "delete.retention.ms" in str(stale(frozen, LogOffsets(0, 120, 120), 1.1 * HOUR))
+
+
+def test_a_plan_that_ends_before_the_logs_start_would_make_the_application_wipe_the_task(frozen: FrozenPlan) -> None:
+    assert stale(frozen, LogOffsets(100, 150, 150), 60) is None
+    assert "begins at 101" in str(stale(frozen, LogOffsets(101, 150, 150), 60))
+
+
+def test_a_log_that_was_cut_below_the_plans_end_makes_it_stale(frozen: FrozenPlan) -> None:
+    assert "ends at 99" in str(stale(frozen, LogOffsets(0, 99, 99), 60))
+
+
+def test_partitions_that_came_later_make_it_stale(frozen: FrozenPlan) -> None:
+    assert "3 partitions" in str(stale(frozen, LogOffsets(0, 100, 100), 60, partitions=3))
+
+
+def test_changelogs_that_no_declared_store_has_are_named_with_what_will_happen() -> None:
+    cluster = FakeCluster(
+        ["app-a-changelog", "app-b-changelog", "app-forgotten-changelog", "other-x-changelog", "app-in"]
+    )
+    (note,) = plan(cluster=cluster)[1]
+    assert "app-forgotten-changelog" in note
+    assert "WIPES" in note
+    assert "app-a-changelog" not in note
+    assert "other-x" not in note
+    (note,) = plan(spec("at_least_once"), cluster=cluster)[1]
+    assert "WIPES" not in note
+
+
+def test_stores_of_named_topologies_are_refused_rather_than_placed_where_nobody_looks() -> None:
+    declared = spec(a={"kind": "key-value", "topology": "north"})
+    with pytest.raises(Invalid, match="named topologies: 'a' of 'north'"):
+        plan(declared)
+
+
+@pytest.mark.parametrize(
+    ("committed", "end", "offset"),
+    [(40, 40, 39), (None, 0, -4), (0, 0, -4), (500, 100, 99), (5, 0, -4)],
+)
+def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_application_consumed_it(
+    monkeypatch: pytest.MonkeyPatch, committed: int | None, end: int, offset: int
+) -> None:
+    def fake(_: object, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        assert group == "app"
+        return dict.fromkeys(partitions, committed)
+
+    monkeypatch.setattr(planning, "committed_offsets", fake)
+    declared = spec(a={"kind": "key-value", "changelog": "profiles"}, b={"kind": "key-value"})
+    made, _ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
+    by_store = {part.store: part for part in made.partitions}
+    assert (by_store["a"].end, by_store["a"].committed_offset, by_store["a"].tail_left) == (end, offset, 0)
+    assert by_store["b"].end == 100
