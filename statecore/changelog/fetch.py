@@ -112,6 +112,7 @@ class PartitionFetcher:
                 self._stale = True
                 self.wait(offset, f"broker {where} {error}")
                 continue
+            wire.not_before = time.monotonic() + fetched.throttle
             self._deadline += fetched.throttle  # a broker that makes its clients wait is not one that is stuck
             if fetched.diverges is not None:
                 self._refuse_truncated(fetched.diverges, offset)

@@ -185,11 +185,9 @@ class Wire:
         except OSError as error:
             raise WireError(str(error) or type(error).__name__) from error
         try:
-            fetched = parse_response(self._buffer[:size], self.version, self._correlation)
+            return parse_response(self._buffer[:size], self.version, self._correlation)
         except (struct.error, IndexError, ValueError) as error:
             raise WireError(f"sent a malformed response ({error})") from error
-        self.not_before = time.monotonic() + fetched.throttle
-        return fetched
 
     def _fill(self, view: memoryview) -> None:
         got = 0

@@ -289,7 +289,10 @@ class Broker:
         deadline = time.monotonic() + seconds
         while self.running and time.monotonic() < deadline:
             time.sleep(0.02)
-        return not self.running
+        gone = not self.running
+        if gone and self._child is not None:
+            self._child.wait()  # it may have ended between the two looks of `running`; nobody else would reap it
+        return gone
 
     def _address_was_taken(self) -> bool:
         return "Address already in use" in self.log_tail(100_000)

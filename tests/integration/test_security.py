@@ -1,0 +1,281 @@
+"""TLS and SASL on a real broker: what is read, what is refused and how quickly, and where a password never shows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.report import RestoreReport
+from statecore.spark.request import RestoreRequest
+from statecore.spark.restore import run_restore
+from statecore.spark.session import spark_context
+from tests.harness import directory, topics
+from tests.harness.certificates import Authority
+from tests.harness.reading import columnar, joined, plain
+from tests.harness.secured import MECHANISMS, SESSION_SECONDS, SecuredBroker
+from tests.harness.topics import Record
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.xdist_group("spark"),
+]
+
+TOPIC = "secured"
+WAYS = [("TLS", "PLAIN"), ("MUTUAL", "PLAIN"), *(("SASL", mechanism) for mechanism in MECHANISMS)]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """The broker, with a topic that holds several codecs and aborted transactions."""
+    with SecuredBroker(tmp_path_factory.mktemp("secured")) as made:
+        servers = made.broker.bootstrap_servers
+        topics.create(servers, TOPIC, 1, topics.UNCLEANED)
+        chance = random.Random(7)
+        for codec in ("none", "lz4", "zstd"):
+            records = [Record(b"key-%d" % (n % 900), chance.randbytes(n % 700)) for n in range(3000)]
+            topics.produce(servers, TOPIC, records, compression_type=codec)
+            topics.produce_aborted(servers, TOPIC, records[:50], compression_type=codec)
+        yield made
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), WAYS)
+@pytest.mark.parametrize("fetch_bytes", [30_000, 8 << 20])
+def test_a_secured_listener_reads_as_a_plain_consumer_reads(
+    secured: SecuredBroker, listener: str, mechanism: str, fetch_bytes: int
+) -> None:
+    wanted = plain(secured.broker.bootstrap_servers, TOPIC)
+    settings = secured.settings(listener, mechanism)
+    with Cluster(secured.broker.address(listener), settings, timeout=15) as cluster:
+        assert cluster.describe_topics([TOPIC])[TOPIC].configs["cleanup.policy"] == "compact"
+        now = cluster.log_offsets([TopicPartition(TOPIC, 0)])[TopicPartition(TOPIC, 0)]
+        assert (now.log_start, now.last_stable) == (0, now.log_end)
+        assert joined(columnar(cluster, TOPIC, now.log_end, fetch_bytes=fetch_bytes)) == wanted
+    assert len(wanted) == 9000
+
+
+def test_a_session_that_runs_out_while_a_range_is_read_is_begun_anew(
+    secured: SecuredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from statecore.changelog.wire import Wire
+
+    connected = 0
+    connect = Wire.connect.__func__  # type: ignore[attr-defined]
+
+    def counting(cls: type[Wire], *args: Any) -> Wire:
+        nonlocal connected
+        connected += 1
+        made: Wire = connect(cls, *args)
+        return made
+
+    monkeypatch.setattr(Wire, "connect", classmethod(counting))
+    wanted = plain(secured.broker.bootstrap_servers, TOPIC)
+    rows = []
+    with Cluster(secured.broker.address("SHORT"), secured.settings("SHORT", "SCRAM-SHA-256"), timeout=15) as cluster:
+        end = topics.end_offset(secured.broker.bootstrap_servers, TOPIC, 0)
+        for number, batch in enumerate(columnar(cluster, TOPIC, end, fetch_bytes=100_000)):
+            rows += batch
+            if number == 0:
+                time.sleep(SESSION_SECONDS + 0.5)
+        assert cluster.list_topics() == [TOPIC]  # its connection ran out, too
+    assert rows == wanted
+    assert connected == 2
+
+
+def refused(where: str, settings: dict[str, Any], kind: type[StatecoreError], match: str) -> None:
+    """The error of this kind comes at once where trying again cannot help, and never shows a password."""
+    began = time.monotonic()
+    with Cluster(where, settings, timeout=2.0) as cluster, pytest.raises(kind, match=match) as caught:
+        cluster.list_topics()
+    assert time.monotonic() - began < (1.5 if kind is Invalid else 3.0)
+    shown = f"{caught.value} {json.dumps(caught.value.to_json())} {caught.value.__cause__!r}"
+    assert settings.get("sasl_plain_password", "\0") not in shown
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_refused_at_once(secured: SecuredBroker, mechanism: str) -> None:
+    settings = secured.settings("SASL", mechanism, sasl_plain_password="not-the-password")
+    refused(secured.broker.address("SASL"), settings, Invalid, "does not let this client in: Authentication failed")
+
+
+def test_another_mechanisms_user_is_refused(secured: SecuredBroker) -> None:
+    settings = secured.settings("SASL", "PLAIN") | {"sasl_mechanism": "SCRAM-SHA-512"}
+    refused(secured.broker.address("SASL"), settings, Invalid, "does not let this client in")
+
+
+def test_a_certificate_that_is_not_trusted_or_missing_is_refused_at_once(
+    secured: SecuredBroker, tmp_path: Path
+) -> None:
+    other = str(Authority(tmp_path, "other").file)
+    where = secured.broker.address("TLS")
+    refused(where, secured.settings("TLS", ssl_cafile=other), Invalid, "certificate is not accepted: .*")
+    refused(secured.broker.address("MUTUAL"), secured.settings("TLS"), Invalid, "TLS fails: .*ALERT")
+    refused(where, secured.settings("TLS", ssl_cafile=str(tmp_path / "absent")), Invalid, "No such file")
+    empty = tmp_path / "empty.pem"
+    empty.write_text("no certificate\n")
+    refused(where, secured.settings("TLS", ssl_cafile=str(empty)), Invalid, "no certificate")
+
+
+def test_a_certificate_of_another_host_is_refused_unless_that_is_not_checked(secured: SecuredBroker) -> None:
+    where = secured.broker.address("TLS").replace(
+        "127.0.0.1", "127.1"
+    )  # the same address, by a name it is not made for
+    refused(where, secured.settings("TLS"), Invalid, "certificate is not accepted: .*mismatch")
+    with Cluster(where, secured.settings("TLS", ssl_check_hostname=False), timeout=5) as cluster:
+        assert cluster.list_topics() == [TOPIC]
+
+
+def test_the_wrong_protocol_for_a_port_is_told(secured: SecuredBroker) -> None:
+    broker = secured.broker
+    refused(broker.address("TLS"), {}, Invalid, "the port speaks TLS")
+    refused(broker.address("TLS"), secured.settings("SASL"), Invalid, "does not let this client in")
+    # A broker that closes the connection may also be one that is starting behind a proxy: that passes.
+    refused(broker.bootstrap_servers, secured.settings("TLS"), Retryable, "does this port speak TLS")
+    refused(broker.address("SASL"), secured.settings("TLS"), Retryable, "is security_protocol what this port speaks")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"security_protocol": "SSL_SASL"}, "security_protocol is 'SSL_SASL', expected one of PLAINTEXT, SSL"),
+        ({"sasl_mechanism": "SCRAM"}, "sasl_mechanism is 'SCRAM', expected"),
+        ({"sasl_mechanism": None}, "sasl_mechanism is None, expected"),
+        ({"sasl_plain_password": ""}, "PLAIN needs sasl_plain_password"),
+        ({"sasl_mechanism": "GSSAPI"}, "127.0.0.1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_once(
+    secured: SecuredBroker, changes: dict[str, Any], match: str
+) -> None:
+    settings = secured.settings("SASL", **changes)
+    settings["sasl_plain_password"] = settings["sasl_plain_password"] or "\0"
+    if changes.get("sasl_plain_password") == "":
+        del settings["sasl_plain_password"]
+    refused(secured.broker.address("SASL"), settings, Invalid, match)
+
+
+def test_a_broker_that_hangs_in_the_tls_handshake_is_retryable_within_the_deadline(secured: SecuredBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        refused(where, secured.settings("TLS"), Retryable, where)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_no_log_shows_a_password(secured: SecuredBroker, caplog: pytest.LogCaptureFixture, mechanism: str) -> None:
+    caplog.set_level(logging.DEBUG)
+    with Cluster(secured.broker.address("SASL"), secured.settings("SASL", mechanism), timeout=5) as cluster:
+        joined(columnar(cluster, TOPIC, 100))
+    assert "kafka" in caplog.text
+    assert secured.passwords[mechanism] not in caplog.text
+
+
+class CommandLines(threading.Thread):
+    """Looks at the arguments of all processes of this user, again and again, for a secret."""
+
+    def __init__(self, secret: str) -> None:
+        super().__init__(daemon=True)
+        self._secret = secret.encode()
+        self._done = threading.Event()
+        self.seen: set[str] = set()
+        self.found: list[str] = []
+
+    def __enter__(self) -> CommandLines:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._done.wait(0.05):
+            for process in Path("/proc").glob("[0-9]*"):
+                try:
+                    line = (process / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                self.seen.add(line.decode(errors="replace"))
+                if self._secret in line:
+                    self.found.append(line.decode(errors="replace"))
+
+
+# PySpark leaves its gateway's sockets and pipe to the end of the process.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_whole_restore_by_password_leaves_the_password_nowhere(
+    secured: SecuredBroker,
+    application_id: str,
+    state_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    servers, changelog = secured.broker.bootstrap_servers, f"{application_id}-plain-changelog"
+    topics.create(servers, changelog, 2, topics.UNCLEANED)
+    records = [Record(b"key-%d" % n, b"value %d" % n, n % 2) for n in range(2000)]
+    topics.produce_committed(servers, changelog, records)
+    topics.produce_aborted(servers, changelog, [Record(b"ghost", b"aborted", 0)])
+    password = secured.passwords["SCRAM-SHA-512"]
+    monkeypatch.setenv("RESTORE_PASSWORD", password)
+    caplog.set_level(logging.DEBUG)
+    declared = secured.settings("SASL", "SCRAM-SHA-512", sasl_plain_password="${RESTORE_PASSWORD}")
+    spec = {
+        "application_id": application_id,
+        "bootstrap_servers": secured.broker.address("SASL"),
+        "processing_guarantee": "exactly_once_v2",
+        "kafka": declared,
+        "subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}},
+    }
+    request = RestoreRequest(state_dir=str(state_dir), spec=spec, timeout=15.0)
+
+    with CommandLines(password) as processes, spark_context("tests", "local[2]") as spark:
+        report = run_restore(request)
+        conf = spark.getConf().getAll()  # type: ignore[no-untyped-call]
+        temporary = Path(spark._temp_dir).parent
+        kept = [path for path in temporary.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
+
+    assert isinstance(report, RestoreReport)
+    assert report.totals["records"] == 2000
+    rows = directory.read_application(state_dir / application_id)
+    found = {key: value for families in rows.values() for key, value in families["default"]}
+    assert found == {record.key: record.value for record in records}
+    assert any("pyspark" in line or "java" in line for line in processes.seen)
+    assert not processes.found
+    assert not kept
+    shown = "".join(
+        [json.dumps(report.to_json()), json.dumps(request.to_json()), str(conf), caplog.text, *capfd.readouterr()]
+    )
+    assert password not in shown
+    files = [path for path in state_dir.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".report" for path in files)
+    assert not [path for path in files if password.encode() in path.read_bytes()]
+    assert os.environ["RESTORE_PASSWORD"] == password
+
+
+def test_a_restore_with_a_wrong_password_is_refused_before_anything_changes(
+    secured: SecuredBroker, application_id: str, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESTORE_PASSWORD", "not-the-password")
+    spec = {
+        "application_id": application_id,
+        "bootstrap_servers": secured.broker.address("SASL"),
+        "processing_guarantee": "exactly_once_v2",
+        "kafka": secured.settings("SASL", sasl_plain_password="${RESTORE_PASSWORD}"),
+        "subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}},
+    }
+    with pytest.raises(Invalid, match="does not let this client in") as caught:
+        run_restore(RestoreRequest(state_dir=str(state_dir), spec=spec, plan_only=True))
+    assert "not-the-password" not in str(caught.value)
+    assert not list(state_dir.iterdir())
