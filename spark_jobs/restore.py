@@ -1,16 +1,16 @@
 """Spark job: rebuild stores of one application from its changelogs.
 
-``spark-submit spark_jobs/restore.py --request '{"spec_path": "stores.yaml", "state_dir": "/var/lib/app"}' --report out.json``
+``spark-submit spark_jobs/restore.py --report out.json --request '{"spec_path": "stores.yaml", "state_dir": "/state"}'``
 
-The request's fields are those of ``statecore.spark.request.RestoreRequest``. The report, or the error that stopped the job,
-is written to ``--report`` as one JSON document; the exit code is the error's.
+The request's fields are those of ``statecore.spark.request.RestoreRequest``. The report, or the error that stopped the
+job, is written to ``--report`` as one JSON document; the exit code is the error's.
 """
 
 from __future__ import annotations
 
 import sys
 
-from statecore.spark.restore import main
+from statecore.spark.job import main
 
 if __name__ == "__main__":
     sys.exit(main())

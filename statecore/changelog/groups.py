@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from statecore.changelog.cluster import Cluster
@@ -67,8 +68,7 @@ async def _committed(
         coordinator = await cluster.ask(cluster.any_node, find, deadline)
         code = coordinator.error_code
         if code == 0:
-            node = coordinator.node_id
-            response = await cluster.ask(lambda: [node], fetch, deadline)
+            response = await cluster.ask(partial(list, [coordinator.node_id]), fetch, deadline)
             found = [(topic.name, part) for topic in response.topics for part in topic.partitions]
             code = next((part.error_code for _, part in found if part.error_code), response.error_code)
             if code in (0, _GROUP_NOT_FOUND):

@@ -2,7 +2,7 @@
 
 What a command finds is printed on stdout, what it has to say on the way goes to stderr. With ``--json`` stdout holds
 exactly one JSON document, the result or the error. Exit codes are those of :mod:`statecore.errors`: 0 done, 2 a wrong
-command line, 10 to 15 by the kind of error, 1 a defect of this program, 130 interrupted.
+command line, 10 to 15 by the kind of error, 1 a defect of this program, 130 interrupted, 143 terminated.
 
 A command is one module with ``add_arguments`` and ``run``; only the one that is used is imported, and it imports Spark,
 Kafka and Arrow only when it needs them, so that ``statecore --help`` answers at once.
@@ -13,9 +13,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from statecore import __version__
@@ -36,7 +39,7 @@ A first restore:
   statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams
 
 Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by another, 12 corrupted, 13 invalid request,
-14 not found, 15 not enough room, 1 a defect, 130 interrupted. 'statecore COMMAND --help' says more.
+14 not found, 15 not enough room, 1 a defect, 130 interrupted, 143 terminated. 'statecore COMMAND --help' says more.
 """
 
 
@@ -61,12 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     command, parsed = _parse(words)
-    with Output(json=parsed.json) as output:
+    with _terminable(), Output(json=parsed.json) as output:
         try:
             return command.run(parsed, output)
         except StatecoreError as error:
-            output.error(error.to_json(), f"{error.what}\n{error.action}")
+            output.error(error.to_json(), f"{error.context.get('trace', '')}{error.what}\n{error.action}")
             return error.exit_code
+        except _Terminated:
+            output.error({"error": "Terminated", "exit_code": 143, "what": "Terminated."}, "Terminated.")
+            return 143
         except KeyboardInterrupt:
             output.error({"error": "Interrupted", "exit_code": 130, "what": "Interrupted."}, "Interrupted.")
             return 130
@@ -79,6 +85,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             trace = traceback.format_exc()
             output.error({"error": "Defect", "exit_code": 1, "what": what, "trace": trace}, f"{trace}\n{what}")
             return 1
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came; locks are released and Spark is stopped on the way out. An interrupt, as libraries know those."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM into an exception while a command runs, where signals can be handled (the main thread)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:

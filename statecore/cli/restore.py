@@ -45,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long to wait for an open transaction at the end of a changelog",
     )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long a broker may not answer")
+    parser.add_argument(
+        "--staging-dir",
+        type=Path,
+        metavar="DIR",
+        help="where runs and images are built (default: in the state directory)",
+    )
     parser.add_argument("--request-id", metavar="ID", help="name of this request; a retry under it finishes its work")
 
 
@@ -64,6 +70,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         "transaction_wait": arguments.transaction_wait,
         "timeout": arguments.timeout,
         "request_id": arguments.request_id,
+        "staging_dir": str(arguments.staging_dir.absolute()) if arguments.staging_dir else None,
     }
     request = RestoreRequest(
         state_dir=str(arguments.state_dir.absolute()),
@@ -74,7 +81,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         plan_only=arguments.plan,
         **{name: value for name, value in optional.items() if value is not None},
     )
-    result = run_restore(request, output.progress, master=arguments.master, faults=fault_points_from_environment())
+    faults = fault_points_from_environment()
+    result = run_restore(request, output.progress, master=arguments.master, faults=faults, say=output.say)
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):

@@ -38,12 +38,13 @@ def sync_tree(root: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file so that after a crash it is wholly the old or wholly the new one."""
+    """Replace a file so that after a crash it is wholly the old or wholly the new one; root's goes to the owner."""
     partial = path.with_name(path.name + ".tmp")
     with partial.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    give_to_owner(partial)
     partial.replace(path)
     sync_file(path.parent)
 
@@ -123,6 +124,21 @@ def set_modes(root: Path, directory_mode: int, file_mode: int) -> None:
         Path(directory).chmod(directory_mode)
         for name in names:
             Path(directory, name).chmod(file_mode)
+
+
+def give_to_owner(path: Path) -> None:
+    """What root makes in somebody else's directory belongs to that somebody, or they could not use it."""
+    above = path.parent.stat()
+    if os.geteuid() == 0 and above.st_uid != 0:
+        os.chown(path, above.st_uid, above.st_gid)
+
+
+def make_directories(path: Path, mode: int = 0o750) -> None:
+    """Make a directory and what is missing above it, each given to the owner of the one above it."""
+    if not path.is_dir():
+        make_directories(path.parent, mode)
+        path.mkdir(mode=mode, exist_ok=True)
+        give_to_owner(path)
 
 
 def set_owner(root: Path, owner: tuple[int, int]) -> None:

@@ -36,6 +36,7 @@ from types import TracebackType
 
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.runtime.files import give_to_owner, make_directories, sync_file
 from statecore.spec.reader import WINDOWED_KINDS
 
 DIRECTORY_MODE = 0o750
@@ -123,10 +124,10 @@ class StateDirectory:
             if not self.path.exists():
                 self.path.mkdir(mode=DIRECTORY_MODE)
                 self.path.chmod(DIRECTORY_MODE)  # whatever the umask
-                self._give_to_owner(self.path)
+                give_to_owner(self.path)
+                sync_file(self.state_dir)
             lock = ApplicationLock(self)
-            if not self.work_path.exists():
-                self.work_path.mkdir(mode=DIRECTORY_MODE)
+            make_directories(self.work_path, DIRECTORY_MODE)
         except OSError as error:
             raise _unusable(Path(error.filename or self.path), error) from error
         self._lock = lock
@@ -149,7 +150,7 @@ class StateDirectory:
         Only root has to care: what it makes in a directory of somebody else belongs to that somebody, or the
         application could not open its own stores.
         """
-        status = self._nearest_existing().stat()
+        status = _nearest_existing(self.path).stat()
         return (status.st_uid, status.st_gid) if os.geteuid() == 0 and status.st_uid != 0 else None
 
     def check_usable(self) -> None:
@@ -166,7 +167,7 @@ class StateDirectory:
                     action="Give Kafka Streams' own state.dir, the directory above the one named like the application.",
                     state_dir=str(path),
                 )
-        existing = self._nearest_existing()
+        existing = _nearest_existing(self.path)
         if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
             raise Invalid(
                 f"This user (uid {os.geteuid()}) may not read and write {existing}.",
@@ -174,35 +175,43 @@ class StateDirectory:
                 state_dir=str(self.state_dir),
             )
 
-    def ensure_room(self, needed: int) -> None:
-        """Refuse when the file system has less than ``needed`` bytes left for this user.
-
-        Raises:
-            Capacity: with how much there is and how much is needed.
-        """
-        where = self._nearest_existing()
-        system = os.statvfs(where)
-        free = system.f_bavail * system.f_frsize
-        if free < needed:
-            raise Capacity(
-                f"{where} has {_mebibytes(free)} free, and about {_mebibytes(needed)} are needed.",
-                action="Make room there, or restore fewer stores or partitions at a time.",
+        if self.path.is_dir() and os.geteuid() not in (0, self.path.stat().st_uid):
+            raise Invalid(
+                f"{self.path} belongs to uid {self.path.stat().st_uid}, and this runs as uid {os.geteuid()}: the "
+                "application could not write the stores that are put there.",
+                action="Run as the user that the application runs as, or as root.",
                 state_dir=str(self.state_dir),
-                free=free,
-                needed=needed,
             )
 
-    def _nearest_existing(self) -> Path:
-        path = self.path.absolute()
-        while not path.exists() and path != path.parent:
-            path = path.parent
-        return path
+    def ensure_room(self, needed: int) -> None:
+        """Refuse when the file system has less than ``needed`` bytes left for this user. Raises ``Capacity``."""
+        ensure_room(self.path, needed)
 
-    def _give_to_owner(self, path: Path) -> None:
-        """When root makes the directory, it belongs to whoever owns the one above: the application has to write it."""
-        above = path.parent.stat()
-        if os.geteuid() == 0 and above.st_uid != 0:
-            os.chown(path, above.st_uid, above.st_gid)
+
+def ensure_room(path: Path, needed: int) -> None:
+    """Refuse when the file system of ``path``, which need not exist, has less than ``needed`` bytes for this user.
+
+    Raises:
+        Capacity: with how much there is and how much is needed.
+    """
+    where = _nearest_existing(path)
+    system = os.statvfs(where)
+    free = system.f_bavail * system.f_frsize
+    if free < needed:
+        raise Capacity(
+            f"{where} has {_mebibytes(free)} free, and about {_mebibytes(needed)} are needed.",
+            action="Make room there, or restore fewer stores or partitions at a time.",
+            path=str(path),
+            free=free,
+            needed=needed,
+        )
+
+
+def _nearest_existing(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
 
 
 class ApplicationLock:
@@ -231,7 +240,7 @@ class ApplicationLock:
                 raise
             _held.add(self._identity)
         self._released = False
-        directory._give_to_owner(self._file)
+        give_to_owner(self._file)
 
     def check(self) -> None:
         """Make sure that the lock is still held and still means something, before a step that cannot be taken back.

@@ -34,7 +34,7 @@ from statecore.images.plan import (
     make_plan,
     select_stores,
 )
-from statecore.runtime.files import write_durably
+from statecore.runtime.files import make_directories, write_durably
 from statecore.spark.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
@@ -234,7 +234,7 @@ def plan_path(work_path: Path, request_id: str) -> Path:
 
 def save_plan(path: Path, plan: RestorePlan, request: RestoreRequest, made_at: float) -> None:
     """Freeze the plan on disk, complete or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+    make_directories(path.parent)
     document = {
         "request_id": request.request_id,
         "partitions": list(request.partitions),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ class RestoreRequest:
         transaction_wait: seconds to wait, under exactly-once, for an open transaction at the end of a changelog.
         timeout: seconds without progress after which a broker counts as unreachable.
         plan_only: make and show the plan; read and change nothing.
-        staging_dir: where runs and images are built: on the file system of ``state_dir``, and shared by all executors.
-            ``None`` for ``<state_dir>/<application id>/.statecore``.
+        staging_dir: where runs and images are built; shared by all executors, and best on the file system of
+            ``state_dir``: from another one images are copied. ``None`` for ``<state_dir>/<application id>/.statecore``.
         request_id: names this request; a retry under the same name finds the frozen plan and what was built for it.
     """
 
@@ -59,34 +60,41 @@ class RestoreRequest:
                 f"A memory budget of {self.memory_budget} bytes is too small to hold one batch of records.",
                 action="Give at least 1 MiB; 512 MiB is the default.",
             )
+        if not self.request_id:
+            raise Invalid("The request id is empty.", action="Give a name, or leave it out.")
+        negative = [number for number in self.partitions if number < 0]
+        if negative:
+            raise Invalid(f"{negative[0]} is the number of no partition.", action="Count partitions from 0.")
+        if not 0 <= self.transaction_wait < math.inf or not 0 < self.timeout < math.inf:
+            raise Invalid(
+                f"One cannot wait {self.transaction_wait:g} s (transaction_wait) or {self.timeout:g} s (timeout).",
+                action="Give a finite number, for transaction_wait at least 0, for timeout more than 0.",
+            )
 
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> RestoreRequest:
+    def from_json(document: Any) -> RestoreRequest:
         """Read a request from JSON, as ``spark_jobs/restore.py --request`` takes it.
 
-        Absent and null fields take their defaults.
+        Absent and null fields take their defaults. Numbers may come as text, which is how templates render them;
+        nothing else is guessed: a ``replace`` of ``"false"`` must not replace anything.
 
         Raises:
-            Invalid: a field that does not exist, or is of the wrong type.
+            Invalid: no JSON object, a field that does not exist, or one of the wrong type.
         """
-        known = {item.name for item in fields(RestoreRequest)}
-        unknown = sorted(set(document) - known)
+        if not isinstance(document, dict):
+            raise Invalid(
+                "The request is no JSON object.", action='Write one such as {"spec_path": ..., "state_dir": ...}.'
+            )
+        unknown = sorted(set(document) - _FIELDS.keys())
         if unknown:
             raise Invalid(
                 f"The request has unknown fields: {', '.join(unknown)}.",
-                action=f"Use these: {', '.join(sorted(known))}.",
+                action=f"Use these: {', '.join(sorted(_FIELDS))}.",
             )
         values = {name: value for name, value in document.items() if value is not None}
         try:
-            if "stores" in values:
-                values["stores"] = tuple(str(name) for name in values["stores"])
-            if "partitions" in values:
-                values["partitions"] = tuple(int(number) for number in values["partitions"])
-            for name, kind in (("memory_budget", int), ("transaction_wait", float), ("timeout", float)):
-                if name in values:
-                    values[name] = kind(values[name])
-            return RestoreRequest(**values)
-        except (TypeError, ValueError) as error:
+            return RestoreRequest(**{name: _FIELDS[name](value) for name, value in values.items()})
+        except (TypeError, ValueError, OverflowError) as error:
             raise Invalid(
                 f"The request is not well-formed: {error}.", action="Correct the field that is named."
             ) from error
@@ -102,3 +110,49 @@ class RestoreRequest:
     def spec_source(self) -> str:
         """Where the spec comes from, for messages."""
         return str(Path(self.spec_path)) if self.spec_path is not None else "<spec of the request>"
+
+
+def _typed(kind: type, words: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r} is not {words}")
+        return value
+
+    return check
+
+
+def _number(kind: type[int] | type[float]) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)) or kind(value) != float(value):
+            raise TypeError(f"{value!r} is not {'a whole number' if kind is int else 'a number'}")
+        return kind(value)
+
+    return check
+
+
+def _list_of(item: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    def check(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{value!r} is not a list")
+        return tuple(dict.fromkeys(map(item, value)))
+
+    return check
+
+
+_TEXT = _typed(str, "text")
+_FLAG = _typed(bool, "true or false")
+_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "state_dir": _TEXT,
+    "spec_path": _TEXT,
+    "spec": _typed(Mapping, "a mapping"),
+    "stores": _list_of(_TEXT),
+    "partitions": _list_of(_number(int)),
+    "replace": _FLAG,
+    "memory_budget": _number(int),
+    "transaction_wait": _number(float),
+    "timeout": _number(float),
+    "plan_only": _FLAG,
+    "staging_dir": _TEXT,
+    "request_id": _TEXT,
+}
+"""Every field of a request with the check that its JSON form has to pass."""

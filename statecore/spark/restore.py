@@ -15,38 +15,37 @@ The same function serves ``statecore restore`` and the Spark job that Airflow su
 
 from __future__ import annotations
 
-import argparse
+import hashlib
 import json
 import shutil
-import sys
-import threading
+import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
-from statecore.errors import Retryable, StatecoreError
-from statecore.faults import NO_FAULTS, FaultPoints, fault_points_from_environment
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.plan import PartitionPlan, RestorePlan
 from statecore.images.report import RestoreReport, StoreReport
-from statecore.progress import MachineProgress, NullProgress, Progress
-from statecore.runtime.files import write_durably
+from statecore.progress import NullProgress, Progress
+from statecore.runtime.files import make_directories, write_durably
 from statecore.runtime.journal import read_record
 from statecore.runtime.placement import (
     PlacementPlan,
+    RecoveryReport,
     SiblingStore,
     StoreImage,
     apply_placement,
     plan_placement,
     recover,
 )
-from statecore.runtime.state_directory import StateDirectory
+from statecore.runtime.state_directory import StateDirectory, ensure_room
+from statecore.spark.failures import as_statecore_error
 from statecore.spark.planning import (
     FrozenPlan,
     check_unchanged,
@@ -59,14 +58,11 @@ from statecore.spark.planning import (
     why_stale,
 )
 from statecore.spark.request import RestoreRequest
-from statecore.spark.session import spark_context
+from statecore.spark.session import SparkStart
 from statecore.spark.stages import build_images, read_runs
 from statecore.spark.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 
 def run_restore(
@@ -75,6 +71,7 @@ def run_restore(
     *,
     master: str | None = None,
     faults: FaultPoints | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> RestoreReport | RestorePlan:
     """Rebuild the stores of a request.
 
@@ -83,6 +80,7 @@ def run_restore(
         progress: told how far it is; ``None`` for nobody.
         master: Spark master for a context of this process (``local[*]``); ``None`` under ``spark-submit``.
         faults: points at which tests let the process die.
+        say: told what is about to be replaced, before it is; with ``plan_only`` the plan's notes.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
@@ -90,18 +88,31 @@ def run_restore(
     Raises:
         Invalid, NotFound, Fenced, Capacity, Retryable: as their docs say; nothing was replaced.
         Corrupted: bytes on their way into the stores were not what they must be; nothing was replaced.
+        StatecoreError: a defect of this program.
     """
-    progress = progress or NullProgress()
-    faults = faults or NO_FAULTS
+    try:
+        return _run_restore(request, progress or NullProgress(), master, faults or NO_FAULTS, say or _nobody)
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, f"stores were restored in {request.state_dir}") from error
+
+
+def _run_restore(
+    request: RestoreRequest, progress: Progress, master: str | None, faults: FaultPoints, say: Callable[[str], None]
+) -> RestoreReport | RestorePlan:
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id)
     if request.plan_only:
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
-            return plan_restore(cluster, spec, request, parallelism=lambda: 1)[0]
+            plan, notes = plan_restore(cluster, spec, request, parallelism=lambda: 1)
+        for note in notes:
+            say(f"note: {note}")
+        return plan
     with directory.lock():
         faults.reach("restore.after-lock")
-        with _SparkStart(f"statecore restore {spec.application_id}", master) as spark:
-            return _Restore(request, spec, directory, progress, faults).run(spark)
+        with SparkStart(f"statecore restore {spec.application_id}", master) as spark:
+            return _Restore(request, spec, directory, progress, faults, say).run(spark)
 
 
 def spec_of(request: RestoreRequest) -> ApplicationSpec:
@@ -109,56 +120,6 @@ def spec_of(request: RestoreRequest) -> ApplicationSpec:
     if request.spec is not None:
         return parse_spec(request.spec, request.spec_source)
     return load_spec(Path(request.spec_path or ""))
-
-
-class _SparkStart:
-    """Starts Spark in the background while the driver plans, because each takes about as long as the other.
-
-    A refusal does not wait for it: the start is abandoned, and a context that comes up later is stopped at once.
-    """
-
-    def __init__(self, name: str, master: str | None) -> None:
-        self._manager = spark_context(name, master)
-        self._context: SparkContext | None = None
-        self._error: BaseException | None = None
-        self._guard = threading.Lock()
-        self._abandoned = False
-        self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
-
-    def __enter__(self) -> _SparkStart:
-        self._thread.start()
-        return self
-
-    def _start(self) -> None:
-        try:
-            context = self._manager.__enter__()
-        except BaseException as error:  # handed to whoever asks for the context
-            self._error = error
-            return
-        with self._guard:
-            self._context = context
-            if self._abandoned:
-                self._manager.__exit__(None, None, None)
-
-    def context(self) -> SparkContext:
-        """The context, when it is there.
-
-        Raises:
-            Retryable: Spark did not start.
-        """
-        self._thread.join()
-        if self._context is None:
-            raise Retryable(
-                f"Spark did not start: {self._error}",
-                action="Look at the lines above, check the master, and that Java 17 or 21 is on the PATH.",
-            ) from self._error
-        return self._context
-
-    def __exit__(self, *error: object) -> None:
-        with self._guard:
-            self._abandoned = True
-            if self._context is not None:
-                self._manager.__exit__(None, None, None)
 
 
 class _Restore:
@@ -171,20 +132,23 @@ class _Restore:
         directory: StateDirectory,
         progress: Progress,
         faults: FaultPoints,
+        say: Callable[[str], None],
     ) -> None:
         self.request, self.spec, self.directory = request, spec, directory
-        self.progress, self.faults = progress, faults
-        self.work = Path(request.staging_dir) / spec.application_id if request.staging_dir else directory.work_path
+        self.progress, self.faults, self.say = progress, faults, say
+        self.work = _staging_base(request.staging_dir, directory)
         self.plan_file = plan_path(directory.work_path, request.request_id)
         self.report_file = self.plan_file.with_suffix(".report")
         self.phases: dict[str, float] = {}
         self.began = time.monotonic()
 
-    def run(self, spark: _SparkStart) -> RestoreReport:
+    def run(self, spark: SparkStart) -> RestoreReport:
         """All steps in order; each is timed under its name."""
         request = self.request
         with self._phase("plan"):
-            recover(self.directory, self.faults)
+            recovered = recover(self.directory, self.faults)
+            if recovered.placed or recovered.put_back or recovered.left:
+                self.say(_recovery(recovered))
             earlier = self._already_placed()
             if earlier is not None:
                 shutil.rmtree(self.work / earlier.plan_id, ignore_errors=True)  # what the killed attempt had staged
@@ -204,7 +168,10 @@ class _Restore:
         with self._phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
             self._save(self._report(plan, runs, images, notes))
-            apply_placement(self._placement(plan, images), self.faults)
+            placement = self._placement(plan, images)
+            for line in placement.lines:
+                self.say(line)
+            apply_placement(placement, self.faults, self.progress)
         self.faults.reach("restore.after-placement")
         report = self._report(plan, runs, images, notes)
         self._save(report)
@@ -212,7 +179,7 @@ class _Restore:
         return report
 
     def _save(self, report: RestoreReport) -> None:
-        self.report_file.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(self.report_file.parent)
         write_durably(self.report_file, json.dumps(report.to_json(), indent=1).encode())
 
     @contextmanager
@@ -234,7 +201,7 @@ class _Restore:
             return None
         return replace(RestoreReport.from_json(json.loads(self.report_file.read_text())), placed=False)
 
-    def _plan(self, spark: _SparkStart) -> tuple[RestorePlan, tuple[str, ...]]:
+    def _plan(self, spark: SparkStart) -> tuple[RestorePlan, tuple[str, ...]]:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
         frozen = load_plan(self.plan_file)
         why: tuple[str, ...] = ()
@@ -298,8 +265,11 @@ class _Restore:
     def _ensure_room(self, cluster: Cluster, plan: RestorePlan) -> None:
         """Refuse when the disk cannot hold the runs: at least what the broker stores for the changelogs."""
         sizes = log_sizes(cluster, {part.topic_partition for part in plan.partitions})
-        if sizes is not None:
-            self.directory.ensure_room(sum(sizes.values()))
+        if sizes is None:
+            return
+        self.directory.ensure_room(sum(sizes.values()))
+        if self.request.staging_dir:
+            ensure_room(self.work, sum(sizes.values()))
 
     def _report(
         self,
@@ -348,27 +318,30 @@ class _Restore:
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """What ``spark_jobs/restore.py`` runs under ``spark-submit``.
+def _nobody(line: str) -> None:
+    """Hears nothing."""
 
-    Returns:
-        The exit code: 0, or that of the error's kind. Report or error lie in the file named by ``--report``.
+
+def _staging_base(staging_dir: str | None, directory: StateDirectory) -> Path:
+    """Where plans are staged. Elsewhere than in the state directory several hosts may meet, whose locks are not one.
+
+    The same plan for two of them is not unlikely (the application is stopped, its topics do not grow), so each state
+    directory of each host has a place of its own there.
     """
-    parser = argparse.ArgumentParser(prog="restore.py", description="Rebuild stores of one application.")
-    parser.add_argument("--request", required=True, help="a RestoreRequest as JSON")
-    parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
-    options = parser.parse_args(arguments)
-    try:
-        request = RestoreRequest.from_json(json.loads(options.request))
-        result = run_restore(request, MachineProgress(), faults=fault_points_from_environment())
-    except StatecoreError as error:
-        _write(options.report, error.to_json())
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    _write(options.report, result.to_json())
-    return 0
+    if not staging_dir:
+        return directory.work_path
+    owner = f"{socket.gethostname()}\n{directory.path.resolve()}"
+    return Path(staging_dir) / directory.application_id / hashlib.sha256(owner.encode()).hexdigest()[:12]
 
 
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_durably(path, json.dumps(document).encode())
+def _recovery(found: RecoveryReport) -> str:
+    words = [
+        f"{what}: {', '.join(tasks)}"
+        for what, tasks in (
+            ("put in place", found.placed),
+            ("put back as they were", found.put_back),
+            ("left to the application, which has used them since", found.left),
+        )
+        if tasks
+    ]
+    return f"An interrupted placement was settled; {'; '.join(words)}."

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statecore.errors import Retryable
 from statecore.spark.jvm import quick_start_options
 
 if TYPE_CHECKING:
@@ -63,6 +64,56 @@ def spark_context(application_name: str, master: str | None = None) -> Iterator[
         yield context
     finally:
         _stop(context)
+
+
+class SparkStart:
+    """Starts Spark in the background while the driver plans, because each takes about as long as the other.
+
+    A refusal does not wait for it: the start is abandoned, and a context that comes up later is stopped at once.
+    """
+
+    def __init__(self, name: str, master: str | None) -> None:
+        self._manager = spark_context(name, master)
+        self._context: SparkContext | None = None
+        self._error: BaseException | None = None
+        self._guard = threading.Lock()
+        self._abandoned = False
+        self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
+
+    def __enter__(self) -> SparkStart:
+        self._thread.start()
+        return self
+
+    def _start(self) -> None:
+        try:
+            context = self._manager.__enter__()
+        except BaseException as error:  # handed to whoever asks for the context
+            self._error = error
+            return
+        with self._guard:
+            self._context = context
+            if self._abandoned:
+                self._manager.__exit__(None, None, None)
+
+    def context(self) -> SparkContext:
+        """The context, when it is there.
+
+        Raises:
+            Retryable: Spark did not start.
+        """
+        self._thread.join()
+        if self._context is None:
+            raise Retryable(
+                f"Spark did not start: {self._error}",
+                action="Look at the lines above, check the master, and that Java 17 or 21 is on the PATH.",
+            ) from self._error
+        return self._context
+
+    def __exit__(self, *error: object) -> None:
+        with self._guard:
+            self._abandoned = True
+            if self._context is not None:
+                self._manager.__exit__(None, None, None)
 
 
 def _stop(context: SparkContext) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -140,8 +141,18 @@ def _run(
     """One Spark task an element; the first failure is raised when all have ended."""
     if not tasks:
         return []
+    outcome: Future[list[ResultT | Failure]] = Future()
+
+    def collect() -> None:
+        try:
+            outcome.set_result(context.parallelize(tasks, len(tasks)).map(work).collect())
+        except Exception as error:
+            outcome.set_exception(error)
+
+    # On a thread of its own, so that an interrupt meets a wait here and not a command half sent to the JVM.
+    threading.Thread(target=collect, name="spark-collect", daemon=True).start()
     try:
-        answers = context.parallelize(tasks, len(tasks)).map(work).collect()
+        answers = outcome.result()
     except Exception as error:  # of Spark itself: a worker that died, a context that was stopped
         raise spark_failure(error, doing) from error
     failures = [answer for answer in answers if isinstance(answer, Failure)]

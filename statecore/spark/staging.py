@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid
-from statecore.runtime.files import write_durably
+from statecore.runtime.files import make_directories, write_durably
 
 RESULT = "result.json"
 _MARK = "driver"
@@ -39,7 +39,7 @@ def prepare(directory: Path) -> None:
     """
     shutil.rmtree(directory / "attempts", ignore_errors=True)
     shutil.rmtree(directory / "progress", ignore_errors=True)
-    (directory / "attempts").mkdir(parents=True, exist_ok=True)
+    make_directories(directory / "attempts")
     (directory / _MARK).touch()
 
 

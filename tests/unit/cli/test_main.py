@@ -181,7 +181,7 @@ def test_the_report_is_a_table_with_every_store_and_the_tail_that_is_left(capsys
 def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd):
     seen = {}
 
-    def fake_restore(request, progress, *, master, faults):
+    def fake_restore(request, progress, *, master, faults, say):
         seen.update(request=request, master=master)
         raise Corrupted("Stop here.", action="Nothing.")
 
@@ -192,10 +192,12 @@ def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd)
     spec.write_text(SPEC)
     words = ["restore", "--spec", str(spec), "--state-dir", str(tmp_path / "state"), "--store", "b", "--store", "a",
              "--partition", "3", "--partition", "1", "--replace", "--plan", "--master", "local[1]", "--from", "none",
-             "--memory-budget", "64m", "--transaction-wait", "5", "--timeout", "7", "--request-id", "r"]  # fmt: skip
+             "--memory-budget", "64m", "--transaction-wait", "5", "--timeout", "7", "--request-id", "r",
+             "--staging-dir", str(tmp_path / "staging")]  # fmt: skip
     assert cli.main(words) == 12
     request = seen["request"]
     assert (request.stores, request.partitions) == (("b", "a"), (1, 3))
     assert (request.replace, request.plan_only, seen["master"]) == (True, True, "local[1]")
     assert (request.memory_budget, request.transaction_wait, request.timeout) == (64 << 20, 5.0, 7.0)
     assert (request.state_dir, request.spec_path, request.request_id) == (str(tmp_path / "state"), str(spec), "r")
+    assert request.staging_dir == str(tmp_path / "staging")

@@ -13,6 +13,7 @@ import pytest
 
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.runtime.files import make_directories, write_durably
 from statecore.runtime.state_directory import StateDirectory, task_directory
 
 
@@ -154,3 +155,29 @@ def test_too_little_room_is_refused_with_both_numbers(directory):
     with pytest.raises(Capacity, match=r"MiB free, and about 1,073,741,824 MiB are needed"):
         directory.ensure_room(1 << 50)
     assert not directory.state_dir.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_what_root_makes_in_the_directory_of_another_user_belongs_to_that_user(tmp_path):
+    directory = StateDirectory(tmp_path / "state", "app")
+    directory.path.mkdir(parents=True)
+    for path in (directory.state_dir, directory.path):
+        os.chown(path, 65534, 65534)
+    with directory.lock():
+        make_directories(directory.work_path / "plans")
+        write_durably(directory.work_path / "plans" / "one.json", b"{}")
+    made = [directory.path / ".lock", directory.work_path, *directory.work_path.rglob("*")]
+    assert len(made) == 4
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(65534, 65534)}
+
+
+def test_a_directory_of_another_user_is_refused_because_the_application_could_not_write_the_stores(
+    tmp_path, monkeypatch
+):
+    directory = StateDirectory(tmp_path / "state", "app")
+    directory.path.mkdir(parents=True)
+    mine = directory.path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 4242)
+    with pytest.raises(Invalid, match=f"belongs to uid {mine}, and this runs as uid {mine + 4242}"):
+        directory.lock()
+    assert list(directory.path.iterdir()) == []

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from statecore.errors import Invalid
-from statecore.spark.request import RestoreRequest
+from statecore.spark.request import _FIELDS, RestoreRequest
 
 
 def test_a_request_survives_its_json_form() -> None:
@@ -36,9 +36,24 @@ def test_numbers_that_came_as_text_from_a_template_are_numbers() -> None:
         ({"state_dir": "/s", "spec_path": "a", "sotres": []}, "unknown fields: sotres"),
         ({"state_dir": "/s", "spec_path": "a", "partitions": ["one"]}, "not well-formed"),
         ({"state_dir": "/s", "spec_path": "a", "memory_budget": 10}, "too small"),
+        ({"state_dir": "/s", "spec_path": "a", "memory_budget": True}, "whole number"),
+        ({"state_dir": "/s", "spec_path": "a", "replace": "false"}, "'false' is not true or false"),
+        ({"state_dir": "/s", "spec_path": "a", "plan_only": 0}, "true or false"),
+        ({"state_dir": "/s", "spec_path": "a", "stores": "orders"}, "'orders' is not a list"),
+        ({"state_dir": "/s", "spec_path": "a", "partitions": "12"}, "not a list"),
+        ({"state_dir": "/s", "spec_path": "a", "partitions": [1.5]}, "whole number"),
+        ({"state_dir": "/s", "spec_path": "a", "partitions": [-1]}, "-1"),
+        ({"state_dir": "/s", "spec": "orders.yaml"}, "not a mapping"),
+        ({"state_dir": 7, "spec_path": "a"}, "7 is not text"),
+        ({"state_dir": "/s", "spec_path": "a", "timeout": "nan"}, "not a number|finite"),
+        ({"state_dir": "/s", "spec_path": "a", "timeout": 0}, "finite"),
+        ({"state_dir": "/s", "spec_path": "a", "transaction_wait": -1}, "finite"),
+        ({"state_dir": "/s", "spec_path": "a", "transaction_wait": "inf"}, "finite"),
+        ({"state_dir": "/s", "spec_path": "a", "request_id": ""}, "request id"),
+        ([], "no JSON object"),
     ],
 )
-def test_a_malformed_request_is_refused_with_what_is_wrong(document: dict[str, object], message: str) -> None:
+def test_a_malformed_request_is_refused_with_what_is_wrong(document: object, message: str) -> None:
     with pytest.raises(Invalid, match=message):
         RestoreRequest.from_json(document)
 
@@ -46,3 +61,8 @@ def test_a_malformed_request_is_refused_with_what_is_wrong(document: dict[str, o
 def test_two_requests_have_two_ids() -> None:
     ids = {RestoreRequest(state_dir="/s", spec_path="a").request_id for _ in range(2)}
     assert len(ids) == 2
+
+
+def test_every_field_has_a_check_of_its_json_form() -> None:
+    request = RestoreRequest(state_dir="/s", spec_path="a")
+    assert set(request.to_json()) == set(_FIELDS)

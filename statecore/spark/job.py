@@ -1,0 +1,55 @@
+"""What ``spark_jobs/restore.py`` runs: a request as JSON in, a report or an error as JSON out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Invalid, StatecoreError
+from statecore.faults import fault_points_from_environment
+from statecore.progress import MachineProgress
+from statecore.runtime.files import write_durably
+from statecore.spark.request import RestoreRequest
+from statecore.spark.restore import run_restore
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job.
+
+    Returns:
+        The exit code: 0, or that of the error's kind. Report or error lie in the file named by ``--report``.
+    """
+    parser = argparse.ArgumentParser(prog="restore.py", description="Rebuild stores of one application.")
+    parser.add_argument("--request", required=True, help="a RestoreRequest as JSON")
+    parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
+    options = parser.parse_args(arguments)
+    try:
+        request = RestoreRequest.from_json(_parsed(options.request))
+        faults = fault_points_from_environment()
+        result = run_restore(request, MachineProgress(), faults=faults, say=_say)
+    except StatecoreError as error:
+        _write(options.report, error.to_json())
+        sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
+        return error.exit_code
+    _write(options.report, result.to_json())
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Invalid(f"The request is no JSON: {error}.", action="Give one JSON object to --request.") from error
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, json.dumps(document).encode())
