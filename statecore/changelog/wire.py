@@ -256,7 +256,10 @@ def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) 
         at.number(">i")
         if error:
             return Fetched(error, throttle, -1, -1, NO_ABORTED, data[:0])
-    if at.length() != 1:
+    topics = at.length()
+    if topics == 0 and throttle:  # a client that is beyond its quota gets no topic at all
+        return Fetched(0, throttle, -1, -1, NO_ABORTED, data[:0])
+    if topics != 1:
         raise ValueError("not one topic")
     if version >= 13:
         at.skip(16)

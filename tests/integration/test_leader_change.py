@@ -1,0 +1,212 @@
+"""Reads that outlive their leader, and those that cannot: brokers stopped, killed, hung, moved, throttling."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid, Retryable
+from statecore.formats.topic_partition import TopicPartition
+from tests.harness import topics
+from tests.harness.cluster import BrokerCluster
+from tests.harness.reading import Row, columnar, joined, plain
+from tests.harness.topics import Record
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("leader-change")]
+
+SMALL = {"fetch_bytes": 20_000, "max_wait": 0.2}
+DURABLE = {**topics.UNCLEANED, "min.insync.replicas": "2"}
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    with BrokerCluster(tmp_path_factory.mktemp("cluster"), 3) as made:
+        yield made
+
+
+@pytest.fixture
+def brokers(started: BrokerCluster) -> BrokerCluster:
+    """Three brokers that run, whatever the test before did to them."""
+    started.start()
+    return started
+
+
+def fill(brokers: BrokerCluster, topic: str, count: int = 4000, seed: int = 0) -> None:
+    """Records in many small batches, acknowledged by all replicas in sync, some of aborted transactions between."""
+    chance = random.Random(seed)
+    records = [Record(b"key-%d" % (n % 700), chance.randbytes(200)) for n in range(count)]
+    servers = brokers.bootstrap_servers
+    half = count // 2
+    topics.produce(servers, topic, records[:half], batch_size=4000, linger_ms=0)
+    topics.produce_aborted(servers, topic, records[:100], batch_size=4000)
+    topics.produce_committed(servers, topic, records[half:], batch_size=4000)
+
+
+def connect(brokers: BrokerCluster, **kafka: Any) -> Cluster:
+    return Cluster(brokers.bootstrap_servers, kafka, timeout=10)
+
+
+def end_of(cluster: Cluster, topic: str) -> int:
+    return cluster.log_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].last_stable
+
+
+def started_reading(batches: Iterator[list[Row]], count: int = 3) -> list[Row]:
+    """The first batches: the read is under way, and far from its end."""
+    return [row for _ in range(count) for row in next(batches)]
+
+
+@pytest.mark.parametrize("trouble", ["stopped", "killed", "hung", "moved"])
+def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: str, trouble: str) -> None:
+    brokers.create(topic_name, [1, 2, 3], DURABLE)
+    fill(brokers, topic_name)
+    wanted = plain(brokers.bootstrap_servers, topic_name)
+    if trouble == "moved":  # away from the preferred leader first, so that it can be moved back
+        brokers[1].stop()
+        brokers[1].start()
+        brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1, 2, 3})
+    before = brokers.leader(topic_name)
+    assert (before == 1) == (trouble != "moved")
+    with connect(brokers) as cluster:
+        end = end_of(cluster, topic_name)
+        batches = columnar(cluster, topic_name, end, stall_timeout=12, **SMALL)
+        rows = started_reading(batches)
+        try:
+            if trouble == "stopped":
+                brokers[1].stop()
+            elif trouble == "killed":
+                brokers[1].kill()
+            elif trouble == "hung":
+                os.kill(brokers[1].pid, signal.SIGSTOP)
+            else:
+                brokers.elect_preferred(topic_name)
+            rows += joined(batches)
+            # Whoever asks now is answered by the brokers that are left.
+            began = time.monotonic()
+            with connect(brokers) as another:
+                assert end_of(another, topic_name) == end
+            assert time.monotonic() - began < 8
+        finally:
+            if trouble == "hung":
+                os.kill(brokers[1].pid, signal.SIGCONT)
+    assert brokers.leader(topic_name) != before or trouble == "hung"
+    assert rows == wanted
+    assert len(rows) == 4000
+
+
+def test_without_a_leader_and_without_a_quorum_the_read_ends_at_its_deadline_and_says_where(
+    brokers: BrokerCluster, topic_name: str
+) -> None:
+    alone, shared = f"{topic_name}-alone", f"{topic_name}-shared"
+    brokers.create(alone, [1], topics.UNCLEANED)
+    brokers.create(shared, [1, 2], topics.UNCLEANED)
+    for topic in (alone, shared):
+        fill(brokers, topic)
+    where = brokers[1].bootstrap_servers
+    with connect(brokers) as one, connect(brokers) as two:
+        under_way = [
+            (topic, started, columnar(cluster, topic, end_of(cluster, topic), stall_timeout=4, **SMALL))
+            for topic, cluster, started in ((alone, one, 1), (shared, two, 1))
+        ]
+        reached = [started_reading(batches)[-1][2] for _, _, batches in under_way]
+        brokers[1].kill()
+        brokers.wait_until(lambda: brokers.leader(alone) == -1)
+        stuck(under_way[0][2], alone, reached[0], where, "Partitions have no leader")
+        # The node that is left is no quorum: it elects nobody, and goes on naming the leader it knew.
+        brokers[2].kill()
+        stuck(under_way[1][2], shared, reached[1], "127.0.0.1:", "")
+
+
+def stuck(batches: Iterator[list[Row]], topic: str, reached: int | None, where: str, why: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(
+        Retryable, match=f"Topic {topic}, partition 0: no progress at offset .*{where}.*{why}"
+    ) as caught:
+        joined(batches)
+    assert 3 < time.monotonic() - began < 9
+    context = caught.value.context
+    assert (context["topic"], context["partition"]) == (topic, 0)
+    assert reached is not None
+    assert context["offset"] > reached
+    assert where in context["broker"]
+
+
+def test_a_log_that_an_unclean_election_truncated_is_an_error_never_a_mix(
+    brokers: BrokerCluster, topic_name: str
+) -> None:
+    unclean = {**topics.UNCLEANED, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    brokers.create(topic_name, [1, 2], unclean)
+    servers = brokers.bootstrap_servers
+    topics.produce(servers, topic_name, [Record(b"both", b"%d" % n) for n in range(200)])
+    brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1, 2})
+    brokers[2].kill()
+    brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1})
+    lost = [Record(b"lost", b"x" * 300) for _ in range(2000)]
+    topics.produce(servers, topic_name, lost, batch_size=4000, linger_ms=0)
+    with connect(brokers) as cluster:
+        batches = columnar(cluster, topic_name, 2200, stall_timeout=15, **SMALL)
+        rows = started_reading(batches, 5)
+        assert 200 < len(rows) < 1500
+        brokers[1].kill()
+        brokers[2].start()
+        brokers.wait_until(lambda: brokers.leader(topic_name) == 2)
+        topics.produce(servers, topic_name, [Record(b"other", b"y" * 300) for _ in range(4000)], batch_size=4001)
+        with pytest.raises(Invalid, match=f"{topic_name}, partition 0: the log was truncated to offset 200 ") as caught:
+            rows.extend(row for batch in batches for row in batch)
+    assert {row[0] for row in rows} == {b"both", b"lost"}
+    assert caught.value.context["offset"] == 200
+
+
+def test_a_quota_of_bytes_slows_a_read_down_and_does_not_end_it(
+    brokers: BrokerCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from statecore.changelog.wire import Fetched, Wire
+
+    brokers.create(topic_name, [2], topics.UNCLEANED)
+    chance = random.Random(1)
+    records = [Record(b"key-%d" % n, chance.randbytes(1000)) for n in range(6000)]
+    topics.produce(brokers.bootstrap_servers, topic_name, records, batch_size=100_000)
+    throttled: list[float] = []
+    receive = Wire.receive
+
+    def noting(self: Wire, timeout: float) -> Fetched:
+        fetched = receive(self, timeout)
+        throttled.append(fetched.throttle)
+        return fetched
+
+    monkeypatch.setattr(Wire, "receive", noting)
+    rate = 1_500_000
+    with connect(brokers, client_id=topic_name) as cluster:
+        limit(cluster, topic_name, rate)
+        began = time.monotonic()
+        # Shorter than what the broker makes its client wait: that is no stall.
+        rows = joined(columnar(cluster, topic_name, 6000, fetch_bytes=4 << 20, stall_timeout=0.7))
+        seconds = time.monotonic() - began
+    assert max(throttled) > 0.7
+    assert seconds > 6_000_000 / rate - 2.5  # a quota forgives two seconds at first
+    assert rows == plain(brokers.bootstrap_servers, topic_name)
+    assert len(rows) == 6000
+
+
+def limit(cluster: Cluster, client_id: str, bytes_per_second: float) -> None:
+    """A consumer quota of this client id, in force when this returns on all brokers."""
+    from kafka.protocol.admin import AlterClientQuotasRequest
+
+    def request() -> Any:
+        entry = AlterClientQuotasRequest.EntryData
+        entity = [entry.EntityData(entity_type="client-id", entity_name=client_id)]
+        operation = entry.OpData(key="consumer_byte_rate", value=float(bytes_per_second), remove=False)
+        return AlterClientQuotasRequest(entries=[entry(entity=entity, ops=[operation])], validate_only=False)
+
+    async def ask() -> Any:
+        return await cluster.ask(cluster.any_node, request, cluster.deadline())
+
+    response = cluster.run(ask)
+    assert [entry.error_code for entry in response.entries] == [0]
+    time.sleep(0.5)  # brokers follow the metadata log at their own pace
