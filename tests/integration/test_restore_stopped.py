@@ -1,0 +1,209 @@
+"""A restore that is stopped in the middle, or refused: what the operator reads, what is left, and what comes next.
+
+The broker of this module is frozen (SIGSTOP) once the plan is written, so that Spark's tasks hang in their reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.topics import Record
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("restore-stopped")]
+
+PARTITIONS = 2
+ROOT = Path(__file__).parents[2]
+MARK = "STATECORE_TEST_MARK"
+
+
+@dataclass
+class World:
+    """An application's changelog on a broker of its own, a state directory, and ways to run the job."""
+
+    broker: Broker
+    application_id: str
+    directory: Path
+
+    @property
+    def application(self) -> Path:
+        return self.directory / "state" / self.application_id
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {
+            "application_id": self.application_id,
+            "bootstrap_servers": self.broker.bootstrap_servers,
+            "processing_guarantee": "exactly_once_v2",
+            "subtopologies": {"0": {"stores": {"store": {"kind": "key-value"}}}},
+        }
+
+    def command_line(self, *words: str) -> list[str]:
+        (self.directory / "stores.yaml").write_text(json.dumps(self.spec))
+        command = [sys.executable, "-m", "statecore.cli.main", "restore", "--json", "--master", "local[2]"]
+        command += ["--spec", str(self.directory / "stores.yaml"), "--state-dir", str(self.directory / "state")]
+        return [*command, *words]
+
+    def submitted(self, **request: Any) -> list[str]:
+        document = {"spec": self.spec, "state_dir": str(self.directory / "state"), **request}
+        command = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
+        command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
+        command += [str(ROOT / "spark_jobs" / "restore.py"), "--report", str(self.report)]
+        return [*command, "--request", json.dumps(document)]
+
+    @property
+    def report(self) -> Path:
+        return self.directory / "report.json"
+
+    def tasks(self) -> list[str]:
+        return sorted(path.name for path in self.application.glob("0_*"))
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("stopped") / "broker") as running:
+        yield running
+
+
+@pytest.fixture
+def world(own_broker: Broker, application_id: str, tmp_path: Path) -> World:
+    changelog = f"{application_id}-store-changelog"
+    topics.create(own_broker.bootstrap_servers, changelog, PARTITIONS)
+    records = [Record(b"key-%d" % key, b"value of %d" % key, key % PARTITIONS) for key in range(200)]
+    topics.produce_committed(own_broker.bootstrap_servers, changelog, records)
+    return World(own_broker, application_id, tmp_path)
+
+
+def start(command: list[str], mark: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, MARK: mark, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=ROOT, start_new_session=True
+    )
+
+
+def run(command: list[str], mark: str = "run") -> tuple[int, dict[str, Any], str]:
+    """Exit code, the document on stdout, stderr."""
+    process = start(command, mark)
+    out, err = process.communicate(timeout=120)
+    document = json.loads(out) if b"--json" in [word.encode() for word in command] else {}
+    return process.returncode, document, err.decode()
+
+
+def processes(mark: str) -> dict[int, str]:
+    """Every process that inherited the mark: the driver, its JVM, the Python workers."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"{MARK}={mark}\0".encode() in (entry / "environ").read_bytes() + b"\0":
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@contextmanager
+def hanging(world: World, command: list[str], mark: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The job with its workers in the middle of reading from a broker that does not answer."""
+    process = start(command, mark)
+    plans = world.application / ".statecore" / "plans"
+    try:
+        until(lambda: bool(list(plans.glob("*.json"))) or process.poll() is not None, "no plan was made")
+        os.kill(world.broker.pid, signal.SIGSTOP)
+        staged = world.application / ".statecore"
+        until(lambda: bool(list(staged.glob("*/attempts/*"))) or process.poll() is not None, "no task began")
+        if process.poll() is not None:
+            pytest.fail(f"the job ended before it could be stopped: {process.communicate()}")
+        yield process
+    finally:
+        os.kill(world.broker.pid, signal.SIGCONT)
+        process.kill()
+        process.communicate()
+
+
+def nobody_left(mark: str) -> None:
+    until(lambda: not processes(mark), f"left behind: {processes(mark)}", 15)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "kind"), [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")]
+)
+def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finishes(
+    world: World, number: int, code: int, kind: str
+) -> None:
+    words = ("--request-id", "one")
+    with hanging(world, world.command_line(*words), world.application_id) as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == code
+        assert json.loads(out)["error"] == kind
+        assert "Traceback" not in err.decode()
+        assert world.tasks() == []
+        nobody_left(world.application_id)
+    done, report, err = run(world.command_line(*words))
+    assert done == 0, err
+    assert report["totals"]["rows"] == 200
+    assert world.tasks() == ["0_0", "0_1"]
+
+
+def test_a_submitted_job_that_is_terminated_leaves_nobody_and_the_lock_is_free(world: World) -> None:
+    with hanging(world, world.submitted(), world.application_id) as process:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+        assert process.returncode == 143
+        nobody_left(world.application_id)
+        assert world.tasks() == []
+    assert run(world.submitted())[0] == 0
+    assert world.tasks() == ["0_0", "0_1"]
+
+
+def test_a_killed_driver_leaves_no_worker_and_the_next_start_finishes(world: World) -> None:
+    with hanging(world, world.command_line(), world.application_id) as process:
+        process.kill()
+        process.wait(10)
+        assert world.tasks() == []
+        nobody_left(world.application_id)
+    assert run(world.command_line())[0] == 0
+
+
+def test_a_worker_that_the_system_kills_is_named_without_a_stack_trace(world: World) -> None:
+    with hanging(world, world.command_line(), world.application_id) as process:
+        workers = [pid for pid, words in processes(world.application_id).items() if "statecore.spark.daemon" in words]
+        os.kill(max(workers), signal.SIGKILL)
+        os.kill(world.broker.pid, signal.SIGCONT)
+        out, err = process.communicate(timeout=60)
+    error = json.loads(out)
+    assert (process.returncode, error["error"]) == (15, "Capacity")
+    assert "worker process of Spark died" in error["what"]
+    assert "memory budget" in error["action"]
+    assert "py4j" not in err.decode()
+    assert world.tasks() == []
+
+
+def test_a_second_restore_of_the_same_application_is_fenced_and_the_first_goes_on(world: World) -> None:
+    with hanging(world, world.command_line(), world.application_id) as process:
+        code, error, _ = run(world.command_line("--request-id", "second"))
+        assert (code, error["error"]) == (11, "Fenced")
+        os.kill(world.broker.pid, signal.SIGCONT)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err.decode()
+    assert json.loads(out)["totals"]["rows"] == 200
