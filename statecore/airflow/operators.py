@@ -141,7 +141,15 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             context["ti"].xcom_push(key=PART_KEY.format(store=store), value=part)
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
-        self.log.info("%s: restored %s; the whole report: %s", self.application_id, ", ".join(parts), report_file)
+        if report.get("placed", True):
+            self.log.info("%s: restored %s; the whole report: %s", self.application_id, ", ".join(parts), report_file)
+        else:
+            self.log.warning(
+                "%s: nothing was done, %s stand as an earlier try of this very run placed them (the application may "
+                "have used them since). Start a new run, with replace, to build them anew.",
+                self.application_id,
+                ", ".join(parts),
+            )
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
     def _settle(self, master: str) -> None:

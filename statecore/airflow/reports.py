@@ -51,7 +51,17 @@ def read_report(path: Path) -> dict[str, Any]:
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:
     """The report without its store partitions, and the names of its stores: small, whatever the application's size."""
-    fields = ("application_id", "plan_id", "processing_guarantee", "state_dir", "seconds", "totals", "phases", "notes")
+    fields = (
+        "application_id",
+        "plan_id",
+        "processing_guarantee",
+        "state_dir",
+        "seconds",
+        "totals",
+        "phases",
+        "notes",
+        "placed",
+    )
     return {
         **{name: report[name] for name in fields if name in report},
         "stores": sorted({str(entry["store"]) for entry in report.get("stores", [])}),

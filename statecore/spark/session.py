@@ -7,6 +7,7 @@ no SQL session, whose first query costs about two seconds of class loading (``do
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -119,7 +120,9 @@ class SparkStart:
 def _stop(context: SparkContext) -> None:
     """Stop Spark without the second that PySpark waits for its accumulator server to look up from its socket."""
     server, context._accumulatorServer = context._accumulatorServer, None
-    context.stop()
+    # A JVM that is gone cannot be stopped; saying so would hide how the job ended.
+    with contextlib.suppress(Exception):
+        context.stop()
     if server is not None:
         threading.Thread(target=server.shutdown, daemon=True).start()
 

@@ -165,13 +165,17 @@ def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finis
     assert world.tasks() == ["0_0", "0_1"]
 
 
-def test_a_submitted_job_that_is_terminated_leaves_nobody_and_the_lock_is_free(world: World) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_submitted_job_whose_jvm_ends_leaves_nobody_and_the_lock_is_free(
+    world: World, number: int, code: int
+) -> None:
     with hanging(world, world.submitted(), world.application_id) as process:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         process.communicate(timeout=20)
-        assert process.returncode == 143
+        assert process.returncode == code
         nobody_left(world.application_id)
         assert world.tasks() == []
+        assert json.loads(world.report.read_text())["error"] == "Retryable"
     assert run(world.submitted())[0] == 0
     assert world.tasks() == ["0_0", "0_1"]
 

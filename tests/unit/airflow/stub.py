@@ -54,6 +54,7 @@ arguments.report.write_text(json.dumps({
     "application_id": application, "plan_id": "plan-" + request["request_id"], "stores": stores, "seconds": 1.5,
     "processing_guarantee": "exactly_once_v2", "state_dir": request["state_dir"], "phases": {"read": 1.0},
     "totals": {"records": 500 * len(stores), "rows": 400 * len(stores), "bytes": 9000, "seconds": 1.5},
+    "placed": said.get("placed", True),
 }))
 '''
 

@@ -181,6 +181,14 @@ def test_the_report_of_an_earlier_try_is_never_taken_for_this_one(spark: StubSpa
         operator(spark).execute(context())
 
 
+def test_a_cleared_task_that_did_nothing_says_so(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
+    spark.behaves({"orders": {"placed": False}})
+    assert operator(spark).execute(context())["placed"] is False
+    said = capsys.readouterr().out
+    assert "nothing was done" in said
+    assert "Start a new run" in said
+
+
 def test_without_a_spark_connection_nothing_is_started(spark: StubSpark) -> None:
     with pytest.raises(JobRefused, match="spark_elsewhere does not exist"):
         operator(spark, conn_id="spark_elsewhere").execute(context())

@@ -1,0 +1,71 @@
+"""The job as ``spark-submit`` runs it: whatever happens, the report says it and the exit code is the error's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Fenced
+from statecore.spark import job
+
+SPEC = {
+    "application_id": "app",
+    "bootstrap_servers": "nowhere:1",
+    "processing_guarantee": "at_least_once",
+    "subtopologies": {"0": {"stores": {"a": {"kind": "key-value"}}}},
+}
+
+
+def run(tmp_path: Path, request: str) -> tuple[int, dict[str, Any]]:
+    code = job.main(["--request", request, "--report", str(tmp_path / "reports" / "out.json")])
+    document = json.loads((tmp_path / "reports" / "out.json").read_text())
+    assert isinstance(document, dict)
+    return code, document
+
+
+@pytest.mark.parametrize(
+    ("request_text", "kind", "words"),
+    [
+        ("{", "Invalid", "no JSON"),
+        ("[]", "Invalid", "no JSON object"),
+        ('{"state_dir": "/s", "spec_path": "/nowhere/stores.yaml"}', "NotFound", "/nowhere/stores.yaml"),
+        ('{"state_dir": "/s", "spec": {"application_id": "app"}}', "Invalid", "bootstrap_servers"),
+        ('{"state_dir": "/s", "spec_path": "a", "replace": "false"}', "Invalid", "'false'"),
+    ],
+)
+def test_a_bad_request_is_in_the_report(tmp_path: Path, request_text: str, kind: str, words: str) -> None:
+    code, error = run(tmp_path, request_text)
+    assert error["error"] == kind
+    assert code == error["exit_code"] != 0
+    assert words in error["what"]
+    assert error["action"]
+
+
+def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    code, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path / "state"), "spec": SPEC}))
+    assert (code, error["error"]) == (13, "Invalid")
+    assert "not a directory" in error["what"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "kind"),
+    [
+        (Fenced("in use", action="stop it"), 11, "Fenced"),
+        (OSError(28, "No space left on device"), 15, "Capacity"),
+        (RuntimeError("unforeseen"), 1, "StatecoreError"),
+    ],
+)
+def test_whatever_stops_the_job_is_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, code: int, kind: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr("statecore.spark.restore._run_restore", fail)
+    found, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}))
+    assert (found, error["error"]) == (code, kind)
+    assert str(raised.args[-1]) in error["what"]
