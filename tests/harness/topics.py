@@ -212,6 +212,15 @@ def read(bootstrap_servers: str, topic: str, partition: int, isolation: str = "r
         consumer.close()
 
 
+def commit(bootstrap_servers: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Commit offsets for a consumer group that has no members: (topic, partition) → next offset."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    try:
+        consumer.commit(offsets=[TopicPartition(*tp, offset) for tp, offset in offsets.items()], asynchronous=False)
+    finally:
+        consumer.close()
+
+
 def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str], timeout: float = 60.0) -> None:
     """Waits until a group has committed all of these topics, which must be given in the direction of the data.
 

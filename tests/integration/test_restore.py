@@ -253,6 +253,60 @@ def test_two_requests_build_the_same_rows(world: World) -> None:
     assert second.placed
 
 
+def test_a_store_that_the_spec_forgot_is_named_because_the_application_wipes_its_tasks(world: World) -> None:
+    world.feed()
+    before = world.live()
+    world.lose()
+    forgotten: dict[str, Any] = {"subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}}}
+    report = world.restore(spec=forgotten)
+    assert any(f"{world.application_id}-stamped-changelog" in note and "WIPES" in note for note in report.notes)
+    with world.application() as running:
+        restored = running.restored_records()
+        assert world.answers(running) == before
+    assert {store for (store, _), records in restored.items() if records} == {"plain", "stamped"}
+
+
+def test_staging_elsewhere_leaves_nothing_there_and_the_stores_are_the_same(world: World, tmp_path: Path) -> None:
+    world.feed()
+    before = world.live()
+    world.lose()
+    world.restore(staging_dir=str(tmp_path / "staging"))
+    assert [path for path in (tmp_path / "staging").rglob("*") if not path.is_dir()] == []
+    assert world.reopen() == (before, 0)
+
+
+def test_one_task_lost_again_is_rebuilt_by_the_same_request_and_the_other_is_left_alone(world: World) -> None:
+    world.feed()
+    world.live()
+    world.lose()
+    world.restore(request_id="one")
+    world.feed(rounds=1, keys=50)
+    before = world.live()
+    kept = world.state_dir / world.application_id / "0_0"
+    inode = kept.stat().st_ino
+    shutil.rmtree(world.state_dir / world.application_id / "0_1")
+    report = world.restore(request_id="one")
+    assert any("earlier attempt" in note for note in report.notes)
+    assert kept.stat().st_ino == inode
+    with world.application() as running:
+        restored = running.restored_records()
+        assert world.answers(running) == before
+    # The frozen plan ends before the second round: the application reads on from there, in the rebuilt task only.
+    assert {partition for (_, partition), records in restored.items() if records} == {1}
+    assert max(restored.values()) < 100
+
+
+def test_a_source_topic_reused_as_changelog_is_restored_up_to_what_the_group_has_committed(world: World) -> None:
+    world.feed()
+    topics.commit(world.servers, world.application_id, {(world.input, 0): 17})
+    reused: dict[str, Any] = {
+        "subtopologies": {"0": {"stores": {"plain": {"kind": "key-value", "changelog": world.input}}}}
+    }
+    plan = run_restore(world.request(spec=reused, plan_only=True))
+    assert isinstance(plan, RestorePlan)
+    assert [(part.end, part.committed_offset) for part in plan.partitions] == [(17, 16), (0, -4)]
+
+
 def test_the_plan_is_shown_and_nothing_is_changed(world: World) -> None:
     world.feed()
     world.live()
