@@ -35,8 +35,8 @@ from airflow.sdk import DAG, Param, TriggerRule, get_current_context, task
 from statecore.airflow.assets import STORES
 from statecore.airflow.failures import refused, retry_policy
 from statecore.airflow.operators import StatecoreSparkOperator
-from statecore.airflow.requests import MEMORY_PATTERN
 from statecore.airflow.settings import Settings
+from statecore.spec.size import PATTERN as MEMORY_PATTERN
 
 SETTINGS = Settings.from_environment()
 # Beside this file's folder: with versioned Dag bundles that is the job of the same commit.

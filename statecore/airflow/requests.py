@@ -7,20 +7,15 @@ meaning is checked here: the spec can be read, the stores and partitions named e
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.errors import Invalid, NotFound
+from statecore.spec.size import parse_size
 
 if TYPE_CHECKING:
     from statecore.spec.model import ApplicationSpec
-
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-MEMORY_PATTERN = "^[1-9][0-9]*[kKmMgG]?$"
-"""A number of bytes, or of KiB, MiB, GiB with a letter: ``512m``."""
 
 
 def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -72,11 +67,11 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def memory_bytes(text: str) -> int:
-    """``512m`` as bytes. Raises ``Invalid`` for anything that ``MEMORY_PATTERN`` does not match."""
-    if not re.match(MEMORY_PATTERN, text):
+    """``512m`` as bytes. Raises ``Invalid`` for what is no size."""
+    size = parse_size(text)
+    if size is None:
         raise Invalid(f"{text!r} is no amount of memory.", action="Write bytes, or KiB, MiB, GiB as 64k, 512m, 2g.")
-    digits = text.rstrip("kKmMgG")
-    return int(digits) * _UNITS[text[len(digits) :].lower()]
+    return size
 
 
 def is_inline(named: str) -> bool:

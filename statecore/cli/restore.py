@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output
+from statecore.spec.size import parse_size
 
 if TYPE_CHECKING:
     from statecore.images.plan import RestorePlan
     from statecore.images.report import RestoreReport
-
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -166,7 +165,7 @@ def _partition(text: str) -> int:
 
 
 def _memory(text: str) -> int:
-    match = re.fullmatch(r"([1-9][0-9]*)([kmg]?)", text.lower())
-    if match is None:
+    size = parse_size(text)
+    if size is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512m or 2g")
-    return int(match[1]) * _UNITS[match[2]]
+    return size

@@ -18,15 +18,13 @@ from statecore.runtime.files import (
     inode,
     link_tree,
     move,
-    set_modes,
     set_owner,
-    sync_file,
-    sync_tree,
 )
 from statecore.runtime.journal import JournalTask, PlacedStore, identity_of
 from statecore.runtime.placement_plan import SiblingStore, TaskPlan
-from statecore.runtime.state_directory import DIRECTORY_MODE, FILE_MODE, StateDirectory, store_directory
+from statecore.runtime.state_directory import StateDirectory, store_directory
 from statecore.spec.reader import WINDOWED_KINDS
+from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_tree
 
 
 class Assembly:
@@ -55,7 +53,6 @@ class Assembly:
             self.progress.advance()
         self.faults.reach("placement.after-assembly")
         sync_tree(self.staging)
-        sync_file(self.staging.parent)
         self.faults.reach("placement.after-sync")
         self.progress.done()
         return tuple(entries)
@@ -91,7 +88,7 @@ class Assembly:
         """The databases of a restored or created store, looked at before anything live is touched."""
         for leftover in where.rglob("rocksdict-config.json"):
             leftover.unlink()
-        set_modes(where, DIRECTORY_MODE, FILE_MODE)
+        set_modes(where)
         databases = databases_of(where)
         if not databases:
             raise Corrupted(

@@ -10,31 +10,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from statecore.stores.files import DIRECTORY_MODE, sync_file
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
 
 IMMUTABLE_SUFFIXES = (".sst", ".blob")
 """Files that RocksDB never changes after it finished them: a hard link is as good as a copy."""
-
-
-def sync_file(path: Path) -> None:
-    """Make a file's bytes, or a directory's entries, survive a power loss."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_tree(root: Path) -> None:
-    """``sync_file`` for everything below ``root``, contents before the directories that name them."""
-    for directory, _, names in os.walk(root, topdown=False):
-        for name in names:
-            path = Path(directory, name)
-            if not path.is_symlink():
-                sync_file(path)
-        sync_file(Path(directory))
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -118,14 +101,6 @@ def inode(path: Path) -> int | None:
         return None
 
 
-def set_modes(root: Path, directory_mode: int, file_mode: int) -> None:
-    """Give every directory and file of a tree these modes."""
-    for directory, _, names in os.walk(root):
-        Path(directory).chmod(directory_mode)
-        for name in names:
-            Path(directory, name).chmod(file_mode)
-
-
 def give_to_owner(path: Path) -> None:
     """What root makes in somebody else's directory belongs to that somebody, or they could not use it."""
     above = path.parent.stat()
@@ -133,7 +108,7 @@ def give_to_owner(path: Path) -> None:
         os.chown(path, above.st_uid, above.st_gid)
 
 
-def make_directories(path: Path, mode: int = 0o750) -> None:
+def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
     """Make a directory and what is missing above it, each given to the owner of the one above it."""
     if not path.is_dir():
         make_directories(path.parent, mode)

@@ -27,9 +27,10 @@ from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
 from statecore.progress import Progress
 from statecore.runtime.assembly import look
-from statecore.runtime.files import exchange, file_sizes, fingerprint, inode, remove_tree, sync_file
+from statecore.runtime.files import exchange, file_sizes, fingerprint, inode, remove_tree
 from statecore.runtime.journal import JOURNAL, RECORD, VERIFIED, Journal, JournalTask
-from statecore.runtime.state_directory import DIRECTORY_MODE, StateDirectory
+from statecore.runtime.state_directory import StateDirectory
+from statecore.stores.files import DIRECTORY_MODE, sync_file
 
 SET_ASIDE = "set-aside"
 """In the work directory: old directories that the application replaced itself while a placement was interrupted."""

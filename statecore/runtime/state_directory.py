@@ -36,14 +36,9 @@ from types import TracebackType
 
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.runtime.files import give_to_owner, make_directories, sync_file
+from statecore.runtime.files import give_to_owner, make_directories
 from statecore.spec.reader import WINDOWED_KINDS
-
-DIRECTORY_MODE = 0o750
-"""Mode of directories, as ``StateDirectory`` sets it."""
-
-FILE_MODE = 0o640
-"""Mode of files."""
+from statecore.stores.files import DIRECTORY_MODE, FILE_MODE, sync_file
 
 LOCK_FILE = ".lock"
 WORK_DIRECTORY = ".statecore"
@@ -127,7 +122,7 @@ class StateDirectory:
                 give_to_owner(self.path)
                 sync_file(self.state_dir)
             lock = ApplicationLock(self)
-            make_directories(self.work_path, DIRECTORY_MODE)
+            make_directories(self.work_path)
         except OSError as error:
             raise _unusable(Path(error.filename or self.path), error) from error
         self._lock = lock

@@ -38,9 +38,11 @@ def sync_file(path: Path) -> None:
 
 def sync_tree(directory: Path) -> None:
     """Force every file and directory below ``directory``, itself and its own entry in its parent to the disk."""
-    for root, _, files in os.walk(directory):
+    for root, _, files in os.walk(directory, topdown=False):  # contents before the directories that name them
         for name in files:
-            sync_file(Path(root, name))
+            path = Path(root, name)
+            if not path.is_symlink():
+                sync_file(path)
         sync_file(Path(root))
     sync_file(directory.parent)
 
