@@ -51,6 +51,7 @@ class Figure:
         cpu: CPU seconds of the whole process tree.
         peak_mb: its peak memory.
         phases: seconds of each phase, where there are any.
+        work: seconds of all tasks added up, by what they did, where there are any.
     """
 
     contender: str
@@ -60,6 +61,7 @@ class Figure:
     cpu: float
     peak_mb: float
     phases: dict[str, float]
+    work: dict[str, float]
 
 
 def main() -> int:
@@ -125,6 +127,7 @@ def _streams(servers: str, application: str, scratch: Path, threads: int) -> Fig
         cost.cpu,
         cost.peak_mb,
         {},
+        {},
     )
 
 
@@ -151,7 +154,7 @@ def _statecore(servers: str, application: str, scratch: Path, records: int) -> F
         raise RuntimeError(f"statecore read {report['totals']['records']} records, not {records}")
     phases = {name: round(seconds, 2) for name, seconds in report["phases"].items()}
     work = sum(phases[name] for name in ("read", "build", "place"))
-    return Figure("statecore", cost.wall, work, cost.wall, cost.cpu, cost.peak_mb, phases)
+    return Figure("statecore", cost.wall, work, cost.wall, cost.cpu, cost.peak_mb, phases, report["work"])
 
 
 def _drain(servers: str, application: str, threads: int) -> Figure:
@@ -159,7 +162,7 @@ def _drain(servers: str, application: str, threads: int) -> Figure:
     cost = _checked(measure([*command, "--application-id", application, "--threads", str(threads)]))
     result = json.loads(cost.stdout)
     name = f"ceiling: Java consumer, {threads} threads"
-    return Figure(name, cost.wall, result["seconds"], cost.wall, cost.cpu, cost.peak_mb, {})
+    return Figure(name, cost.wall, result["seconds"], cost.wall, cost.cpu, cost.peak_mb, {}, {})
 
 
 def _checked(cost: Cost) -> Cost:
@@ -185,7 +188,8 @@ def _markdown(size: int, figures: list[Figure]) -> str:
             f"| {one.peak_mb:,.0f} MiB |"
         )
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in ours.phases.items())
-    return "\n".join([*lines, f"\nstatecore's phases: {phases}.\n"])
+    work = ", ".join(f"{name} {seconds:.1f} s = {seconds / size:.2f} µs/record" for name, seconds in ours.work.items())
+    return "\n".join([*lines, f"\nstatecore's phases: {phases}. Inside its tasks, added up: {work}.\n"])
 
 
 def _median(figures: list[Figure]) -> Figure:
@@ -200,6 +204,7 @@ def _median(figures: list[Figure]) -> Figure:
         middle([figure.cpu for figure in figures]),
         middle([figure.peak_mb for figure in figures]),
         {name: middle([figure.phases[name] for figure in figures]) for name in figures[0].phases},
+        {name: middle([figure.work[name] for figure in figures]) for name in figures[0].work},
     )
 
 

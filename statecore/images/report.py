@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -68,6 +68,8 @@ class RestoreReport:
         seconds: wall time from the first check to the last swap.
         phases: wall seconds of each phase, in order.
         stores: one entry a store partition, in task and store order.
+        work: where the time of the tasks went, seconds added up over all of them: ``read`` (network, decoding),
+            ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (ingest, commit).
         notes: what an operator should know although nothing failed (a tail that is left, for instance).
         placed: false when the stores were already in place from an earlier attempt of the same request.
     """
@@ -79,6 +81,7 @@ class RestoreReport:
     seconds: float
     phases: Mapping[str, float]
     stores: tuple[StoreReport, ...]
+    work: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     placed: bool = True
 
@@ -95,7 +98,7 @@ class RestoreReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document, totals included."""
-        return {**asdict(self), "phases": dict(self.phases), "totals": self.totals}
+        return {**asdict(self), "phases": dict(self.phases), "work": dict(self.work), "totals": self.totals}
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RestoreReport:

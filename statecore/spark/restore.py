@@ -314,6 +314,7 @@ class _Restore:
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
             stores=tuple(stores),
+            work=_work(runs, images),
             notes=notes,
         )
 
@@ -345,3 +346,14 @@ def _recovery(found: RecoveryReport) -> str:
         if tasks
     ]
     return f"An interrupted placement was settled; {'; '.join(words)}."
+
+
+def _work(
+    runs: Mapping[tuple[str, str], Sequence[RangeResult]], images: Mapping[tuple[str, str], ImageResult]
+) -> dict[str, float]:
+    """Seconds of all tasks added up, by what they did."""
+    work = {"read": 0.0, "collect": 0.0, "write": 0.0, "image": sum(built.seconds for built in images.values())}
+    for result in (one for results in runs.values() for one in results):
+        for name, seconds in result.phases.items():
+            work[name] += seconds
+    return {name: round(seconds, 3) for name, seconds in work.items()}
