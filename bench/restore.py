@@ -100,7 +100,7 @@ def _measure(servers: str, size: int, rounds: int, scratch: Path, only: str | No
         "Kafka Streams, 2 threads": lambda: _streams(servers, application, scratch, 2),
         "statecore": lambda: _statecore(servers, application, scratch, size * MILLION),
         "Kafka Streams, 1 thread": lambda: _streams(servers, application, scratch, 1),
-        "ceiling: Java consumer, 2 threads": lambda: _drain(servers, application, 2),
+        "plain Java consumer, 2 threads": lambda: _drain(servers, application, 2),
     }
     for turn in range(rounds):
         for name, run in contenders.items():
@@ -161,7 +161,7 @@ def _drain(servers: str, application: str, threads: int) -> Figure:
     command = [sys.executable, "-m", "bench.streams", "drain", "--bootstrap-servers", servers]
     cost = _checked(measure([*command, "--application-id", application, "--threads", str(threads)]))
     result = json.loads(cost.stdout)
-    name = f"ceiling: Java consumer, {threads} threads"
+    name = f"plain Java consumer, {threads} threads"
     return Figure(name, cost.wall, result["seconds"], cost.wall, cost.cpu, cost.peak_mb, {}, {})
 
 
