@@ -68,10 +68,10 @@ class RestoreReport:
         seconds: wall time from the first check to the last swap.
         phases: wall seconds of each phase, in order.
         stores: one entry a store partition, in task and store order.
-        work: where the time of the tasks went, seconds added up over all of them: ``read`` (network, decoding),
-            ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (ingest, commit).
         notes: what an operator should know although nothing failed (a tail that is left, for instance).
         placed: false when the stores were already in place from an earlier attempt of the same request.
+        work: where the time of the tasks went, seconds added up over all of them: ``read`` (network, decoding),
+            ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (ingest, commit).
     """
 
     application_id: str
@@ -81,9 +81,9 @@ class RestoreReport:
     seconds: float
     phases: Mapping[str, float]
     stores: tuple[StoreReport, ...]
-    work: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     placed: bool = True
+    work: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def totals(self) -> dict[str, float]:
