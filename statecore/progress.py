@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
@@ -52,7 +53,7 @@ class NullProgress:
         """Ignored."""
 
 
-class _Stepwise:
+class _Stepwise(ABC):
     """State that both speaking listeners share: the open step, and when it last spoke."""
 
     def __init__(self, clock: Clock, interval: float) -> None:
@@ -101,8 +102,9 @@ class _Stepwise:
             return None
         return max(0.0, (self._total - self._count) / self._rate)
 
+    @abstractmethod
     def _say(self, event: str, message: str) -> None:
-        raise NotImplementedError
+        """Speak: an ``event`` (``begin``, ``advance``, ``done``) of the open step."""
 
 
 class TerminalProgress(_Stepwise):

@@ -7,6 +7,7 @@ controlling pytest process does. Names of topics and applications are unique, so
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import uuid
@@ -17,6 +18,9 @@ import pytest
 
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm
+
+# Connections that are collected at exit would log to a stream that pytest has closed.
+logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 @pytest.fixture(scope="session")
