@@ -44,7 +44,6 @@ class ProcessTree:
 
     def __init__(self, root: int) -> None:
         self.peak_bytes = 0
-        self._root = root
         self._cpu: dict[tuple[int, int], float] = {}
         self._members = {root}
         self._stop = threading.Event()

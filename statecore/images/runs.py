@@ -81,7 +81,6 @@ class RunBuilder:
         self._budget = memory_budget
         self._keep_tombstones = keep_tombstones
         self._runs: list[Run] = []
-        self._cuts = 0
         self._records = self._null_keys = self._peak = self._shrinks = 0
         self._table = self._new_table()
 
@@ -128,10 +127,9 @@ class RunBuilder:
         ids = table.survivors(tombstones=self._keep_tombstones or bool(self._runs))
         if len(ids):
             ids = table.in_key_order(ids)
-            path = self._directory / f"run-{self._cuts:05d}.sst"
+            path = self._directory / f"run-{len(self._runs):05d}.sst"
             chunks = table.gather(ids, rows_at_once=_ROWS_AT_ONCE, bytes_at_once=_BYTES_AT_ONCE)
             self._runs.append(write_run(path, self._kind, chunks, longest_key=table.longest_key(ids)))
-            self._cuts += 1
         self._null_keys += table.null_keys
         self._table = self._new_table()
 
