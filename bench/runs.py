@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from statecore.changelog.model import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
+from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs
 from statecore.images.image import build_image
@@ -70,8 +71,9 @@ def timed(name: str, per: int, action: Callable[[], Any]) -> Any:
 
 def rows_of(kind: StoreKind, chunks: list[Any]) -> None:
     """Convert chunks to rows of the kind."""
-    for chunk in chunks:
-        runs._rows_of(kind, chunk)
+    if row_format(kind).stamped:
+        for chunk in chunks:
+            runs._stamped(chunk)
 
 
 def main() -> None:

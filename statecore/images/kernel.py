@@ -52,6 +52,7 @@ _NAMES = (
     "keep_live",
     "survivors",
     "gather",
+    "key_times",
     "common_prefix",
     "words_at",
     "key_lengths",

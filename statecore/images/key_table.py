@@ -259,6 +259,12 @@ class KeyTable:
         kernel.run("key_lengths", self._entries, ids, len(ids), lengths)
         return lengths
 
+    def times(self, ids: npt.NDArray[np.uint32], at: int) -> npt.NDArray[np.int64]:
+        """The big-endian int64 at a place of each key, counted from its end when negative; keys must be long enough."""
+        found = np.empty(len(ids), np.int64)
+        kernel.run("key_times", self._entries, self._arena, ids, len(ids), at, found)
+        return found
+
     def longest_key(self, ids: npt.NDArray[np.uint32]) -> int:
         """Length of the longest key among ids."""
         return int(self._lengths(ids).max(initial=0))

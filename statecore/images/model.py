@@ -10,7 +10,7 @@ class Run:
     """Rows of one offset range, last write per key, sorted in key order: one SST file.
 
     Attributes:
-        path: the SST file.
+        path: the SST file (of versioned stores: the sorted records, see ``statecore.images.versions``).
         rows: rows with a value.
         deletes: tombstones in the file.
         bytes: bytes of keys and values of the rows.
@@ -19,6 +19,7 @@ class Run:
         digest: order-free digest of the rows (see ``statecore.images.digest``), 32 hex digits.
         min_key: smallest key, hex.
         max_key: greatest key, hex.
+        segment: id of the segment that the rows lie in; ``None`` where the store has no segments.
     """
 
     path: str
@@ -30,19 +31,23 @@ class Run:
     digest: str
     min_key: str
     max_key: str
+    segment: int | None = None
 
 
 @dataclass(frozen=True)
 class Image:
-    """A built database of one store of one task.
+    """A built store of one task: a database, or the directory of its segments' databases.
 
     Attributes:
-        path: the database directory.
+        path: the directory of the store.
         rows: live rows.
         bytes: bytes of keys and values of the rows.
         digest: order-free digest of the rows, equal for equal rows however they were built.
         file_bytes: bytes on disk.
         committed_offset: the offset in its ``offsets`` family; -4 (``OFFSET_UNKNOWN``) when the changelog is empty.
+            Of a global store, which keeps one for each partition: their sum.
+        segments: databases of segments; 0 where the store has none.
+        expired: rows left out because their segment has expired.
     """
 
     path: str
@@ -51,3 +56,5 @@ class Image:
     digest: str
     file_bytes: int
     committed_offset: int
+    segments: int = 0
+    expired: int = 0

@@ -4,22 +4,28 @@ No record becomes a Python object on the way in. ``add`` interns keys in a hash 
 and holds the batches by reference; when the memory budget is reached, values that were overwritten since are dropped,
 and if that does not halve what is held, the run is cut there and a new one begins. ``finish`` orders the surviving
 keys, gathers keys and values into contiguous buffers, turns values into rows of the store's kind, and writes the SST.
+Where the store has segments, it writes one SST for each, and none for those that have expired by what was seen so far.
 
 Runs of one builder may overlap; applied in their order, the later one wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statecore.formats.key_value import row_prefix_bytes, to_rows
+from statecore.errors import Invalid
+from statecore.formats.key_value import put_on_timestamps
 from statecore.formats.kinds import StoreKind
+from statecore.formats.registry import row_format
+from statecore.formats.segments import first_live_segment
+from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
 from statecore.images.digest import Digest
 from statecore.images.key_table import Chunk, KeyTable
@@ -37,6 +43,19 @@ _BYTES_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
+class Segmentation:
+    """How the rows of a store are divided by time.
+
+    Attributes:
+        retention_ms: how long rows are kept.
+        interval_ms: time that one segment spans.
+    """
+
+    retention_ms: int
+    interval_ms: int
+
+
+@dataclass(frozen=True)
 class RunStatistics:
     """What a builder saw.
 
@@ -45,12 +64,16 @@ class RunStatistics:
         null_keys: records skipped because their key is null.
         peak_bytes: most bytes of batches and table held at once (buffers of the chunk being written not included).
         shrinks: how often overwritten values were dropped because the budget was reached.
+        stream_time: greatest time of a key in ms where the store has segments, tombstones included; else -1.
+        expired: rows that were not written because their segment had expired by that time.
     """
 
     records: int = 0
     null_keys: int = 0
     peak_bytes: int = 0
     shrinks: int = 0
+    stream_time: int = -1
+    expired: int = 0
 
 
 class RunBuilder:
@@ -62,9 +85,11 @@ class RunBuilder:
         memory_budget: bytes to hold before overwritten values are dropped or a run is cut. One batch always fits.
         keep_tombstones: write deletes. Needed whenever something older lies below the run; the first run of a store
             built without a base needs none (later runs of this builder always have them).
+        segmentation: how the rows are divided by time; required where the kind has segments.
+        changelog: where the batches come from, for messages.
 
     Raises:
-        Invalid: no columnar row format for this kind.
+        Invalid: no row format for this kind.
     """
 
     def __init__(
@@ -74,20 +99,34 @@ class RunBuilder:
         *,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
         keep_tombstones: bool,
+        segmentation: Segmentation | None = None,
+        changelog: TopicPartition | None = None,
     ) -> None:
-        self._timestamps = row_prefix_bytes(kind) > 0
-        self._kind = kind
+        self._format = row_format(kind)
+        if (self._format.time_at is not None) and segmentation is None:
+            raise ValueError(f"a run of a {kind.value} store needs its segmentation")
+        self._segmentation = segmentation
+        self._changelog = changelog
         self._directory = directory
         self._budget = memory_budget
         self._keep_tombstones = keep_tombstones
         self._runs: list[Run] = []
-        self._records = self._null_keys = self._peak = self._shrinks = 0
+        self._cuts = 0
+        self._records = self._null_keys = self._peak = self._shrinks = self._expired = 0
+        self._stream_time = -1
         self._table = self._new_table()
 
     @property
     def statistics(self) -> RunStatistics:
         """What was seen so far."""
-        return RunStatistics(self._records, self._null_keys + self._table.null_keys, self._peak, self._shrinks)
+        return RunStatistics(
+            self._records,
+            self._null_keys + self._table.null_keys,
+            self._peak,
+            self._shrinks,
+            self._stream_time,
+            self._expired,
+        )
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Apply a batch of the changelog's columns; batches come in offset order.
@@ -95,11 +134,20 @@ class RunBuilder:
         The batch is held by reference for a while: its buffers must not be written to afterwards.
 
         Raises:
+            Invalid: a record cannot be one of this kind of store.
             Capacity: the directory has no room for a run that had to be cut.
         """
         if self._table.bytes > self._budget and self._table.keys:
             self._make_room()
-        self._table.add(batch.column("key"), batch.column("value"), batch.column("timestamp"))
+        form = self._format
+        keys, values, timestamps = batch.column("key"), batch.column("value"), batch.column("timestamp")
+        headers = batch.column("headers") if form.needs_headers else None
+        misfit = form.check(keys, values, timestamps, headers)
+        if misfit is not None:
+            raise self._refusal(int(batch.column("offset")[misfit.row].as_py()), misfit.why)
+        if form.time_at is not None and len(keys):
+            self._stream_time = max(self._stream_time, int(form.times(keys).max()))
+        self._table.add(form.row_keys(keys), form.row_values(values, timestamps, headers), timestamps)
         self._records += batch.num_rows
         self._peak = max(self._peak, self._table.bytes)
 
@@ -112,8 +160,20 @@ class RunBuilder:
         self._cut()
         return list(self._runs)
 
+    def _refusal(self, offset: int, why: str) -> Invalid:
+        place = f"{self._changelog} offset {offset}" if self._changelog is not None else f"offset {offset}"
+        kind = self._format.kind.value
+        return Invalid(
+            f"The record at {place} {why}: it is no record of a {kind} store.",
+            action="Check the store's kind and changelog in the spec; nothing was changed.",
+            topic=self._changelog.topic if self._changelog is not None else None,
+            partition=self._changelog.partition if self._changelog is not None else None,
+            offset=offset,
+            kind=kind,
+        )
+
     def _new_table(self) -> KeyTable:
-        return KeyTable(timestamps=self._timestamps)
+        return KeyTable(timestamps=self._format.stamped)
 
     def _make_room(self) -> None:
         self._table.shrink()
@@ -122,25 +182,65 @@ class RunBuilder:
             self._cut()
 
     def _cut(self) -> None:
-        table = self._table
         # A delete in a later run must reach the rows of the earlier ones.
-        ids = table.survivors(tombstones=self._keep_tombstones or bool(self._runs))
-        if len(ids):
-            ids = table.in_key_order(ids)
-            path = self._directory / f"run-{len(self._runs):05d}.sst"
-            chunks = table.gather(ids, rows_at_once=_ROWS_AT_ONCE, bytes_at_once=_BYTES_AT_ONCE)
-            self._runs.append(write_run(path, self._kind, chunks, longest_key=table.longest_key(ids)))
-        self._null_keys += table.null_keys
+        ids = self._table.survivors(tombstones=self._keep_tombstones or self._cuts > 0)
+        for segment, part in self._by_segment(ids):
+            suffix = "" if segment is None else f".{segment}"
+            path = self._directory / f"run-{self._cuts:05d}{suffix}.sst"
+            self._runs.append(self._write(path, part, segment))
+        self._cuts += 1
+        self._null_keys += self._table.null_keys
         self._table = self._new_table()
 
+    def _by_segment(self, ids: npt.NDArray[np.uint32]) -> Iterator[tuple[int | None, npt.NDArray[np.uint32]]]:
+        """The keys of each live segment, oldest first; all of them where the store has none."""
+        if not len(ids):
+            return
+        if self._format.time_at is None or self._segmentation is None:
+            yield None, ids
+            return
+        of = self._segmentation
+        segments = self._table.times(ids, self._format.time_at) // of.interval_ms
+        first = first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
+        self._expired += int(np.count_nonzero(segments < first))
+        for segment in np.unique(segments[segments >= first]).tolist():
+            yield segment, ids[segments == segment]
 
-def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk], *, longest_key: int) -> Run:
-    """Write chunks in key order as one SST file, durable when this returns.
+    def _write(self, path: Path, ids: npt.NDArray[np.uint32], segment: int | None) -> Run:
+        table = self._table
+        ids = table.in_key_order(ids)
+        index = self._index(table, ids)
+        chunks = _chunks(table, ids)
+        rows = (_stamped(chunk) for chunk in chunks) if self._format.stamped else chunks
+        longest = table.longest_key(ids)
+        if index is not None:
+            every = index.in_key_order(index.survivors(tombstones=True))
+            rows = chain(rows, _chunks(index, every))
+            longest = max(longest, index.longest_key(every))
+        run = write_run(path, rows, longest_key=longest)
+        return run if segment is None else replace(run, segment=segment)
+
+    def _index(self, table: KeyTable, ids: npt.NDArray[np.uint32]) -> KeyTable | None:
+        """The rows that index these, empty values or deletes as theirs; ``None`` where the kind has no index."""
+        index: KeyTable | None = None
+        for chunk in _chunks(table, ids):
+            buffers = [None, pa.py_buffer(chunk.key_offsets), pa.py_buffer(chunk.keys)]
+            keys = self._format.index_keys(pa.Array.from_buffers(pa.large_binary(), len(chunk.valid), buffers))
+            if keys is None:
+                return None
+            index = index or KeyTable(timestamps=False)
+            validity, nulls = _validity(chunk)
+            nothing = [validity, pa.py_buffer(np.zeros(len(keys) + 1, np.int32)), pa.py_buffer(b"")]
+            index.add(keys, pa.Array.from_buffers(pa.binary(), len(keys), nothing, nulls), pa.nulls(0, pa.int64()))
+        return index
+
+
+def write_run(path: Path, chunks: Iterable[Chunk], *, longest_key: int) -> Run:
+    """Write rows in key order as one SST file, durable when this returns.
 
     Args:
         path: the file.
-        kind: what the store is; decides the row format.
-        chunks: the rows.
+        chunks: the rows, values as they lie in the database.
         longest_key: bytes of the longest key; decides who writes the file.
 
     Raises:
@@ -152,13 +252,12 @@ def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk], *, longest_k
     first = last = b""
     with ColumnarSstWriter(path) if columnar else RowSstWriter(path) as writer:
         for chunk in chunks:
-            values = _rows_of(kind, chunk)
             if not digest.rows and not digest.deletes:
                 first = chunk.keys[: chunk.key_offsets[1]].tobytes()
             last = chunk.keys[chunk.key_offsets[-2] :].tobytes()
             mask = None if chunk.valid.all() else chunk.valid
-            digest.add(chunk.key_offsets, chunk.keys, *values, mask)
-            writer.add(chunk.key_offsets, chunk.keys, *values, mask)
+            digest.add(chunk.key_offsets, chunk.keys, chunk.value_offsets, chunk.values, mask)
+            writer.add(chunk.key_offsets, chunk.keys, chunk.value_offsets, chunk.values, mask)
         sha256 = writer.finish()
     sync_file(path)
     return Run(
@@ -174,23 +273,28 @@ def write_run(path: Path, kind: StoreKind, chunks: Iterable[Chunk], *, longest_k
     )
 
 
-def _rows_of(kind: StoreKind, chunk: Chunk) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Row values of a chunk as offsets and data."""
-    if row_prefix_bytes(kind) == 0:
-        return chunk.value_offsets, chunk.values
-    nulls = int(len(chunk.valid) - np.count_nonzero(chunk.valid))
-    validity = pa.py_buffer(np.packbits(chunk.valid, bitorder="little")) if nulls else None
+def _stamped(chunk: Chunk) -> Chunk:
+    """The chunk with each record's timestamp in front of its value."""
+    validity, nulls = _validity(chunk)
     count = len(chunk.valid)
     values = pa.Array.from_buffers(
         pa.large_binary(), count, [validity, pa.py_buffer(chunk.value_offsets), pa.py_buffer(chunk.values)], nulls
     )
     timestamps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(chunk.timestamps)])
-    keys = pa.Array.from_buffers(
-        pa.large_binary(), count, [None, pa.py_buffer(chunk.key_offsets), pa.py_buffer(chunk.keys)]
+    _, offsets, data = put_on_timestamps(values, timestamps).buffers()
+    return chunk._replace(
+        value_offsets=np.frombuffer(offsets, np.int64)[: count + 1], values=np.frombuffer(data, np.uint8)
     )
-    rows = to_rows(kind, keys, values, timestamps)
-    _, offsets, data = rows.buffers()
-    return np.frombuffer(offsets, np.int64)[: count + 1], np.frombuffer(data, np.uint8)
+
+
+def _validity(chunk: Chunk) -> tuple[pa.Buffer | None, int]:
+    """Arrow's validity bitmap of a chunk, if it has deletes, and their number."""
+    nulls = int(len(chunk.valid) - np.count_nonzero(chunk.valid))
+    return (pa.py_buffer(np.packbits(chunk.valid, bitorder="little")) if nulls else None), nulls
+
+
+def _chunks(table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Chunk]:
+    return table.gather(ids, rows_at_once=_ROWS_AT_ONCE, bytes_at_once=_BYTES_AT_ONCE)
 
 
 def warm() -> None:

@@ -293,3 +293,18 @@ def gather(block):
         if get(batch, 4):
             put(stamps, i, get(get(batch, 4), row))
     return count
+
+
+def key_times(block):
+    """The big-endian int64 at a place of each key, counted from the key's end when negative."""
+    entries, arena, ids, count, at, out = (
+        get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4), get(block, 5)
+    )  # fmt: skip
+    for i in range(count):
+        key = le32(ids + i * 4)
+        place = key_address(entries, arena, key) + at + (key_length(entries, key) if at < 0 else 0)
+        time = 0
+        for j in range(8):
+            time = time << 8 | u8(place + j)
+        put(out, i, time)
+    return 0

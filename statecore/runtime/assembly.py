@@ -8,7 +8,6 @@ from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
-from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.progress import Progress
 from statecore.runtime.database_state import create_unknown, databases_of, read_database_state
@@ -23,7 +22,6 @@ from statecore.runtime.files import (
 from statecore.runtime.journal import JournalTask, PlacedStore, identity_of
 from statecore.runtime.placement_plan import SiblingStore, TaskPlan
 from statecore.runtime.state_directory import StateDirectory, store_directory
-from statecore.spec.reader import WINDOWED_KINDS
 from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_tree
 
 
@@ -123,8 +121,7 @@ class Assembly:
 
 def _first_segment(where: Path, sibling: SiblingStore) -> Path:
     """The database of a store without data: its directory, or where it has segments the segment of time 0."""
-    segmented = sibling.kind in WINDOWED_KINDS or sibling.kind is StoreKind.GRACE_BUFFER
-    return where / f"{sibling.store}.0" if segmented else where
+    return where / f"{sibling.store}.0" if sibling.kind.is_segmented else where
 
 
 def look(task: str, store: PlacedStore, database: Path) -> None:

@@ -31,13 +31,12 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.kinds import StoreKind
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.database_state import databases_of, read_database_state
 from statecore.runtime.journal import PlacedStore, read_record
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
-from statecore.spec.reader import WINDOWED_KINDS
 
 CHECKPOINT = ".checkpoint"
 

@@ -37,7 +37,6 @@ from types import TracebackType
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.runtime.files import give_to_owner, make_directories
-from statecore.spec.reader import WINDOWED_KINDS
 from statecore.stores.files import DIRECTORY_MODE, FILE_MODE, sync_file
 
 LOCK_FILE = ".lock"
@@ -57,8 +56,7 @@ def task_directory(subtopology: int, partition: int, topology: str | None = None
 
 def store_directory(store: str, kind: StoreKind) -> str:
     """A store's directory relative to its task's: ``rocksdb/<store>``, or ``<store>`` where it has segments."""
-    segmented = kind in WINDOWED_KINDS or kind is StoreKind.GRACE_BUFFER
-    return store if segmented else f"rocksdb/{store}"
+    return store if kind.is_segmented else f"rocksdb/{store}"
 
 
 class StateDirectory:

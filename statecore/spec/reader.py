@@ -28,29 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid, NotFound
-from statecore.formats.kinds import StoreKind
+from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.spec import duration
 from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, tree_of_text
-
-WINDOWED_KINDS = frozenset(
-    {
-        StoreKind.WINDOW,
-        StoreKind.TIMESTAMPED_WINDOW,
-        StoreKind.HEADERS_WINDOW,
-        StoreKind.SESSION,
-        StoreKind.HEADERS_SESSION,
-        StoreKind.EMIT_FINAL_WINDOW,
-        StoreKind.EMIT_FINAL_SLIDING_WINDOW,
-        StoreKind.EMIT_FINAL_SESSION,
-        StoreKind.JOIN_WINDOW,
-    }
-)
-"""Kinds whose rows lie in segments by time."""
-
-RETAINED_KINDS = WINDOWED_KINDS | {StoreKind.VERSIONED_KEY_VALUE}
-"""Kinds that cannot be built without ``retention``."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")

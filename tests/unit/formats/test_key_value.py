@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.key_value import from_rows, row_prefix_bytes, to_rows
+from statecore.formats.key_value import put_on_timestamps, take_off_timestamps
 from statecore.formats.kinds import StoreKind
+from statecore.formats.registry import row_format
 
 VALUES = st.one_of(st.none(), st.binary(max_size=30))
 RECORDS = st.lists(st.tuples(VALUES, st.integers(-(2**63), 2**63 - 1)), max_size=40)
@@ -13,16 +14,15 @@ TYPES = st.sampled_from([pa.binary(), pa.large_binary()])
 
 
 def test_a_timestamped_row_has_the_bytes_kafka_streams_wrote() -> None:
-    keys = pa.array([bytes.fromhex("6b30")])
     values = pa.array([bytes.fromhex("0000000000000014")])
     stamps = pa.array([0x000001A1FD5D5A20])
-    rows = to_rows(StoreKind.TIMESTAMPED_KEY_VALUE, keys, values, stamps)
+    rows = put_on_timestamps(values, stamps)
     assert rows.to_pylist() == [bytes.fromhex("000001a1fd5d5a20 0000000000000014")]
 
 
 def test_a_plain_row_is_the_value_itself() -> None:
     values = pa.array([b"a", None, b""])
-    assert to_rows(StoreKind.KEY_VALUE, values, values, pa.array([1, 2, 3])) is values
+    assert row_format(StoreKind.KEY_VALUE).row_values(values, pa.array([1, 2, 3]), None) is values
 
 
 @settings(deadline=None)  # the first example loads the kernels
@@ -35,28 +35,22 @@ def test_timestamped_rows_are_timestamp_then_value_and_go_back(
     whole = padding * head + records + padding * tail
     values = pa.array([value for value, _ in whole], arrow_type).slice(head, len(records))
     stamps = pa.array([stamp for _, stamp in whole], pa.int64()).slice(head, len(records))
-    rows = to_rows(StoreKind.TIMESTAMPED_KEY_VALUE, values, values, stamps)
+    rows = put_on_timestamps(values, stamps)
     rows.validate(full=True)
     assert rows.to_pylist() == [
         None if value is None else stamp.to_bytes(8, "big", signed=True) + value for value, stamp in records
     ]
-    back, back_stamps = from_rows(StoreKind.TIMESTAMPED_KEY_VALUE, rows)
+    back, back_stamps = take_off_timestamps(rows, StoreKind.TIMESTAMPED_KEY_VALUE)
     back.validate(full=True)
     assert back.to_pylist() == [value for value, _ in records]
     assert back_stamps.to_pylist() == [None if value is None else stamp for value, stamp in records]
 
 
-def test_a_plain_row_goes_back_without_a_timestamp() -> None:
-    values, stamps = from_rows(StoreKind.KEY_VALUE, pa.array([b"a", None]))
-    assert values.to_pylist() == [b"a", None]
-    assert stamps.to_pylist() == [None, None]
-
-
 def test_a_row_without_room_for_its_timestamp_is_corrupt() -> None:
     with pytest.raises(Corrupted, match="Row 1 has a value of 7 bytes"):
-        from_rows(StoreKind.TIMESTAMPED_KEY_VALUE, pa.array([b"12345678", b"1234567"]))
+        take_off_timestamps(pa.array([b"12345678", b"1234567"]), StoreKind.TIMESTAMPED_KEY_VALUE)
 
 
-def test_a_kind_without_a_row_format_is_refused() -> None:
-    with pytest.raises(Invalid, match="versioned"):
-        row_prefix_bytes(StoreKind.VERSIONED_KEY_VALUE)
+def test_a_kind_without_rows_is_refused() -> None:
+    with pytest.raises(Invalid, match="in-memory"):
+        row_format(StoreKind.IN_MEMORY)

@@ -145,7 +145,7 @@ def test_batches_may_have_further_columns(tmp_path: Path) -> None:
 
 def test_a_kind_without_a_row_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid):
-        RunBuilder(StoreKind.WINDOW, tmp_path, keep_tombstones=False)
+        RunBuilder(StoreKind.IN_MEMORY, tmp_path, keep_tombstones=False)
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
