@@ -20,6 +20,22 @@ import pyarrow as pa
 from statecore.formats.kinds import StoreKind
 
 
+class Records(NamedTuple):
+    """The columns of a batch of the changelog.
+
+    Attributes:
+        keys: record keys, binary; null where the record has none.
+        values: record values, binary; null for tombstones.
+        timestamps: record timestamps, int64 ms, no nulls.
+        headers: the raw wire headers, binary without nulls, where the format needs them, else ``None``.
+    """
+
+    keys: pa.Array
+    values: pa.Array
+    timestamps: pa.Array
+    headers: pa.Array | None = None
+
+
 class Misfit(NamedTuple):
     """The first record of a batch that cannot belong to a store of the kind.
 
@@ -52,26 +68,17 @@ class RowFormat:
     def __init__(self, kind: StoreKind) -> None:
         self.kind = kind
 
-    def check(self, keys: pa.Array, values: pa.Array, timestamps: pa.Array, headers: pa.Array | None) -> Misfit | None:
-        """The first record that is not one of this kind, or ``None``. Records with a null key are skipped.
-
-        Args:
-            keys: record keys, binary; null where the record has none.
-            values: record values, binary; null for tombstones.
-            timestamps: record timestamps, int64 ms, no nulls.
-            headers: the raw wire headers where :attr:`needs_headers`, else ``None``.
-        """
-        del keys, values, headers
-        return negative_timestamp(timestamps) if self.stamped else None
+    def check(self, records: Records) -> Misfit | None:
+        """The first record that is not one of this kind, or ``None``. Records with a null key are skipped."""
+        return negative_timestamp(records.timestamps) if self.stamped else None
 
     def row_keys(self, keys: pa.Array) -> pa.Array:
         """Keys of the rows for keys of the changelog; nulls stay null."""
         return keys
 
-    def row_values(self, values: pa.Array, timestamps: pa.Array, headers: pa.Array | None) -> pa.Array:
+    def row_values(self, records: Records) -> pa.Array:
         """Values of the rows, without the timestamp that :attr:`stamped` puts in front; nulls (deletes) stay null."""
-        del timestamps, headers
-        return values
+        return records.values
 
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
         """Keys of further rows with empty values that lie beside these, or ``None`` where the kind has none."""

@@ -5,8 +5,8 @@ A windowed store is a directory of databases, each for one interval of time (``A
 
     segment id     = time / interval
     directory      = <store>/<store>.<segment id * interval>
-    interval       = max(retention / 2, 60 000 ms)                      windows and sessions (Stores.persistentWindowStore)
-    first live id  = (stream time - retention) / interval               older segments are dropped
+    interval       = max(retention / 2, 60 000 ms)              windows and sessions (Stores.persistentWindowStore)
+    first live id  = (stream time - retention) / interval       older segments are dropped
 
 The grace-period buffer has one segment of endless interval, ``<store>.0``. The segments of a versioned store are
 logical, a prefix of its keys (:mod:`statecore.formats.versioned`); their interval depends on the history retention

@@ -19,7 +19,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.row_format import Misfit, RowFormat
+from statecore.formats.row_format import Misfit, Records, RowFormat
 from statecore.formats.window import misfit_of_timed_keys
 
 SUFFIX_BYTES = 16
@@ -31,9 +31,9 @@ class SessionFormat(RowFormat):
 
     time_at = key_time_at = -SUFFIX_BYTES
 
-    def check(self, keys: pa.Array, values: pa.Array, timestamps: pa.Array, headers: pa.Array | None) -> Misfit | None:
+    def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return misfit_of_timed_keys(self, keys, SUFFIX_BYTES, "session")
+        return misfit_of_timed_keys(self, records.keys, SUFFIX_BYTES, "session")
 
 
 FORMATS: dict[StoreKind, type[RowFormat]] = {StoreKind.SESSION: SessionFormat}

@@ -8,8 +8,8 @@ Key, in the changelog and in the store (``WindowKeySchema.toStoreKeyBinary``)::
 
     6b30 000001a1fd5664e0 00000000
 
-The sequence is 0, or counts from 1 where the store keeps duplicates (the windows of stream-stream joins). The segment of
-a row is that of its window's start. Values::
+The sequence is 0, or counts from 1 where the store keeps duplicates (the windows of stream-stream joins). The segment
+of a row is that of its window's start. Values::
 
     kind                     changelog value      row value
     -----------------------  -------------------  ------------------------------------------------
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.row_format import Misfit, RowFormat, key_lengths, negative_timestamp
+from statecore.formats.row_format import Misfit, Records, RowFormat, key_lengths, negative_timestamp
 
 SUFFIX_BYTES = 12
 """Bytes of window start and sequence behind the key."""
@@ -35,10 +35,10 @@ class WindowFormat(RowFormat):
 
     time_at = key_time_at = -SUFFIX_BYTES
 
-    def check(self, keys: pa.Array, values: pa.Array, timestamps: pa.Array, headers: pa.Array | None) -> Misfit | None:
+    def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return misfit_of_timed_keys(self, keys, SUFFIX_BYTES, "window") or (
-            negative_timestamp(timestamps) if self.stamped else None
+        return misfit_of_timed_keys(self, records.keys, SUFFIX_BYTES, "window") or (
+            negative_timestamp(records.timestamps) if self.stamped else None
         )
 
 

@@ -24,6 +24,7 @@ from statecore.errors import Invalid
 from statecore.formats.key_value import put_on_timestamps
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
+from statecore.formats.row_format import Records
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
@@ -140,14 +141,18 @@ class RunBuilder:
         if self._table.bytes > self._budget and self._table.keys:
             self._make_room()
         form = self._format
-        keys, values, timestamps = batch.column("key"), batch.column("value"), batch.column("timestamp")
-        headers = batch.column("headers") if form.needs_headers else None
-        misfit = form.check(keys, values, timestamps, headers)
+        records = Records(
+            batch.column("key"),
+            batch.column("value"),
+            batch.column("timestamp"),
+            batch.column("headers") if form.needs_headers else None,
+        )
+        misfit = form.check(records)
         if misfit is not None:
             raise self._refusal(int(batch.column("offset")[misfit.row].as_py()), misfit.why)
-        if form.time_at is not None and len(keys):
-            self._stream_time = max(self._stream_time, int(form.times(keys).max()))
-        self._table.add(form.row_keys(keys), form.row_values(values, timestamps, headers), timestamps)
+        if form.time_at is not None and batch.num_rows:
+            self._stream_time = max(self._stream_time, int(form.times(records.keys).max()))
+        self._table.add(form.row_keys(records.keys), form.row_values(records), records.timestamps)
         self._records += batch.num_rows
         self._peak = max(self._peak, self._table.bytes)
 

@@ -7,6 +7,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.formats.key_value import put_on_timestamps, take_off_timestamps
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
+from statecore.formats.row_format import Records
 
 VALUES = st.one_of(st.none(), st.binary(max_size=30))
 RECORDS = st.lists(st.tuples(VALUES, st.integers(-(2**63), 2**63 - 1)), max_size=40)
@@ -22,7 +23,7 @@ def test_a_timestamped_row_has_the_bytes_kafka_streams_wrote() -> None:
 
 def test_a_plain_row_is_the_value_itself() -> None:
     values = pa.array([b"a", None, b""])
-    assert row_format(StoreKind.KEY_VALUE).row_values(values, pa.array([1, 2, 3]), None) is values
+    assert row_format(StoreKind.KEY_VALUE).row_values(Records(values, values, pa.array([1, 2, 3]))) is values
 
 
 @settings(deadline=None)  # the first example loads the kernels

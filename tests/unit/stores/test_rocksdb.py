@@ -352,5 +352,5 @@ def test_ingest_over_uncommitted_writes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_kind_that_cannot_be_built_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="versioned"):
+    with pytest.raises(Invalid, match="in-memory"):
         RocksDBStore(tmp_path / "db", StoreKind.IN_MEMORY)
