@@ -16,8 +16,6 @@ The segment of a row is that of its session's end. Values::
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import Misfit, Records, RowFormat
 from statecore.formats.window import misfit_of_timed_keys
