@@ -3,8 +3,9 @@
 ``airflow standalone`` on SQLite and the loopback address, on free ports, with a password that is set beforehand. It is
 told what to do through its public REST API alone, as any client would.
 
-Stopping it takes care: SIGINT to the parent alone ends it cleanly; SIGTERM leaves its four children running, and SIGINT
-to the whole group makes them hang. Everything it starts stays in the session it was started in and inherits a mark in
+Stopping it takes care: SIGINT to the parent alone ends it cleanly, as a rule within ten seconds, but on a busy machine
+one of its children now and then never hears of it, so what is left after a while gets SIGTERM, then SIGKILL. SIGTERM to
+the parent alone leaves its four children running, and SIGINT to the whole group makes them hang. Everything it starts stays in the session it was started in and inherits a mark in
 its environment, so what belongs to it can be told for certain, also when the parent is gone.
 """
 
@@ -35,7 +36,11 @@ RECORD = "airflow.json"
 MARK = "STATECORE_AIRFLOW_SERVER"
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 START_SECONDS = 180
-STOP_SECONDS = 40
+STOP_SECONDS = 20
+"""How long it may take to end by itself."""
+
+END_SECONDS = 5
+"""How long each stronger signal may take."""
 
 
 class AirflowServer(AirflowClient):
@@ -163,7 +168,14 @@ class AirflowServer(AirflowClient):
         raise AirflowFailed(f"Airflow was not healthy after {seconds:.0f} s: {seen}\n{self.log_tail()}")
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
-        """Stop it, and whatever of it is left; ``False`` when there was nothing to stop."""
+        """Stop it, and whatever of it is left; ``False`` when there was nothing to stop.
+
+        Args:
+            seconds: how long it may take to end by itself before stronger signals follow.
+
+        Raises:
+            AirflowFailed: processes of it are left that not even SIGKILL has ended.
+        """
         if not self.running and not self.processes():
             return False
         pid = self.pid
@@ -176,7 +188,7 @@ class AirflowServer(AirflowClient):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one, number)
             if left:
-                self._wait_gone(10)
+                self._wait_gone(END_SECONDS)
         if left := self.processes():
             raise AirflowFailed(f"these processes of Airflow could not be ended: {left}")
         self._token = None

@@ -77,11 +77,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, jobs: Path) -> Iterator[Air
 def _stops_cleanly(server: AirflowServer) -> None:
     """Not a test of its own: it ends the server that all the others use."""
     running = server.processes()
-    began = time.monotonic()
+    assert running
     assert server.stop()
-    assert time.monotonic() - began < 40
     assert [pid for pid in running if started_at(pid)] == []
-    assert "Complete" in server.log_tail()  # standalone's last word when it ends by itself
     assert AirflowServer.attach(server.home) is None
     assert not server.stop()
 
