@@ -11,6 +11,8 @@ big-endian and signed::
     00 ...                                Kafka Streams allocates the array in bits, not bytes, and stores it whole
 
     00 00000001 00000002 "in" 00000001 00000000 0000000000000063 + padding, 202 bytes in all
+
+Up to 4.2 a position lies in ``<store>.position`` instead, as text (:mod:`statecore.formats.checkpoint`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import struct
 from collections.abc import Mapping
 
 from statecore.errors import Corrupted
+from statecore.formats.topic_partition import TopicPartition
 
 Position = dict[str, dict[int, int]]
 """Topic -> partition -> greatest offset seen."""
@@ -75,6 +78,31 @@ def decode_position(data: bytes) -> Position:
     if data[at:].strip(b"\0"):
         raise _corrupted(data, f"something other than zeros follows its end at byte {at}")
     return position
+
+
+def position_of_offsets(offsets: Mapping[TopicPartition, int]) -> Position:
+    """What a ``.position`` file says, as a position (``StoreQueryUtils.topicPartitionMapToPosition``)."""
+    position: Position = {}
+    for (topic, partition), offset in offsets.items():
+        position.setdefault(topic, {})[partition] = offset
+    return position
+
+
+def offsets_of_position(position: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
+    """What a ``.position`` file has to say for a position (``StoreQueryUtils.positionToTopicPartitionMap``)."""
+    return {
+        TopicPartition(topic, partition): offset
+        for topic, partitions in position.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def merge_position(position: Position, other: Mapping[str, Mapping[int, int]]) -> None:
+    """Add to a position what another has seen: the greater offset of each partition (``Position.merge``)."""
+    for topic, partitions in other.items():
+        seen = position.setdefault(topic, {})
+        for partition, offset in partitions.items():
+            seen[partition] = max(offset, seen.get(partition, offset))
 
 
 def _corrupted(data: bytes, why: str) -> Corrupted:

@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.errors import Corrupted
-from statecore.formats.position import decode_position, encode_position
+from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
+from statecore.formats.position import (
+    decode_position,
+    encode_position,
+    merge_position,
+    offsets_of_position,
+    position_of_offsets,
+)
+from statecore.formats.topic_partition import TopicPartition
 
 GOLDEN = bytes.fromhex("00 00000001 00000002") + b"in" + bytes.fromhex("00000001 00000000 0000000000000063")
 BAD = [b"\x01" + GOLDEN[1:], GOLDEN + b"\0\0\1", b"\0\xff\xff\xff\xff", GOLDEN[:5] + b"\xff" * 20]
@@ -42,3 +50,19 @@ def test_a_cut_position_is_corrupt(cut: int) -> None:
 def test_a_damaged_position_is_corrupt(bad: bytes) -> None:
     with pytest.raises(Corrupted):
         decode_position(bad)
+
+
+def test_a_position_and_its_text_form_say_the_same() -> None:
+    position = {"in": {0: 99, 1: 5}, "other": {2: 0}}
+    offsets = offsets_of_position(position)
+    assert offsets == {TopicPartition("in", 0): 99, TopicPartition("in", 1): 5, TopicPartition("other", 2): 0}
+    assert position_of_offsets(decode_checkpoint(encode_checkpoint(offsets), "in.position")) == position
+
+
+def test_merging_keeps_the_greater_offset_of_each_partition() -> None:
+    position = {"in": {0: 9, 1: 5}}
+    other = {"in": {0: 8, 1: 6, 2: -4}, "new": {0: 1}}
+    merge_position(position, other)
+    assert position == {"in": {0: 9, 1: 6, 2: -4}, "new": {0: 1}}
+    position["new"][0] = 7
+    assert other["new"] == {0: 1}, "what was merged in is not shared"

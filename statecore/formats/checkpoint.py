@@ -1,0 +1,162 @@
+"""The text format of offsets outside the stores: ``.checkpoint``, ``.checkpoint_<store>`` and ``<store>.position``.
+
+One format in all versions from 0.10 to 4.3.1 (``OffsetCheckpoint``), UTF-8, one line an entry::
+
+    0                                        version
+    2                                        number of entries
+    orders-clicks-changelog 0 3144           topic, partition, offset
+    orders-profile-changelog 0 -4            -4: the offset is not known (OFFSET_UNKNOWN)
+
+What the number says depends on the file. Task directories: last applied offset of a changelog. ``global/.checkpoint``:
+next offset of a source topic. ``.position``: greatest offset seen of an input topic.
+
+Read as Kafka Streams reads it: lines end with LF, CR or CR LF, fields are separated by any white space, an offset below
+zero other than -4 is skipped and the number of entries taken to be one less. Stricter than Kafka Streams where a file
+it would take cannot be one it wrote: a partition named twice, a negative partition, a topic name that Kafka does not
+allow (a NUL left by a torn write), digits other than ASCII, a file above :data:`MAX_BYTES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+
+CHECKPOINT_FILE = ".checkpoint"
+"""In a task directory or ``global/``: offsets of all its stores, as versions up to 4.2 keep them."""
+
+POSITION_SUFFIX = ".position"
+"""``<store>.position`` beside it: what versions up to 4.2 keep of a store's position."""
+
+MAX_BYTES = 16 << 20
+"""A larger file is no checkpoint: an entry has at most 249 + 10 + 19 characters, and a task has no 50 000 stores."""
+
+_VERSION = 0
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_WHITE_SPACE = re.compile(r"[ \t\x0b\f]+")  # Java's \s without the line ends
+_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_INT32_MAX = (1 << 31) - 1
+_INT64_MAX = (1 << 63) - 1
+_SHOWN = 80
+
+
+def store_checkpoint_file(store: str) -> str:
+    """Name of the file with the offsets of one store that does not manage them (since 4.3): ``.checkpoint_<store>``."""
+    return f"{CHECKPOINT_FILE}_{store}"
+
+
+def position_file(store: str) -> str:
+    """Name of the file with the position of one store: ``<store>.position``."""
+    return f"{store}{POSITION_SUFFIX}"
+
+
+def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of such a file, entries in order of topic and partition.
+
+    Kafka Streams keeps no file for an empty mapping; whoever writes one deletes it then.
+
+    Raises:
+        Invalid: a negative offset other than -4, a number that does not fit, or a topic name Kafka does not allow.
+    """
+    lines = [str(_VERSION), str(len(offsets))]
+    for (topic, partition), offset in sorted(offsets.items()):
+        if not _TOPIC.fullmatch(topic) or not 0 <= partition <= _INT32_MAX:
+            raise _unwritable(topic, partition, offset, "that is no partition of a topic")
+        if not 0 <= offset <= _INT64_MAX and offset != OFFSET_UNKNOWN:
+            raise _unwritable(topic, partition, offset, "that is no offset")
+        lines.append(f"{topic} {partition} {offset}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
+    """The offsets in such a file, -4 among them; other negative ones are left out, as Kafka Streams leaves them out.
+
+    Args:
+        data: the whole file.
+        source: its name, for messages.
+
+    Raises:
+        Corrupted: it is not of this format; the message names the line.
+    """
+    if len(data) > MAX_BYTES:
+        raise too_large(len(data), source)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _corrupted(source, f"byte {error.start} is not UTF-8") from error
+    lines = _LINE_END.split(text)
+    if not lines[-1]:
+        lines.pop()  # a line end closes a line; it does not begin another
+    if len(lines) < 2:
+        raise _corrupted(source, f"it has {len(lines)} lines; version and number of entries take two")
+    version = _number(lines[0], _INT32_MAX)
+    if version != _VERSION:
+        raise _corrupted(source, f"its version is {_shown(lines[0])}, not {_VERSION}")
+    expected = _number(lines[1], _INT32_MAX)
+    if expected is None:
+        raise _corrupted(source, f"line 2 is no number of entries: {_shown(lines[1])}")
+    offsets: dict[TopicPartition, int] = {}
+    skipped = 0
+    for number, line in enumerate(lines[2:], start=3):
+        partition, offset = _entry(line, number, source)
+        if offset < 0 and offset != OFFSET_UNKNOWN:
+            skipped += 1
+        elif partition in offsets:
+            raise _corrupted(source, f"line {number} names {partition} a second time")
+        else:
+            offsets[partition] = offset
+    if len(offsets) + skipped != expected:
+        raise _corrupted(source, f"it announces {expected} entries and has {len(offsets) + skipped}")
+    return offsets
+
+
+def too_large(size: int, source: str) -> Corrupted:
+    """The error for a file of ``size`` bytes, which is more than :data:`MAX_BYTES`; such a file need not be read."""
+    return _corrupted(source, f"it has {size} bytes, more than {MAX_BYTES}")
+
+
+def _entry(line: str, number: int, source: str) -> tuple[TopicPartition, int]:
+    fields = _WHITE_SPACE.split(line)
+    while fields and not fields[-1]:
+        fields.pop()  # white space at the end of a line separates nothing
+    if len(fields) != 3:
+        raise _corrupted(source, f"line {number} is not 'topic partition offset': {_shown(line)}")
+    partition, offset = _number(fields[1], _INT32_MAX), _number(fields[2], _INT64_MAX)
+    if not _TOPIC.fullmatch(fields[0]) or partition is None or partition < 0 or offset is None:
+        raise _corrupted(source, f"line {number} is not 'topic partition offset': {_shown(line)}")
+    return TopicPartition(fields[0], partition), offset
+
+
+def _number(text: str, greatest: int) -> int | None:
+    if not _NUMBER.fullmatch(text) or len(text.lstrip("+-0")) > len(str(greatest)):
+        return None
+    sign = -1 if text.startswith("-") else 1
+    value = sign * int(text.lstrip("+-0") or "0")
+    return value if -greatest - 1 <= value <= greatest else None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+
+
+def _corrupted(source: str, why: str) -> Corrupted:
+    return Corrupted(
+        f"{source} cannot be read: {why}.",
+        action="Put back a copy that is whole, or delete the file; a store that has its offset nowhere else is then"
+        " restored from the start of its changelog.",
+        file=source,
+    )
+
+
+def _unwritable(topic: str, partition: int, offset: int, why: str) -> Invalid:
+    return Invalid(
+        f"Topic {_shown(topic)}, partition {partition}, offset {offset} cannot be written to a checkpoint file: {why}.",
+        action="Give an offset of 0 or more, or -4 where it is not known; nothing was written.",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+    )

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.checkpoint import (
+    MAX_BYTES,
+    decode_checkpoint,
+    encode_checkpoint,
+    position_file,
+    store_checkpoint_file,
+)
+from statecore.formats.topic_partition import TopicPartition
+
+A0, A1, B0 = TopicPartition("a-changelog", 0), TopicPartition("a-changelog", 1), TopicPartition("b-changelog", 0)
+INT64_MAX = 2**63 - 1
+
+TOPICS = st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True)
+PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1))
+OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, INT64_MAX) | st.just(-4), max_size=20)
+
+
+def read(text: str | bytes) -> dict[TopicPartition, int]:
+    return decode_checkpoint(text if isinstance(text, bytes) else text.encode(), "0_0/.checkpoint")
+
+
+def test_the_bytes_are_those_of_kafka_streams_with_entries_in_order() -> None:
+    data = encode_checkpoint({B0: -4, A1: INT64_MAX, A0: 3144})
+    assert data == b"0\n3\na-changelog 0 3144\na-changelog 1 9223372036854775807\nb-changelog 0 -4\n"
+
+
+@given(OFFSETS)
+def test_what_is_written_is_read_back(offsets: dict[TopicPartition, int]) -> None:
+    assert decode_checkpoint(encode_checkpoint(offsets), "f") == offsets
+
+
+@given(OFFSETS)
+def test_the_order_of_a_mapping_does_not_change_the_bytes(offsets: dict[TopicPartition, int]) -> None:
+    assert encode_checkpoint(dict(reversed(offsets.items()))) == encode_checkpoint(offsets)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused_with_one_error(data: bytes) -> None:
+    try:
+        offsets = decode_checkpoint(data, "f")
+    except Corrupted as error:
+        assert error.context["file"] == "f"
+    else:
+        assert decode_checkpoint(encode_checkpoint(offsets), "f") == offsets
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [
+        ("0\n0\n", {}),
+        ("0\n1\na-changelog 0 5", {A0: 5}),  # the last line needs no end
+        ("0\r\n2\r\na-changelog 0 5\r\na-changelog 1 6\r\n", {A0: 5, A1: 6}),
+        ("0\r1\ra-changelog 0 5\r", {A0: 5}),
+        ("+0\n+01\na-changelog\t 00 \x0b+5 \n", {A0: 5}),
+        ("0\n1\na-changelog 0 -0\n", {A0: 0}),
+        ("0\n2\na-changelog 0 -1\nb-changelog 0 7\n", {B0: 7}),
+        ("0\n1\na-changelog 0 -9223372036854775808\n", {}),
+        ("0\n2\na-changelog 0 -4\nb-changelog 0 -3\n", {A0: -4}),
+        ("0\n2\na-changelog 0 5\na-changelog 0 -1\n", {A0: 5}),
+    ],
+)
+def test_what_kafka_streams_reads_is_read(text: str, offsets: dict[TopicPartition, int]) -> None:
+    assert read(text) == offsets
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it has 0 lines"),
+        ("0", "it has 1 lines"),
+        ("1\n0\n", "its version is '1', not 0"),
+        ("-1\n0\n", "its version"),
+        ("x\n0\n", "its version is 'x'"),
+        (" 0\n0\n", "its version"),
+        ("\ufeff0\n0\n", "its version"),
+        ("\n0\n0\n", "its version"),
+        ("0\nmany\n", "line 2 is no number"),
+        ("0\n1 \na-changelog 0 5\n", "line 2 is no number"),
+        ("0\n2147483648\na-changelog 0 5\n", "line 2 is no number"),
+        ("0\n-1\n", "announces -1 entries and has 0"),
+        ("0\n2\na-changelog 0 5\n", "announces 2 entries and has 1"),
+        ("0\n0\na-changelog 0 5\n", "announces 0 entries and has 1"),
+        ("0\n1\na-changelog 0 5\nb-changelog 0 5\n", "announces 1 entries and has 2"),
+        ("0\n1\na-changelog 0\n", "line 3 is not"),
+        ("0\n1\na-changelog 0 5 6\n", "line 3 is not"),
+        ("0\n1\n a-changelog 0 5\n", "line 3 is not"),
+        ("0\n1\n\na-changelog 0 5\n", "line 3 is not"),
+        ("0\n1\na-changelog 0 5\n\n", "line 4 is not"),
+        ("0\n1\na-changelog 0 5\n   \n", "line 4 is not"),
+        ("0\n1\na-changelog zero 5\n", "line 3 is not"),
+        ("0\n1\na-changelog 0 5.0\n", "line 3 is not"),
+        ("0\n1\na-changelog 0 1_0\n", "line 3 is not"),
+        ("0\n1\na-changelog 0 ٥\n", "line 3 is not"),
+        ("0\n1\na-changelog 0 9223372036854775808\n", "line 3 is not"),
+        ("0\n1\na-changelog 0 -9223372036854775809\n", "line 3 is not"),
+        ("0\n1\na-changelog 2147483648 5\n", "line 3 is not"),
+        ("0\n1\na-changelog -1 5\n", "line 3 is not"),
+        ("0\n1\na/changelog 0 5\n", "line 3 is not"),
+        ("0\n1\na\0changelog 0 5\n", "line 3 is not"),
+        (f"0\n1\n{'a' * 250} 0 5\n", "line 3 is not"),
+        ("0\n1\na-changelog 0 5\x85b-changelog 0 6\n", "line 3 is not"),  # a line end to Unicode, not to Java
+        ("0\n2\na-changelog 0 5\na-changelog 0 6\n", "line 4 names a-changelog-0 a second time"),
+        ("0\n1\na-changelog 0 5\na-changelog 0 5\n", "line 4 names a-changelog-0 a second time"),
+        (b"\0" * 64, "lines"),
+        (b"0\n1\na-changelog 0 5\n" + b"\0" * 20, "line 4 is not"),
+        (b"0\n1\na-change\xff 0 5\n", "byte 12 is not UTF-8"),
+        (b"0\n1\na-change\xc3", "is not UTF-8"),
+        (b"0\n1\na-changelog 0 " + b"9" * 5000, "line 3 is not"),
+    ],
+)
+def test_a_malformed_file_is_one_clear_error(text: str | bytes, why: str) -> None:
+    with pytest.raises(Corrupted) as raised:
+        read(text)
+    assert raised.value.what.startswith("0_0/.checkpoint cannot be read: ")
+    assert why in raised.value.what
+    assert len(raised.value.what) < 300, "an error shows a little of a line, not all of it"
+
+
+def test_a_huge_file_is_refused_before_it_is_looked_at() -> None:
+    with pytest.raises(Corrupted, match="more than"):
+        read(b"0\n1\na-changelog 0 5\n" + b" " * MAX_BYTES)
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        {A0: -1},
+        {A0: -5},
+        {A0: 2**63},
+        {TopicPartition("a-changelog", -1): 5},
+        {TopicPartition("a-changelog", 2**31): 5},
+        {TopicPartition("", 0): 5},
+        {TopicPartition("a changelog", 0): 5},
+        {TopicPartition("a\n1", 0): 5},
+        {TopicPartition("ä", 0): 5},
+        {TopicPartition("a" * 250, 0): 5},
+    ],
+)
+def test_what_kafka_streams_could_not_read_is_not_written(offsets: dict[TopicPartition, int]) -> None:
+    with pytest.raises(Invalid, match="cannot be written to a checkpoint file"):
+        encode_checkpoint(offsets)
+
+
+def test_the_names_of_the_files() -> None:
+    assert (store_checkpoint_file("clicks"), position_file("clicks")) == (".checkpoint_clicks", "clicks.position")
