@@ -30,6 +30,8 @@ class StoreSpec:
         segment_interval_ms: override of the interval derived from the retention, or ``None``.
         line: line in the spec file, for messages; no part of what the store is, so it is not compared.
         topology: the named topology the store belongs to, or ``None`` (nearly always).
+        reprocess: a global store that the application fills through a processor of its own (``addGlobalStore``): its
+            rows are whatever that code makes of the topic, so only the application can rebuild it.
     """
 
     name: str
@@ -40,6 +42,7 @@ class StoreSpec:
     segment_interval_ms: int | None = None
     line: int = field(default=0, compare=False)
     topology: str | None = None
+    reprocess: bool = False
 
     @property
     def is_global(self) -> bool:

@@ -38,7 +38,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
 _TOP = ("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "subtopologies", "global_stores")
 _STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
-_GLOBAL = ("kind", "topic", "retention", "segment_interval")
+_GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
 _GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
 
 
@@ -247,7 +247,10 @@ def _global_stores(root: Node, problems: Problems) -> list[tuple[Node, StoreSpec
         topic = _legal_name(body, "topic", "the source topic of the global store", problems)
         kind = _kind(body, problems)
         retention, interval = _times(body, kind, problems)
-        stores.append((node, StoreSpec(name, kind, -1, topic or "?", retention, interval, body.line)))
+        reprocess = _flag(body, "reprocess", problems)
+        stores.append(
+            (node, StoreSpec(name, kind, -1, topic or "?", retention, interval, body.line, reprocess=reprocess))
+        )
     return stores
 
 
@@ -272,6 +275,13 @@ def _times(body: Node, kind: StoreKind, problems: Problems) -> tuple[int | None,
     if kind in RETAINED_KINDS and "retention" not in body.fields:
         problems.add(body, f"'retention' is missing; a store of kind '{kind}' needs it, expected {duration.EXPECTED}")
     return retention, interval
+
+
+def _flag(body: Node, key: str, problems: Problems) -> bool:
+    value = _text(body, key, "true or false", problems, required=False)
+    if value is not None and value.text not in ("true", "false"):
+        problems.expected(value, "true or false")
+    return value is not None and value.text == "true"
 
 
 def _duration(body: Node, key: str, problems: Problems) -> int | None:

@@ -49,6 +49,8 @@ def _store_fields(store: StoreSpec, application_id: str | None) -> dict[str, str
         fields["retention"] = format_duration(store.retention_ms)
     if store.segment_interval_ms is not None:
         fields["segment_interval"] = format_duration(store.segment_interval_ms)
+    if store.reprocess:
+        fields["reprocess"] = "true"
     return fields
 
 
@@ -101,7 +103,7 @@ def _stores(stores: Mapping[str, Mapping[str, str]], notes: Mapping[str, str]) -
     return [
         (
             f"{names[name].ljust(width)} {{"
-            + ", ".join(f"{key}: {_scalar(value)}" for key, value in body.items())
+            + ", ".join(f"{key}: {_field(key, value)}" for key, value in body.items())
             + "}",
             notes.get(name),
         )
@@ -111,6 +113,10 @@ def _stores(stores: Mapping[str, Mapping[str, str]], notes: Mapping[str, str]) -
 
 def _commented(line: str, note: str | None) -> str:
     return f"{line}  # {note}" if note else line
+
+
+def _field(key: str, value: str) -> str:
+    return value if key == "reprocess" else _scalar(value)
 
 
 def _scalar(value: Any) -> str:
