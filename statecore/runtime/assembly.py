@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import Progress
-from statecore.runtime.database_state import create_unknown, databases_of, read_database_state
+from statecore.runtime.database_state import create_database, databases_of, read_database_state
 from statecore.runtime.files import (
     file_sizes,
     fingerprint,
@@ -59,19 +60,22 @@ class Assembly:
         live = self.directory.task_path(task.task)
         stores: list[PlacedStore] = []
         for image in task.restored:
-            if image.path is None or image.committed_offset is None:
-                raise ValueError(f"the image of {image.store} in {task.task} has no path or no offset")
+            if image.path is None or not image.offsets:
+                raise ValueError(f"the image of {image.store} in {task.task} has no path or no offsets")
             where = target / store_directory(image.store, image.kind)
             where.parent.mkdir(exist_ok=True)
             move(image.path, where)
             self.faults.reach("placement.after-image-move")
-            stores += self._databases(image, target, where, image.committed_offset)
+            stores += self._databases(image, target, where, image.offsets)
         for name in task.kept:
             link_tree(live / name, target / name)
         for sibling in task.created:
             where = target / store_directory(sibling.store, sibling.kind)
-            create_unknown(_first_segment(where, sibling), sibling.kind, sibling.changelog)
-            stores += self._databases(sibling, target, where, OFFSET_UNKNOWN)
+            if sibling.changelog is None:
+                raise ValueError(f"{sibling.store} in {task.task} has no changelog to restore it from")
+            offsets = {sibling.changelog: OFFSET_UNKNOWN}
+            create_database(_first_segment(where, sibling), sibling.kind, offsets)
+            stores += self._databases(sibling, target, where, offsets)
         self.faults.reach("placement.after-siblings")
         for path in (target, target / "rocksdb"):
             if path.is_dir():
@@ -82,7 +86,9 @@ class Assembly:
         os.utime(target)
         return stores
 
-    def _databases(self, store: SiblingStore, target: Path, where: Path, offset: int) -> list[PlacedStore]:
+    def _databases(
+        self, store: SiblingStore, target: Path, where: Path, offsets: Mapping[TopicPartition, int]
+    ) -> list[PlacedStore]:
         """The databases of a restored or created store, looked at before anything live is touched."""
         for leftover in where.rglob("rocksdict-config.json"):
             leftover.unlink()
@@ -100,8 +106,7 @@ class Assembly:
             entry = PlacedStore(
                 store.store,
                 str(database.relative_to(target)),
-                store.changelog,
-                offset,
+                offsets,
                 sum(file_sizes(database).values()),
                 identity_of(database),
             )
@@ -131,13 +136,16 @@ def look(task: str, store: PlacedStore, database: Path) -> None:
         Corrupted: it is not.
     """
     state = read_database_state(database)
-    found = state.offsets.get(store.changelog)
-    if found != store.offset or not state.closed_cleanly or len(state.offsets) != 1:
+    if state.offsets != store.offsets or not state.closed_cleanly:
         raise Corrupted(
-            f"The image of the store {store.store} in task {task} says offset {found} of {store.changelog} and status "
-            f"{state.status}; {store.offset} and 0 were expected.",
+            f"The image of the store {store.store} in task {task} says {_words(state.offsets)} and status "
+            f"{state.status}; {_words(store.offsets)} and status 0 were expected.",
             action="Run the restore again; nothing was replaced.",
             task=task,
             store=store.store,
-            offset=found,
+            database=str(database),
         )
+
+
+def _words(offsets: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"offset {offset} of {partition}" for partition, offset in offsets.items()) or "no offset"

@@ -1,4 +1,4 @@
-"""What the ``offsets`` family of a database says, read without touching it; and a database that says "unknown".
+"""What the ``offsets`` family of a database says, read without touching it; and a database without rows.
 
 Opening a database, even read-only, leaves files in its directory. So a directory of symbolic links to its files is
 opened instead. It costs milliseconds whatever the size of the store, and needs to know no kind of store.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
-from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
+from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
 from statecore.formats.topic_partition import TopicPartition
 
 _NOT_LINKED = frozenset({"LOCK", "LOG", "rocksdict-config.json"})
@@ -116,17 +116,13 @@ def _entries(handle: object) -> dict[bytes, bytes]:
     return entries
 
 
-def create_unknown(database: Path, kind: StoreKind, changelog: TopicPartition) -> None:
-    """Make an empty database whose offset is -4: Kafka Streams restores it from the start, and wipes nothing.
-
-    A kind that cannot be built yet gets the plain shape, families ``default`` and ``offsets``: a family that its class
-    expects and does not find is created when it opens it (``RocksDBStore.openRocksDB``).
-    """
+def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
+    """Make an empty database with these offsets. At -4 Kafka Streams restores it from the start, and wipes nothing."""
     from statecore.stores.rocksdb import RocksDBStore
 
-    store = RocksDBStore(database, kind if kind.can_be_built else StoreKind.KEY_VALUE, create=True)
+    store = RocksDBStore(database, kind, create=True)
     store.open()
     try:
-        store.commit({changelog: OFFSET_UNKNOWN})
+        store.commit(offsets)
     finally:
         store.close()

@@ -7,17 +7,20 @@ which a retry of the same request sees that its work is done.
 A task's new and old directory are told apart by inode, which a rename keeps, so that no step has to be written down as
 done: what stands where *is* the state::
 
-    {"version": 1, "request_id": ..., "attempt": ..., "state": "swapping" | "verified", "tasks": [
+    {"version": 2, "request_id": ..., "attempt": ..., "state": "swapping" | "verified", "tasks": [
        {"task": "0_0", "new_inode": 77, "files": {"rocksdb/s/000009.sst": 1234, ...},
         "old_inode": 42 | null, "old_fingerprint": "9f..." | null,
-        "stores": [{"store": "s", "directory": "rocksdb/s", "changelog": ["t", 0], "offset": 99, "bytes": 1234,
-                     "identity": "c0ffee..."}]}]}
+        "stores": [{"store": "s", "directory": "rocksdb/s", "offsets": [["t", 0, 99]], "bytes": 1234,
+                     "identity": "c0ffee...", "checkpoint": ""}]}]}
+
+Version 1, which knew stores of one partition only, had ``"changelog": ["t", 0], "offset": 99`` instead; it is read too.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,8 @@ from statecore.runtime.files import inode, write_durably
 
 JOURNAL = "journal.json"
 RECORD = "placed.json"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
 
 SWAPPING = "swapping"
 """Directories may be in either place; the old ones are still needed."""
@@ -43,18 +47,20 @@ class PlacedStore:
     Attributes:
         store: the store's name.
         directory: the database, relative to the task's directory.
-        changelog: its changelog partition.
-        offset: what its ``offsets`` family says, -4 for a store created empty.
+        offsets: what its ``offsets`` family says: changelog partition → last applied offset, -4 for a store created
+            empty; of a global store partition of the source topic → next offset.
         bytes: bytes on disk.
         identity: what RocksDB's ``IDENTITY`` file says; it survives every opening of the database.
+        checkpoint: the file in the task's directory that says the same offsets, for a store whose offset Kafka Streams
+            does not read from the database; else empty.
     """
 
     store: str
     directory: str
-    changelog: TopicPartition
-    offset: int
+    offsets: Mapping[TopicPartition, int]
     bytes: int
     identity: str
+    checkpoint: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,15 @@ class Journal:
 
     def write(self, work_path: Path) -> None:
         """Make this the journal: durable, complete or not at all."""
-        write_durably(work_path / JOURNAL, json.dumps({"version": VERSION, **asdict(self)}).encode())
+        document = {
+            "version": VERSION,
+            "request_id": self.request_id,
+            "attempt": self.attempt,
+            "state": self.state,
+            "tasks": [_task_to_json(task) for task in self.tasks],
+            "earlier": [_task_to_json(task) for task in self.earlier],
+        }
+        write_durably(work_path / JOURNAL, json.dumps(document).encode())
 
 
 def identity_of(database: Path) -> str:
@@ -143,7 +157,7 @@ def _read(path: Path) -> Journal | None:
         return None
     except ValueError as error:
         raise _foreign(path, "is not readable") from error
-    if not isinstance(document, dict) or document.get("version") != VERSION:
+    if not isinstance(document, dict) or document.get("version") not in READABLE:
         raise _foreign(path, "is of another version")
     return _from_json(document)
 
@@ -154,8 +168,23 @@ def _from_json(document: dict[str, Any]) -> Journal:
 
 
 def _task_from_json(task: dict[str, Any]) -> JournalTask:
-    stores = (PlacedStore(**{**store, "changelog": TopicPartition(*store["changelog"])}) for store in task["stores"])
-    return JournalTask(**{**task, "stores": tuple(stores)})
+    return JournalTask(**{**task, "stores": tuple(_store_from_json(store) for store in task["stores"])})
+
+
+def _store_from_json(store: dict[str, Any]) -> PlacedStore:
+    fields = dict(store)
+    # Version 1 named the one partition and its offset apart.
+    listed = fields.pop("offsets", None) or [[*fields.pop("changelog"), fields.pop("offset")]]
+    offsets = {TopicPartition(topic, partition): offset for topic, partition, offset in listed}
+    return PlacedStore(**fields, offsets=offsets)
+
+
+def _task_to_json(task: JournalTask) -> dict[str, Any]:
+    return {**vars(task), "stores": [_store_to_json(store) for store in task.stores]}
+
+
+def _store_to_json(store: PlacedStore) -> dict[str, Any]:
+    return {**vars(store), "offsets": [[*partition, offset] for partition, offset in store.offsets.items()]}
 
 
 def _foreign(path: Path, why: str) -> Invalid:

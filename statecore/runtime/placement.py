@@ -125,7 +125,7 @@ def apply_placement(
     """Put the images of a plan in place.
 
     Args:
-        plan: what :func:`plan_placement` decided, with ``path`` and ``committed_offset`` of every image.
+        plan: what :func:`plan_placement` decided, with ``path`` and ``offsets`` of every image.
         faults: points at which a test lets the process die.
         progress: told each task.
 

@@ -25,7 +25,7 @@ it must not be dropped while such a store is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,13 @@ class SiblingStore:
         task: its task, ``0_1``.
         store: its name.
         kind: its kind.
-        changelog: its changelog partition.
+        changelog: its changelog partition; ``None`` for a global store, which has none of its own.
     """
 
     task: str
     store: str
     kind: StoreKind
-    changelog: TopicPartition
+    changelog: TopicPartition | None
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,18 @@ class StoreImage(SiblingStore):
 
     Attributes:
         path: the built database; ``None`` while only the plan is wanted. It is moved, not copied.
-        committed_offset: the offset its ``offsets`` family must say; ``None`` while only the plan is wanted.
+        offsets: what its ``offsets`` family must say: changelog partition → last applied offset, or -4; of a global
+            store each partition of the source topic → next offset. ``None`` while only the plan is wanted.
     """
 
     path: Path | None = None
-    committed_offset: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics whose offsets this image brings, as far as they are known."""
+        known = [*(self.offsets or ()), *([self.changelog] if self.changelog else [])]
+        return {partition.topic for partition in known}
 
 
 @dataclass(frozen=True)
@@ -242,13 +249,13 @@ class _TaskPlanner:
                 )
 
     def _check_checkpoint(self) -> None:
-        ours = {(image.changelog.topic, str(image.changelog.partition)) for image in self.restored}
+        ours = set().union(*(image.topics for image in self.restored))
         try:
             lines = (self.live / CHECKPOINT).read_text(encoding="utf-8").splitlines()[2:]
         except (OSError, UnicodeDecodeError) as error:
             self._refuse(f"has a {CHECKPOINT} file that cannot be read ({error}); restore all stores of the task")
             return
-        other = [line.split()[0] for line in lines if line.split() and tuple(line.split()[:2]) not in ours]
+        other = [line.split()[0] for line in lines if line.split() and line.split()[0] not in ours]
         if other:
             self._refuse(
                 f"has a {CHECKPOINT} file of an older Kafka Streams with the offsets of {', '.join(sorted(other))};"

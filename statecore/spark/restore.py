@@ -250,7 +250,7 @@ class _Restore:
                 part.kind,
                 part.topic_partition,
                 Path(built.path) if built is not None else None,
-                built.committed_offset if built is not None else None,
+                {part.topic_partition: built.committed_offset} if built is not None else None,
             )
 
         return plan_placement(

@@ -34,7 +34,7 @@ def main(job: dict[str, Any]) -> None:
             staged = directory.work_path / "staged" / "images" / task / "rocksdb" / store
             shutil.copytree(path, staged, dirs_exist_ok=True)
             changelog = TopicPartition(topic, partition)
-            images.append(StoreImage(task, store, StoreKind(kind), changelog, staged, offset))
+            images.append(StoreImage(task, store, StoreKind(kind), changelog, staged, {changelog: offset}))
         siblings = [
             SiblingStore(task, store, StoreKind(kind), TopicPartition(topic, partition))
             for task, store, kind, topic, partition in job["siblings"]

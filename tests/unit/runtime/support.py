@@ -61,7 +61,7 @@ def make_image(directory: StateDirectory, task: str, store: str, offset: int = 9
     path = directory.work_path / "staged" / "images" / task / "rocksdb" / store
     if not path.exists():
         make_database(path, changelog(task, store), offset, rows=5)
-    return StoreImage(task, store, KIND, changelog(task, store), path, offset)
+    return StoreImage(task, store, KIND, changelog(task, store), path, {changelog(task, store): offset})
 
 
 def sibling(task: str, store: str, kind: StoreKind = KIND) -> SiblingStore:

@@ -66,7 +66,9 @@ def work_content(directory) -> set[str]:
 
 def test_a_task_that_was_not_there_appears_complete(directory):
     report = place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_0", "t", 11))
-    assert [(task.task, [store.offset for store in task.stores]) for task in report.tasks] == [("0_0", [9, 11])]
+    assert [(task.task, [[*store.offsets.values()] for store in task.stores]) for task in report.tasks] == [
+        ("0_0", [[9], [11]])
+    ]
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_0", "t")) == (9, 11)
     with RocksDBStore(directory.store_path("0_0", "s", KIND), KIND, read_only=True) as store:
         assert store.get(b"key4") == b"value9"
@@ -267,13 +269,16 @@ def test_the_plan_can_be_made_before_anything_is_built_and_says_what_will_happen
 
 
 @pytest.mark.parametrize(
-    ("offset", "closed", "expected"), [(8, True, "says offset 8"), (9, False, "status 1"), (None, True, "offset None")]
+    ("offset", "closed", "expected"),
+    [(8, True, "says offset 8"), (9, False, "status 1"), (None, True, "says no offset")],
 )
 def test_an_image_that_is_not_what_it_must_be_replaces_nothing(directory, offset, closed, expected):
     make_live(directory, "0_0", "s")
     path = directory.work_path / "image"
     make_database(path, changelog("0_0", "s") if offset else None, offset or 0, closed=closed)
-    image = type(make_image(directory, "0_0", "s"))("0_0", "s", KIND, changelog("0_0", "s"), path, 9)
+    image = type(make_image(directory, "0_0", "s"))(
+        "0_0", "s", KIND, changelog("0_0", "s"), path, {changelog("0_0", "s"): 9}
+    )
     with pytest.raises(Corrupted, match=expected):
         place(directory, image, replace=True)
     assert offset_of(directory, "0_0", "s") == 5
@@ -314,7 +319,7 @@ def test_a_retry_of_the_same_request_finds_its_work_done_and_another_request_doe
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     again = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, request_id="one")
     assert again.lines == ["0_0: already placed by this request"]
-    assert [store.offset for store in apply_placement(again).tasks[0].stores] == [9]
+    assert [store.offsets for store in apply_placement(again).tasks[0].stores] == [{changelog("0_0", "s"): 9}]
     assert "holds the store s already" in refusal(directory, make_image(directory, "0_0", "s"), request_id="two")
     assert "holds the store s already" in refusal(directory, make_image(directory, "0_0", "s"))
 
