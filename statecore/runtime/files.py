@@ -10,7 +10,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from statecore.stores.files import DIRECTORY_MODE, sync_file
+from statecore.stores.files import DIRECTORY_MODE
+from statecore.stores.files import give_to_owner as give_to_owner
+from statecore.stores.files import write_durably as write_durably
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -18,18 +20,6 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, err
 
 IMMUTABLE_SUFFIXES = (".sst", ".blob")
 """Files that RocksDB never changes after it finished them: a hard link is as good as a copy."""
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file so that after a crash it is wholly the old or wholly the new one; root's goes to the owner."""
-    partial = path.with_name(path.name + ".tmp")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    give_to_owner(partial)
-    partial.replace(path)
-    sync_file(path.parent)
 
 
 def exchange(first: Path, second: Path) -> bool:
@@ -99,13 +89,6 @@ def inode(path: Path) -> int | None:
         return os.lstat(path).st_ino
     except FileNotFoundError:
         return None
-
-
-def give_to_owner(path: Path) -> None:
-    """What root makes in somebody else's directory belongs to that somebody, or they could not use it."""
-    above = path.parent.stat()
-    if os.geteuid() == 0 and above.st_uid != 0:
-        os.chown(path, above.st_uid, above.st_gid)
 
 
 def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:

@@ -1,4 +1,4 @@
-"""Files that must be durable and unchanged: hashes, fsync, modes, links."""
+"""Files that must be durable and unchanged: hashes, fsync, atomic replacement, modes, links."""
 
 from __future__ import annotations
 
@@ -36,6 +36,27 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file so that after a crash it is wholly the old or wholly the new one; root's goes to the owner."""
+    partial = path.with_name(path.name + ".tmp")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    give_to_owner(partial)
+    partial.replace(path)
+    sync_file(path.parent)
+
+
+def remove_durably(path: Path) -> None:
+    """Delete a file so that it does not come back after a crash; nothing there is fine."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return
+    sync_file(path.parent)
+
+
 def sync_tree(directory: Path) -> None:
     """Force every file and directory below ``directory``, itself and its own entry in its parent to the disk."""
     for root, _, files in os.walk(directory, topdown=False):  # contents before the directories that name them
@@ -53,6 +74,13 @@ def set_modes(directory: Path) -> None:
         Path(root).chmod(DIRECTORY_MODE)
         for name in files:
             Path(root, name).chmod(FILE_MODE)
+
+
+def give_to_owner(path: Path) -> None:
+    """What root makes in somebody else's directory belongs to that somebody, or they could not use it."""
+    above = path.parent.stat()
+    if os.geteuid() == 0 and above.st_uid != 0:
+        os.chown(path, above.st_uid, above.st_gid)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
