@@ -88,6 +88,14 @@ class StoreDigest(NamedTuple):
     digest: str
 
 
+def combined(one: StoreDigest, other: StoreDigest) -> StoreDigest:
+    """The digest of two stores that have no key in common."""
+    sums = (int(one.digest[at : at + 16], 16) + int(other.digest[at : at + 16], 16) for at in (0, 16))
+    return StoreDigest(
+        one.rows + other.rows, one.bytes + other.bytes, "".join(f"{total & _MASK:016x}" for total in sums)
+    )
+
+
 def digest_store(path: Path, kind: StoreKind) -> StoreDigest:
     """Scan the database at ``path`` without changing a byte of it.
 

@@ -1,4 +1,11 @@
-"""Builds an image: one fresh database from the runs of one changelog partition, with its offset, and checks it.
+"""Builds an image: the fresh database of one store of one task from its runs, with its offsets, and checks it.
+
+A store with segments is a directory of databases, one for each segment that is live at the stream time, each with the
+same offsets; runs of expired segments are left out. Where no segment has rows there is still one, of the stream time:
+without a database there is no offset, and under exactly-once Kafka Streams would wipe the whole task::
+
+    <directory>/                      a database                        key-value, versioned, list
+    <directory>/<store>.<start ms>/   a database for each segment       windows, sessions, grace buffer
 
 Ingest accepts a file with a flipped bit, so every file is hashed where it lies in the database, after ingest, and that
 hash must be the one taken when the run was finished. (Once: it covers whatever happened to the file until then.)
@@ -9,16 +16,18 @@ waits for it, instead of at the application's first start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import EMPTY, StoreDigest, digest_rows
-from statecore.images.model import Image, Run
+from statecore.images.digest import EMPTY, StoreDigest, combined, digest_rows
+from statecore.images.model import Image, Run, Segmentation
 from statecore.stores.files import file_sha256, link_or_copy, sync_tree, tree_bytes
 from statecore.stores.rocksdb import RocksDBStore
 
@@ -26,39 +35,91 @@ MAX_OVERLAPPING = 4
 """Overlapping runs left in one database; RocksDB's default starts to compact at as many files in its first level."""
 
 
+@dataclass(frozen=True)
+class SegmentedRuns:
+    """What is needed to divide a store's runs into segments.
+
+    Attributes:
+        store: the store's name, with which the names of segments begin.
+        segmentation: retention and interval.
+        stream_time: the greatest time of all its keys in ms; -1 when it has none.
+    """
+
+    store: str
+    segmentation: Segmentation
+    stream_time: int
+
+
 def build_image(
     directory: Path,
     kind: StoreKind,
     runs: Sequence[Run],
-    changelog: TopicPartition,
-    offset: int,
+    offsets: Mapping[TopicPartition, int],
     *,
+    segmented: SegmentedRuns | None = None,
     max_overlapping: int = MAX_OVERLAPPING,
 ) -> Image:
-    """Make a database of these runs, closed and durable when this returns.
+    """Make the databases of these runs, closed and durable when this returns.
 
     The directory is not valid before: build under a name nobody reads, then move it. Run files are left in place.
 
     Args:
-        directory: the database directory; must not exist.
+        directory: the store's directory; must not exist.
         kind: what the store is.
-        runs: the runs in offset order; none makes an empty store.
-        changelog: the partition they were read from.
-        offset: last applied offset (a global store: the next one), or -4 (``OFFSET_UNKNOWN``).
+        runs: the runs in the order they are applied; none makes an empty store.
+        offsets: by changelog partition the last applied offset (a global store: the next one), or -4
+            (``OFFSET_UNKNOWN``).
+        segmented: how the store is divided by time; required where the kind has segments.
         max_overlapping: most runs with overlapping keys that are left unmerged.
 
     Raises:
-        Invalid: the directory exists, or the offset is not one.
+        Invalid: the directory exists, or an offset is not one.
         Corrupted: a run is not the file it was when it was finished; the half-built directory is left for inspection.
         Capacity: no room.
     """
-    if offset < 0 and offset != OFFSET_UNKNOWN:
-        raise Invalid(
-            f"{offset} is no offset for {changelog}.",
-            action=f"Give the last applied offset, or {OFFSET_UNKNOWN} when it is unknown.",
-            topic=changelog.topic,
-            partition=changelog.partition,
-        )
+    for partition, offset in offsets.items():
+        if offset < 0 and offset != OFFSET_UNKNOWN:
+            raise Invalid(
+                f"{offset} is no offset for {partition}.",
+                action=f"Give the last applied offset, or {OFFSET_UNKNOWN} when it is unknown.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+    if not kind.is_segmented:
+        found = _build_database(directory, kind, runs, offsets, max_overlapping)
+        return _image(directory, found, offsets)
+    if segmented is None:
+        raise ValueError(f"an image of a {kind.value} store needs its segmentation")
+    live, expired = _live_segments(runs, segmented)
+    found = StoreDigest(0, 0, EMPTY)
+    for segment, its_runs in live.items():
+        name = segment_name(segmented.store, segment, segmented.segmentation.interval_ms)
+        found = combined(found, _build_database(directory / name, kind, its_runs, offsets, max_overlapping))
+    sync_tree(directory)
+    return replace(_image(directory, found, offsets), segments=len(live), expired=expired)
+
+
+def _live_segments(runs: Sequence[Run], segmented: SegmentedRuns) -> tuple[dict[int, list[Run]], int]:
+    """The runs of each segment that is live, oldest first, and the rows of those that have expired."""
+    of = segmented.segmentation
+    first = first_live_segment(segmented.stream_time, of.retention_ms, of.interval_ms)
+    live: dict[int, list[Run]] = {}
+    expired = 0
+    for run in sorted(runs, key=lambda run: run.segment or 0):  # stable: runs of a segment stay in their order
+        if run.segment is not None and run.segment >= first:
+            live.setdefault(run.segment, []).append(run)
+        else:
+            expired += run.rows
+    return live or {max(segmented.stream_time, 0) // of.interval_ms: []}, expired
+
+
+def _build_database(
+    directory: Path,
+    kind: StoreKind,
+    runs: Sequence[Run],
+    offsets: Mapping[TopicPartition, int],
+    max_overlapping: int,
+) -> StoreDigest:
     for run in runs:
         _check_present(run)
     with RocksDBStore(directory, kind, create=True) as store:
@@ -70,43 +131,54 @@ def build_image(
         if not disjoint(runs) and len(runs) > max_overlapping:
             store.compact()
         found = _found(store, runs)
-        store.commit({changelog: offset})
+        store.commit(offsets)
     sync_tree(directory)
+    return found
+
+
+def _image(directory: Path, found: StoreDigest, offsets: Mapping[TopicPartition, int]) -> Image:
     return Image(
         path=str(directory),
         rows=found.rows,
         bytes=found.bytes,
         digest=found.digest,
         file_bytes=tree_bytes(directory),
-        committed_offset=offset,
+        offsets={str(partition): offset for partition, offset in offsets.items()},
     )
 
 
-def verify_image(path: Path, kind: StoreKind, changelog: TopicPartition) -> Image:
+def verify_image(path: Path, kind: StoreKind, changelogs: Sequence[TopicPartition]) -> Image:
     """Read every row of an image, without changing a byte of it.
+
+    Args:
+        path: the store's directory.
+        kind: what the store is.
+        changelogs: the partitions whose offset every database of it must have.
 
     Raises:
         NotFound: no database at the path.
-        Corrupted: a block cannot be read, or the offset of the changelog partition is missing.
+        Corrupted: a block cannot be read, an offset is missing, or segments disagree in theirs.
         Invalid: a database of another kind.
     """
-    with RocksDBStore(path, kind, read_only=True) as store:
-        offset = store.committed_offset(changelog)
-        found = digest_rows(store.scan_lists())
-    if offset is None:
-        raise Corrupted(
-            f"The store at {path} has no offset for {changelog}.",
-            action="Rebuild it from its changelog.",
-            topic=changelog.topic,
-            partition=changelog.partition,
-        )
-    return Image(
-        path=str(path),
-        rows=found.rows,
-        bytes=found.bytes,
-        digest=found.digest,
-        file_bytes=tree_bytes(path),
-        committed_offset=offset,
+    databases = [path] if not kind.is_segmented else sorted(one for one in path.iterdir() if one.is_dir())
+    found, offsets = StoreDigest(0, 0, EMPTY), dict[TopicPartition, int]()
+    for database in databases or [path]:
+        with RocksDBStore(database, kind, read_only=True) as store:
+            for changelog in changelogs:
+                offset = store.committed_offset(changelog)
+                if offset is None or offsets.setdefault(changelog, offset) != offset:
+                    raise _without_offset(database, changelog, offset)
+            found = combined(found, digest_rows(store.scan_lists()))
+    return replace(_image(path, found, offsets), segments=len(databases) if kind.is_segmented else 0)
+
+
+def _without_offset(database: Path, changelog: TopicPartition, offset: int | None) -> Corrupted:
+    how = "has no offset" if offset is None else f"has another offset ({offset}) than the other segments"
+    return Corrupted(
+        f"The store at {database} {how} for {changelog}.",
+        action="Rebuild it from its changelog.",
+        topic=changelog.topic,
+        partition=changelog.partition,
     )
 
 

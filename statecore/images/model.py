@@ -1,8 +1,22 @@
-"""The nouns of building: a run, an image."""
+"""The nouns of building: a run, an image, and how a store is divided by time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """How the rows of a store are divided by time.
+
+    Attributes:
+        retention_ms: how long rows are kept.
+        interval_ms: time that one segment spans.
+    """
+
+    retention_ms: int
+    interval_ms: int
 
 
 @dataclass(frozen=True)
@@ -44,8 +58,8 @@ class Image:
         bytes: bytes of keys and values of the rows.
         digest: order-free digest of the rows, equal for equal rows however they were built.
         file_bytes: bytes on disk.
-        committed_offset: the offset in its ``offsets`` family; -4 (``OFFSET_UNKNOWN``) when the changelog is empty.
-            Of a global store, which keeps one for each partition: their sum.
+        offsets: what its ``offsets`` family says: by ``<topic>-<partition>`` the last applied offset (a global store:
+            the next one), or -4 (``OFFSET_UNKNOWN``) when the changelog is empty.
         segments: databases of segments; 0 where the store has none.
         expired: rows left out because their segment has expired.
     """
@@ -55,6 +69,6 @@ class Image:
     bytes: int
     digest: str
     file_bytes: int
-    committed_offset: int
+    offsets: Mapping[str, int]
     segments: int = 0
     expired: int = 0

@@ -11,6 +11,12 @@ Ends, per ``processing.guarantee`` (Kafka Streams, ``StoreChangelogReader.prepar
 
 An empty changelog (end 0) stores -4, ``OFFSET_UNKNOWN``: under exactly-once a store without any offset makes Kafka
 Streams wipe its whole task, a store with -4 does not.
+
+Global stores are one database over all partitions of their source topic, in the "task" ``global``. They store the next
+offset, ``end``; -4 would make every start of the application fail.
+
+Versioned stores store -4 unless it is asked otherwise: Kafka Streams 4.3.1 does not find the history on disk of a store
+that it did not restore itself, so it is made to restore it (:class:`VersionedStart`).
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
@@ -27,10 +34,30 @@ from statecore.changelog.ranges import plan_ranges
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import Segmentation
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
+
+GLOBAL = "global"
+"""In place of a task id where a store belongs to no task: its directory below the application's."""
+
+
+class VersionedStart(StrEnum):
+    """What a versioned store is to find when the application starts.
+
+    Kafka Streams 4.3.1 registers the segments of a versioned store only while it writes to them
+    (``LogicalKeyValueSegments.openExisting`` does nothing): after a start that restores nothing, queries of the past
+    find nothing, although the rows are there; the latest values are right either way.
+    """
+
+    HISTORY = "history"
+    """Queries of the past answer: the offset is -4, and Kafka Streams restores the store itself."""
+
+    LATEST = "latest"
+    """No record is restored; queries of the past answer for what is written from then on."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +75,9 @@ class PartitionPlan:
         end: the read stops before this offset.
         log_end: the log end offset when the plan was made; ``log_end - end`` is the tail left to the application.
         ranges: ``(start, end)`` pairs that cover ``[start, end)``, one Spark task each; none where it is empty.
+        retention_ms: how long rows are kept; ``None`` where they do not expire.
+        segment_interval_ms: time that one segment spans; ``None`` where the store has none.
+        left_to_restore: the image says that its offset is unknown, so that Kafka Streams restores the store itself.
     """
 
     store: str
@@ -60,11 +90,31 @@ class PartitionPlan:
     end: int
     log_end: int
     ranges: tuple[tuple[int, int], ...]
+    retention_ms: int | None = None
+    segment_interval_ms: int | None = None
+    left_to_restore: bool = False
+
+    @property
+    def is_global(self) -> bool:
+        """Whether this is a partition of a global store."""
+        return self.task == GLOBAL
 
     @property
     def committed_offset(self) -> int:
-        """What the image's ``offsets`` family will say: the last applied offset, or -4 for an empty changelog."""
-        return self.end - 1 if self.end > 0 else OFFSET_UNKNOWN
+        """What the image's ``offsets`` family will say: the last applied offset, or -4 for an empty changelog.
+
+        Of a global store the next offset.
+        """
+        if self.is_global:
+            return self.end
+        return self.end - 1 if self.end > 0 and not self.left_to_restore else OFFSET_UNKNOWN
+
+    @property
+    def segmentation(self) -> Segmentation | None:
+        """How the store is divided by time, if it is."""
+        if self.retention_ms is None or self.segment_interval_ms is None:
+            return None
+        return Segmentation(self.retention_ms, self.segment_interval_ms)
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -95,6 +145,14 @@ class RestorePlan:
     application_id: str
     processing_guarantee: ProcessingGuarantee
     partitions: tuple[PartitionPlan, ...]
+
+    @property
+    def stores(self) -> dict[tuple[str, str], tuple[PartitionPlan, ...]]:
+        """The partitions that make one image, by task and store: one of them, or all of a global store."""
+        grouped: dict[tuple[str, str], list[PartitionPlan]] = defaultdict(list)
+        for part in self.partitions:
+            grouped[part.task, part.store].append(part)
+        return {key: tuple(sorted(parts, key=lambda part: part.partition)) for key, parts in grouped.items()}
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -162,113 +220,36 @@ def end_of(offsets: LogOffsets, guarantee: ProcessingGuarantee) -> int:
     return offsets.last_stable if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else offsets.log_end
 
 
-def select_stores(spec: ApplicationSpec, names: Sequence[str] = ()) -> tuple[StoreSpec, ...]:
-    """The declared stores to restore: those named, or all that can be.
-
-    In-memory stores are left out (Kafka Streams keeps nothing of them on disk).
-
-    Raises:
-        Invalid: a name the spec does not declare, a kind nobody has decided (``?``), or one this version cannot build.
-    """
-    declared = {store.name: store for store in spec.stores}
-    unknown = [name for name in names if name not in declared]
-    if unknown:
-        raise Invalid(
-            f"{spec.source} declares no store {', '.join(map(repr, unknown))} for application {spec.application_id!r}; "
-            f"it declares {', '.join(sorted(declared)) or 'none'}.",
-            action="Name stores of the spec, or add the missing ones to it.",
-            stores=unknown,
-        )
-    wanted = tuple(declared[name] for name in names) if names else spec.stores
-    wanted = tuple(store for store in wanted if store.kind is not StoreKind.IN_MEMORY)
-    undecided = [store for store in wanted if store.kind is StoreKind.UNKNOWN]
-    if undecided:
-        raise Invalid(
-            "The kind is not decided for "
-            + ", ".join(f"store {store.name!r} (line {store.line})" for store in undecided)
-            + f" in {spec.source}: plain and timestamped changelogs look alike, and a wrong kind reads as wrong data.",
-            action="Replace each '?' by the store's kind, as the application declares it.",
-            stores=[store.name for store in undecided],
-        )
-    unbuildable = [store for store in wanted if not store.kind.can_be_built]
-    if unbuildable:
-        raise Invalid(
-            "This version cannot build "
-            + ", ".join(f"store {store.name!r} of kind {store.kind}" for store in unbuildable)
-            + ".",
-            action="Leave them out with --store, and let Kafka Streams restore them itself.",
-            stores=[store.name for store in unbuildable],
-        )
-    if not wanted:
-        raise Invalid(
-            f"{spec.source} declares no store that could be restored for application {spec.application_id!r}.",
-            action="Declare the stores below 'subtopologies'; `statecore discover` writes them.",
-        )
-    return wanted
-
-
-def check_partitions(
-    stores: Sequence[StoreSpec], topics: Mapping[str, TopicDescription], partitions: Sequence[int] = ()
-) -> dict[int, tuple[int, ...]]:
-    """Which partitions of each subtopology are to be restored.
-
-    Every changelog of a subtopology has as many partitions as the subtopology has tasks, so they must agree.
-
-    Returns:
-        Subtopology number → partitions, ascending.
-
-    Raises:
-        Invalid: changelogs of one subtopology differ in their partition count, or a partition was asked for that no
-            subtopology has.
-    """
-    tasks: dict[int, tuple[int, ...]] = {}
-    for number in sorted({store.subtopology for store in stores}):
-        counts = {
-            store.changelog: topics[store.changelog].partitions for store in stores if store.subtopology == number
-        }
-        if len(set(counts.values())) > 1:
-            raise Invalid(
-                f"The changelogs of subtopology {number} differ in their number of partitions: "
-                + ", ".join(f"{topic} has {count}" for topic, count in sorted(counts.items()))
-                + ".",
-                action="Correct the subtopology of these stores in the spec, or the topic that was created by hand.",
-                subtopology=number,
-                partitions=counts,
-            )
-        count = next(iter(counts.values()))
-        tasks[number] = tuple(part for part in range(count) if not partitions or part in partitions)
-    absent = [part for part in partitions if not any(part in tasks[number] for number in tasks)]
-    if absent:
-        raise Invalid(
-            f"No changelog of the chosen stores has partition {', '.join(map(str, absent))}.",
-            action="Choose partitions from 0 to the topics' partition count less one.",
-            partitions=absent,
-        )
-    return tasks
+def task_of(store: StoreSpec, partition: int) -> str:
+    """The task a store's partition belongs to, by its directory: ``0_1``, ``__north__/0_1``, or ``global``."""
+    if store.is_global:
+        return GLOBAL
+    task = f"{store.subtopology}_{partition}"
+    return f"__{store.topology}__/{task}" if store.topology else task
 
 
 def make_plan(
     spec: ApplicationSpec,
-    stores: Sequence[StoreSpec],
-    tasks: Mapping[int, Sequence[int]],
+    wanted: Mapping[StoreSpec, Sequence[int]],
     topics: Mapping[str, TopicDescription],
     offsets: Mapping[TopicPartition, LogOffsets],
     *,
     parallelism: int,
+    versioned: VersionedStart = VersionedStart.HISTORY,
 ) -> RestorePlan:
     """Freeze the offsets of a restore and cut them into ranges.
 
     Args:
         spec: the application.
-        stores: the stores to restore.
-        tasks: subtopology → partitions, from ``check_partitions``.
+        wanted: the stores to restore and their partitions, from ``check_partitions``.
         topics: descriptions of the changelogs.
         offsets: one look at the log offsets of all partitions.
         parallelism: Spark tasks that can run at once; decides how far large partitions are split.
+        versioned: what versioned stores are to find when the application starts.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []
-    for store in stores:
-        for partition in tasks[store.subtopology]:
+    for store, numbers in wanted.items():
+        for partition in numbers:
             seen = offsets[TopicPartition(store.changelog, partition)]
             end = end_of(seen, spec.processing_guarantee)
             whole.append((store, OffsetRange(store.changelog, partition, min(seen.log_start, end), end)))
@@ -279,7 +260,7 @@ def make_plan(
         PartitionPlan(
             store=store.name,
             kind=store.kind,
-            task=f"{store.subtopology}_{span.partition}",
+            task=task_of(store, span.partition),
             topic=span.topic,
             topic_id=topics[span.topic].topic_id,
             partition=span.partition,
@@ -287,7 +268,23 @@ def make_plan(
             end=span.end,
             log_end=offsets[span.topic_partition].log_end,
             ranges=tuple(sorted(ranges[span.topic_partition])),
+            retention_ms=retention_of(store),
+            segment_interval_ms=segment_interval_of(store),
+            left_to_restore=store.kind.is_versioned and versioned is VersionedStart.HISTORY,
         )
         for store, span in whole
     )
     return RestorePlan(spec.application_id, spec.processing_guarantee, partitions)
+
+
+def retention_of(store: StoreSpec) -> int | None:
+    """How long the rows of a store are kept, in ms; ``None`` where they do not expire."""
+    return ENDLESS_INTERVAL_MS if store.kind is StoreKind.GRACE_BUFFER else store.retention_ms
+
+
+def segment_interval_of(store: StoreSpec) -> int | None:
+    """The time one segment of a store spans, in ms: declared, or derived as Kafka Streams does it."""
+    retention = retention_of(store)
+    if retention is None or not (store.kind.is_segmented or store.kind.is_versioned):
+        return None
+    return store.segment_interval_ms or default_segment_interval(store.kind, retention)

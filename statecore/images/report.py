@@ -9,15 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StoreReport:
-    """One restored store partition.
+    """One restored store of one task; a global store is one entry over all partitions of its topic.
 
     Attributes:
-        task: Kafka Streams' task id.
+        task: Kafka Streams' task id, or ``global``.
         store: the store.
-        partition: the partition of task and changelog.
+        partition: the partition of task and changelog; -1 for a global store.
         kind: the store's kind.
         changelog: the topic it was rebuilt from.
-        start: first offset that was read for.
+        start: first offset that was read for (a global store: added up over its partitions, as the next two).
         end: the read stopped before this offset.
         committed_offset: the offset stored with the data; -4 for an empty changelog.
         records: records read (aborted ones and control records are not records).
@@ -31,7 +31,13 @@ class StoreReport:
         runs: runs the image was built from.
         seconds: time of the tasks that read and built it, added up.
         tail_left: offsets beyond ``end`` that the application will restore itself.
-        max_timestamp: stream time in ms, the greatest record timestamp seen; -1 without a record.
+        max_timestamp: the greatest record timestamp seen, in ms; -1 without a record.
+        offsets: what the ``offsets`` family says, by ``<topic>-<partition>``.
+        stream_time: what decides the expiry of rows, in ms: the greatest window start, session end or (versioned
+            stores) record timestamp in the changelog, tombstones and dropped rows included. The disk does not keep it.
+            -1 for stores whose rows do not expire, and without a record.
+        segments: databases of segments; 0 where the store has none.
+        expired: rows left out because their segment has expired at the stream time.
     """
 
     task: str
@@ -54,6 +60,10 @@ class StoreReport:
     seconds: float
     tail_left: int
     max_timestamp: int
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    stream_time: int = -1
+    segments: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True)

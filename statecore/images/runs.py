@@ -30,7 +30,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
 from statecore.images.digest import Digest
 from statecore.images.key_table import Chunk, KeyTable
-from statecore.images.model import Run
+from statecore.images.model import Run, Segmentation
 from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
 from statecore.stores.files import sync_file
@@ -41,19 +41,6 @@ DEFAULT_MEMORY_BUDGET = 512 << 20
 # Small enough that a chunk, its rows and their Python objects stay in the cache between the steps.
 _ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 1 << 20
-
-
-@dataclass(frozen=True)
-class Segmentation:
-    """How the rows of a store are divided by time.
-
-    Attributes:
-        retention_ms: how long rows are kept.
-        interval_ms: time that one segment spans.
-    """
-
-    retention_ms: int
-    interval_ms: int
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,19 @@ from typing import Any
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.errors import Invalid
+from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.plan import (
     PartitionPlan,
     RestorePlan,
-    check_partitions,
+    VersionedStart,
     end_of,
     make_plan,
-    select_stores,
+    retention_of,
+    segment_interval_of,
+    task_of,
 )
+from statecore.images.selection import check_partitions, select_stores
 from statecore.runtime.files import make_directories, write_durably
 from statecore.spark.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -89,21 +92,26 @@ def plan_restore(
         NotFound: a changelog topic does not exist.
         Retryable: no broker could be reached.
     """
-    stores = select_stores(spec, request.stores)
-    _refuse_named_topologies(stores)
+    stores = select_stores(spec, request.stores, request.partitions)
     topics = cluster.describe_topics(sorted({store.changelog for store in stores}))
-    tasks = check_partitions(stores, topics, request.partitions)
-    wanted = [TopicPartition(store.changelog, partition) for store in stores for partition in tasks[store.subtopology]]
-    offsets = cluster.log_offsets(wanted)
+    wanted = check_partitions(stores, topics, request.partitions)
+    offsets = cluster.log_offsets(_partitions(wanted))
     deadline = clock() + request.transaction_wait
     while _open_transactions(spec, offsets) and clock() < deadline:
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(_open_transactions(spec, offsets))}
-    reused = [part for part in wanted if part.topic in {store.changelog for store in stores if _is_source(spec, store)}]
+    reused = _partitions({store: parts for store, parts in wanted.items() if _is_source(spec, store)})
     committed = committed_offsets(cluster, spec.application_id, reused)
-    offsets = {**offsets, **{part: _consumed(offsets[part], committed[part]) for part in reused}}
-    plan = make_plan(spec, stores, tasks, topics, offsets, parallelism=parallelism())
+    _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
+    consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
+    plan = make_plan(
+        spec, wanted, topics, {**offsets, **consumed}, parallelism=parallelism(), versioned=request.versioned
+    )
     return plan, notes_of(cluster, spec, plan, request)
+
+
+def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:
+    return [TopicPartition(store.changelog, partition) for store, parts in wanted.items() for partition in parts]
 
 
 def _open_transactions(spec: ApplicationSpec, offsets: Mapping[TopicPartition, LogOffsets]) -> Sequence[TopicPartition]:
@@ -113,26 +121,38 @@ def _open_transactions(spec: ApplicationSpec, offsets: Mapping[TopicPartition, L
 
 
 def _is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
-    """Whether a store's changelog is a source topic: Kafka Streams gives its own changelogs no other name."""
-    return store.changelog != default_changelog(spec.application_id, store.name, store.topology)
+    """Whether a store's changelog is a source topic: Kafka Streams gives its own changelogs no other name.
+
+    Global stores are read whole from their source topic, whatever the group has committed.
+    """
+    return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name, store.topology)
+
+
+def _refuse_unknown_progress(
+    spec: ApplicationSpec, seen: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
+) -> None:
+    """Refuse source topics of which nobody knows how far the application has come: an empty store would be a lie."""
+    unknown = [
+        f"{part} ({'nothing committed' if committed is None else f'committed {committed}'}, records from "
+        f"{log.log_start} to {log.log_end})"
+        for part, (log, committed) in sorted(seen.items())
+        if log.log_end > log.log_start and (committed is None or committed < log.log_start)
+    ]
+    if unknown:
+        raise NotFound(
+            f"The consumer group {spec.application_id} has committed no offset within the log of "
+            + "; ".join(unknown)
+            + ": a store restored from a source topic ends where the application has come to.",
+            action="Check the application id and that the group's offsets have not expired; if the application never "
+            "ran, there is nothing to restore; otherwise leave the store out with --store.",
+            group=spec.application_id,
+        )
 
 
 def _consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
     """A source topic as far as the application has consumed it; beyond that it is input still to be processed."""
-    end = committed if committed is not None and committed >= seen.log_start else 0
+    end = committed or 0
     return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
-
-
-def _refuse_named_topologies(stores: Sequence[StoreSpec]) -> None:
-    named = [store for store in stores if store.topology is not None]
-    if named:
-        raise Invalid(
-            "This version restores no stores of named topologies: "
-            + ", ".join(f"{store.name!r} of {store.topology!r}" for store in named)
-            + ".",
-            action="Leave them out with --store, and let Kafka Streams restore them itself.",
-            stores=[store.name for store in named],
-        )
 
 
 def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
@@ -145,9 +165,21 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
         for part in plan.partitions
         if part.tail_left > 0 and exactly_once
     ]
+    planned = {part.store for part in plan.partitions}
     notes += [
-        f"Global store {store.name!r} was left out: Kafka Streams restores it itself." for store in spec.global_stores
+        f"Global store {store.name!r} was left out: "
+        + ("the application fills it through a processor of its own" if store.reprocess else "it has no partitions")
+        + ", and restores it itself."
+        for store in spec.global_stores
+        if store.name not in planned and not request.stores
     ]
+    history = sorted({part.store for part in plan.partitions if part.left_to_restore})
+    if history:
+        notes.append(
+            f"Kafka Streams will restore {', '.join(history)} itself, from the start: queries of the past find nothing "
+            "in a versioned store that it did not restore. (To restore nothing and do without the past, ask for "
+            "versioned: latest.)"
+        )
     undeclared = undeclared_changelogs(cluster, spec)
     if undeclared:
         consequence = (
@@ -260,11 +292,33 @@ def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: RestoreRequest) -
     plan = frozen.plan
     if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
         return False
-    asked = {
-        (store.name, store.kind, store.changelog, store.subtopology) for store in select_stores(spec, request.stores)
+    stores = select_stores(spec, request.stores, request.partitions)
+    asked = {_identity(store, request.versioned) for store in stores}
+    planned = {
+        (
+            part.store,
+            part.kind,
+            part.topic,
+            part.task.rpartition("_")[0],
+            part.retention_ms,
+            part.segment_interval_ms,
+            part.left_to_restore,
+        )
+        for part in plan.partitions
     }
-    planned = {(part.store, part.kind, part.topic, int(part.task.partition("_")[0])) for part in plan.partitions}
     return asked == planned and set(request.partitions) == set(frozen.partitions)
+
+
+def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]:
+    return (
+        store.name,
+        store.kind,
+        store.changelog,
+        task_of(store, 0).rpartition("_")[0],
+        retention_of(store),
+        segment_interval_of(store),
+        store.kind.is_versioned and versioned is VersionedStart.HISTORY,
+    )
 
 
 def by_size(partitions: Sequence[PartitionPlan]) -> list[PartitionPlan]:

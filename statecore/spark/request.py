@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid
+from statecore.images.plan import VersionedStart
 
 DEFAULT_MEMORY_BUDGET = 512 * 1024 * 1024
 
@@ -31,6 +32,9 @@ class RestoreRequest:
         plan_only: make and show the plan; read and change nothing.
         staging_dir: where runs and images are built; shared by all executors, and best on the file system of
             ``state_dir``: from another one images are copied. ``None`` for ``<state_dir>/<application id>/.statecore``.
+        versioned: what versioned stores are to find when the application starts: ``history`` (queries of the past
+            answer, because Kafka Streams restores the store itself) or ``latest`` (nothing is restored, queries of the
+            past find only what is written from then on).
         request_id: names this request; a retry under the same name finds the frozen plan and what was built for it.
     """
 
@@ -45,6 +49,7 @@ class RestoreRequest:
     timeout: float = 30.0
     plan_only: bool = False
     staging_dir: str | None = None
+    versioned: VersionedStart = VersionedStart.HISTORY
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -153,6 +158,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "timeout": _number(float),
     "plan_only": _FLAG,
     "staging_dir": _TEXT,
+    "versioned": VersionedStart,
     "request_id": _TEXT,
 }
 """Every field of a request with the check that its JSON form has to pass."""

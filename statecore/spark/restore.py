@@ -30,7 +30,7 @@ from statecore.changelog.sizes import log_sizes
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.plan import PartitionPlan, RestorePlan
+from statecore.images.plan import PartitionPlan, RestorePlan, task_of
 from statecore.images.report import RestoreReport, StoreReport
 from statecore.progress import NullProgress, Progress
 from statecore.runtime.files import make_directories, write_durably
@@ -163,7 +163,7 @@ class _Restore:
             runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
         with self._phase("build"):
-            images = build_images(context, plan, runs, staging, self.progress)
+            images = build_images(context, plan, runs, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-images")
         with self._phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
@@ -232,30 +232,32 @@ class _Restore:
         self, plan: RestorePlan, images: Mapping[tuple[str, str], ImageResult] | None = None
     ) -> PlacementPlan:
         """What placing would do (or, without images yet, every reason not to begin)."""
-        restored = {(part.task, part.store) for part in plan.partitions}
+        restored = set(plan.stores)
         siblings = [
-            SiblingStore(task, store.name, store.kind, TopicPartition(store.changelog, partition))
-            for task, partition in sorted({(part.task, part.partition) for part in plan.partitions})
-            for store in self.spec.stores
-            if store.subtopology == int(task.partition("_")[0])
+            SiblingStore(
+                task,
+                store.name,
+                store.kind,
+                None if part.is_global else TopicPartition(store.changelog, part.partition),
+            )
+            for task, part in {part.task: part for part in plan.partitions}.items()
+            for store in (*self.spec.stores, *self.spec.global_stores)
+            if task_of(store, part.partition) == task
             and store.kind is not StoreKind.IN_MEMORY
             and (task, store.name) not in restored
         ]
 
-        def image_of(part: PartitionPlan) -> StoreImage:
-            built = images[part.task, part.store].image if images is not None else None
+        def image_of(parts: Sequence[PartitionPlan]) -> StoreImage:
+            one = parts[0]
+            path = Path(images[one.task, one.store].image.path) if images is not None else None
+            offsets = {part.topic_partition: part.committed_offset for part in parts}
             return StoreImage(
-                part.task,
-                part.store,
-                part.kind,
-                part.topic_partition,
-                Path(built.path) if built is not None else None,
-                {part.topic_partition: built.committed_offset} if built is not None else None,
+                one.task, one.store, one.kind, one.topic_partition, path, offsets if images is not None else None
             )
 
         return plan_placement(
             self.directory,
-            [image_of(part) for part in plan.partitions],
+            [image_of(parts) for parts in plan.stores.values()],
             siblings=siblings,
             guarantee=plan.processing_guarantee,
             replace=self.request.replace,
@@ -278,34 +280,7 @@ class _Restore:
         images: Mapping[tuple[str, str], ImageResult],
         notes: tuple[str, ...],
     ) -> RestoreReport:
-        stores = []
-        for part in sorted(plan.partitions, key=lambda part: (part.task, part.store)):
-            read, built = runs.get((part.task, part.store), ()), images[part.task, part.store]
-            seen = [result.statistics for result in read]
-            stores.append(
-                StoreReport(
-                    task=part.task,
-                    store=part.store,
-                    partition=part.partition,
-                    kind=str(part.kind),
-                    changelog=part.topic,
-                    start=part.start,
-                    end=part.end,
-                    committed_offset=built.image.committed_offset,
-                    records=sum(each.records for each in seen),
-                    tombstones=sum(each.tombstones for each in seen),
-                    null_keys=sum(each.null_keys for each in seen),
-                    aborted=sum(each.aborted for each in seen),
-                    rows=built.image.rows,
-                    bytes=built.image.bytes,
-                    file_bytes=built.image.file_bytes,
-                    digest=built.image.digest,
-                    runs=sum(len(result.runs) for result in read),
-                    seconds=round(sum(result.seconds for result in read) + built.seconds, 3),
-                    tail_left=part.tail_left,
-                    max_timestamp=max((each.max_timestamp for each in seen), default=-1),
-                )
-            )
+        stores = [_store_report(parts, runs.get(key, ()), images[key]) for key, parts in sorted(plan.stores.items())]
         return RestoreReport(
             application_id=plan.application_id,
             plan_id=plan.plan_id,
@@ -317,6 +292,37 @@ class _Restore:
             work=_work(runs, images),
             notes=notes,
         )
+
+
+def _store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], built: ImageResult) -> StoreReport:
+    """One store of one task: one partition, or all of a global store."""
+    seen, one = [result.statistics for result in read], parts[0]
+    return StoreReport(
+        task=one.task,
+        store=one.store,
+        partition=-1 if one.is_global else one.partition,
+        kind=str(one.kind),
+        changelog=one.topic,
+        start=sum(part.start for part in parts),
+        end=sum(part.end for part in parts),
+        committed_offset=sum(part.committed_offset for part in parts),
+        records=sum(each.records for each in seen),
+        tombstones=sum(each.tombstones for each in seen),
+        null_keys=sum(each.null_keys for each in seen),
+        aborted=sum(each.aborted for each in seen),
+        rows=built.image.rows,
+        bytes=built.image.bytes,
+        file_bytes=built.image.file_bytes,
+        digest=built.image.digest,
+        runs=sum(len(result.runs) for result in read),
+        seconds=round(sum(result.seconds for result in read) + built.seconds, 3),
+        tail_left=sum(part.tail_left for part in parts),
+        max_timestamp=max((each.max_timestamp for each in seen), default=-1),
+        offsets=built.image.offsets,
+        stream_time=max((result.stream_time for result in read), default=-1),
+        segments=built.image.segments,
+        expired=built.image.expired + sum(result.expired for result in read),
+    )
 
 
 def _nobody(line: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from statecore.errors import Invalid
-from statecore.images.plan import PartitionPlan, RestorePlan
+from statecore.images.plan import RestorePlan
 from statecore.progress import Progress
 from statecore.spark import staging
 from statecore.spark.failures import spark_failure
@@ -64,6 +64,9 @@ def read_runs(
     Raises:
         StatecoreError: what stopped a task.
     """
+    firsts = {
+        key: next((span for part in parts for span in part.offset_ranges), None) for key, parts in plan.stores.items()
+    }
     tasks = [
         RangeTask(
             cluster,
@@ -74,8 +77,9 @@ def read_runs(
             span,
             part.topic_id,
             plan.isolation,
-            first=span.start == part.start,
+            first=firsts[part.task, part.store] == span,
             memory_budget=memory_budget,
+            segmentation=part.segmentation,
         )
         for part in by_size(plan.partitions)
         for span in part.offset_ranges
@@ -89,7 +93,12 @@ def read_runs(
     grouped: dict[tuple[str, str], list[RangeResult]] = defaultdict(list)
     for result in results:
         grouped[result.task, result.store].append(result)
-    return {key: tuple(sorted(found, key=lambda r: r.offset_range.start)) for key, found in grouped.items()}
+    return {key: tuple(sorted(found, key=_order)) for key, found in grouped.items()}
+
+
+def _order(result: RangeResult) -> tuple[int, int]:
+    """Partition by partition, as Kafka Streams restores a global store, and in offset order within."""
+    return result.offset_range.partition, result.offset_range.start
 
 
 def build_images(
@@ -97,9 +106,10 @@ def build_images(
     plan: RestorePlan,
     runs: dict[tuple[str, str], tuple[RangeResult, ...]],
     directory: Path,
+    memory_budget: int,
     progress: Progress,
 ) -> dict[tuple[str, str], ImageResult]:
-    """Build the image of every store partition of a plan from its runs.
+    """Build the image of every store of a plan from its runs.
 
     Returns:
         (task, store) → result.
@@ -108,22 +118,23 @@ def build_images(
         StatecoreError: what stopped a task.
         Invalid: an executor built an image that this host does not see.
     """
-
-    def task_of(part: PartitionPlan) -> ImageTask:
-        found = runs.get((part.task, part.store), ())
-        return ImageTask(
+    tasks = [
+        ImageTask(
             str(directory),
-            part.task,
-            part.store,
-            part.kind,
-            part.topic_partition,
-            part.committed_offset,
-            tuple(run for result in found for run in result.runs),
+            task,
+            store,
+            parts[0].kind,
+            {part.topic_partition: part.committed_offset for part in parts},
+            runs.get((task, store), ()),
+            memory_budget,
+            parts[0].segmentation,
         )
-
-    progress.phase("build", len(plan.partitions), "stores")
-    doing = f"the images of {plan.application_id} were built"
-    results = _run(context, [task_of(part) for part in by_size(plan.partitions)], build_store, doing)
+        for (task, store), parts in sorted(
+            plan.stores.items(), key=lambda item: (sum(part.start - part.end for part in item[1]), item[0])
+        )
+    ]
+    progress.phase("build", len(tasks), "stores")
+    results = _run(context, tasks, build_store, f"the images of {plan.application_id} were built")
     progress.advance(len(results))
     progress.done()
     unseen = [result.image.path for result in results if not Path(result.image.path).is_dir()]

@@ -9,21 +9,26 @@ the operator needs its kind.
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.errors import KINDS, Corrupted, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Image, Run
+from statecore.images.model import Image, Run, Segmentation
 from statecore.spark import staging
 from statecore.spark.failures import as_statecore_error
 from statecore.stores.files import file_sha256, tree_bytes
+
+if TYPE_CHECKING:
+    from statecore.images.runs import RunBuilder
+    from statecore.images.versions import VersionRunBuilder
 
 PROGRESS_INTERVAL = 0.5
 
@@ -59,8 +64,9 @@ class RangeTask:
         offset_range: what to read.
         topic_id: id of the topic when the plan was made; one created anew since is refused.
         isolation: how.
-        first: whether this is the first range of its partition; then deletes have nothing to delete and are dropped.
+        first: whether nothing is applied before this range; then deletes have nothing to delete and are dropped.
         memory_budget: bytes of records to hold at once.
+        segmentation: how the store is divided by time, if it is.
     """
 
     cluster: ClusterSettings
@@ -73,6 +79,7 @@ class RangeTask:
     isolation: IsolationLevel
     first: bool
     memory_budget: int
+    segmentation: Segmentation | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,8 @@ class RangeResult:
         seconds: wall time of the task.
         phases: where that time went: ``read`` (network, decoding), ``collect`` (last write per key), ``write`` (sort,
             SST).
+        stream_time: greatest time of a row in ms where rows expire, tombstones and dropped rows included; else -1.
+        expired: rows that were not written because they had expired by that time.
     """
 
     task: str
@@ -97,6 +106,8 @@ class RangeResult:
     statistics: ReadStatistics
     seconds: float
     phases: Mapping[str, float]
+    stream_time: int = -1
+    expired: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The result for ``result.json``; runs by name, as the directory may be moved."""
@@ -124,25 +135,37 @@ class RangeResult:
 
 @dataclass(frozen=True)
 class ImageTask:
-    """Build the database of one store partition from its runs.
+    """Build the databases of one store of one task from its runs.
 
     Attributes:
         directory: ``<staging>/<plan id>``.
-        task: Kafka Streams' task id.
+        task: Kafka Streams' task id, or ``global``.
         store: the store.
         kind: its kind.
-        changelog: topic and partition, the key of the committed offset.
-        committed_offset: the offset to commit with the data.
-        runs: all runs of the partition, in offset order.
+        offsets: by changelog partition the offset to commit with the data.
+        ranges: what was read, in the order it is applied.
+        memory_budget: bytes of records to hold at once.
+        segmentation: how the store is divided by time, if it is.
     """
 
     directory: str
     task: str
     store: str
     kind: StoreKind
-    changelog: TopicPartition
-    committed_offset: int
-    runs: tuple[Run, ...]
+    offsets: Mapping[TopicPartition, int]
+    ranges: tuple[RangeResult, ...]
+    memory_budget: int
+    segmentation: Segmentation | None = None
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, in the order they are applied."""
+        return tuple(run for result in self.ranges for run in result.runs)
+
+    @property
+    def stream_time(self) -> int:
+        """The greatest time of a row over all ranges, in ms; -1 without one."""
+        return max((result.stream_time for result in self.ranges), default=-1)
 
 
 @dataclass(frozen=True)
@@ -192,7 +215,7 @@ def build_store(task: ImageTask) -> ImageResult | Failure:
 
 def _read_range(task: RangeTask) -> RangeResult:
     directory, span = Path(task.directory), task.offset_range
-    final = directory / "runs" / task.task / task.store / f"{span.start}-{span.end}"
+    final = directory / "runs" / task.task / task.store / f"{span.partition}.{span.start}-{span.end}"
     found = _finished_range(task, final)
     if found is not None:
         return found
@@ -208,16 +231,18 @@ def _read_range(task: RangeTask) -> RangeResult:
 def _read_into(attempt: Path, task: RangeTask) -> RangeResult:
     from statecore.changelog.cluster import Cluster
     from statecore.changelog.reader import ChangelogReader, ReaderOptions
-    from statecore.images.runs import RunBuilder
+    from statecore.formats.registry import row_format
 
     span = task.offset_range
     began = time.monotonic()
-    builder = RunBuilder(task.kind, attempt, memory_budget=task.memory_budget, keep_tombstones=not task.first)
-    progress = _ProgressFile(Path(task.directory, "progress", f"{task.task}.{task.store}.{span.start}"))
+    builder = _builder(attempt, task)
+    name = f"{task.task.replace('/', '.')}.{task.store}.{span.partition}.{span.start}"
+    progress = _ProgressFile(Path(task.directory, "progress", name))
     collecting = 0.0
     with Cluster(task.cluster.bootstrap_servers, task.cluster.kafka, timeout=task.cluster.timeout) as cluster:
         reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
-        for batch in reader.read(span, task.isolation, topic_id=task.topic_id):
+        headers = row_format(task.kind).needs_headers
+        for batch in reader.read(span, task.isolation, headers=headers, topic_id=task.topic_id):
             before = time.monotonic()
             builder.add(batch)
             collecting += time.monotonic() - before
@@ -228,7 +253,28 @@ def _read_into(attempt: Path, task: RangeTask) -> RangeResult:
     runs = tuple(builder.finish())
     done = time.monotonic()
     phases = {"read": read_until - began - collecting, "collect": collecting, "write": done - read_until}
-    return RangeResult(task.task, task.store, span, runs, statistics, done - began, phases)
+    seen = builder.statistics
+    return RangeResult(
+        task.task, task.store, span, runs, statistics, done - began, phases, seen.stream_time, seen.expired
+    )
+
+
+def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
+    from statecore.images.runs import RunBuilder
+
+    changelog = task.offset_range.topic_partition
+    if task.kind.is_versioned:
+        from statecore.images.versions import VersionRunBuilder
+
+        return VersionRunBuilder(attempt, memory_budget=task.memory_budget, changelog=changelog)
+    return RunBuilder(
+        task.kind,
+        attempt,
+        memory_budget=task.memory_budget,
+        keep_tombstones=not task.first,
+        segmentation=task.segmentation,
+        changelog=changelog,
+    )
 
 
 def _finished_range(task: RangeTask, final: Path) -> RangeResult | None:
@@ -251,8 +297,6 @@ def _is_whole(run: Run) -> bool:
 
 
 def _build_store(task: ImageTask) -> ImageResult:
-    from statecore.images.image import build_image
-
     directory = Path(task.directory)
     final = directory / "images" / task.task / task.store
     found = _finished_image(task, final)
@@ -261,7 +305,7 @@ def _build_store(task: ImageTask) -> ImageResult:
     began = time.monotonic()
     with staging.attempt_directory(directory) as attempt:
         try:
-            image = build_image(attempt / DATABASE, task.kind, task.runs, task.changelog, task.committed_offset)
+            image = _build_into(attempt, task)
         except Corrupted:
             # A retry must not find the same runs again.
             for place in {Path(run.path).parent for run in task.runs}:
@@ -275,6 +319,27 @@ def _build_store(task: ImageTask) -> ImageResult:
     return ImageResult(task.task, task.store, image, seconds)
 
 
+def _build_into(attempt: Path, task: ImageTask) -> Image:
+    from statecore.images.image import SegmentedRuns, build_image
+
+    target = attempt / DATABASE
+    if task.kind.is_versioned and task.segmentation is not None:
+        from statecore.images.versions import build_version_runs
+
+        scratch = attempt / "versions"
+        scratch.mkdir()
+        of = task.segmentation
+        ranges = [(result.stream_time, result.runs) for result in task.ranges]
+        runs = build_version_runs(scratch, ranges, of.retention_ms, of.interval_ms, task.memory_budget)
+        image = build_image(target, task.kind, runs, task.offsets)
+        shutil.rmtree(scratch)
+        return image
+    segmented = None
+    if task.segmentation is not None:
+        segmented = SegmentedRuns(task.store, task.segmentation, task.stream_time)
+    return build_image(target, task.kind, task.runs, task.offsets, segmented=segmented)
+
+
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
     """What an attempt published; what is not whole, or was placed by a job that was killed, is taken away."""
     document = staging.load(final)
@@ -286,8 +351,8 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
             image = None
         if (
             image is not None
-            and image.committed_offset == task.committed_offset
-            and (final / DATABASE / "CURRENT").is_file()
+            and image.offsets == {str(partition): offset for partition, offset in task.offsets.items()}
+            and (final / DATABASE).is_dir()
             and tree_bytes(final / DATABASE) == image.file_bytes
         ):
             return ImageResult(task.task, task.store, image, seconds)

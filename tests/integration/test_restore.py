@@ -298,10 +298,12 @@ def test_one_task_lost_again_is_rebuilt_by_the_same_request_and_the_other_is_lef
 
 def test_a_source_topic_reused_as_changelog_is_restored_up_to_what_the_group_has_committed(world: World) -> None:
     world.feed()
-    topics.commit(world.servers, world.application_id, {(world.input, 0): 17})
     reused: dict[str, Any] = {
         "subtopologies": {"0": {"stores": {"plain": {"kind": "key-value", "changelog": world.input}}}}
     }
+    topics.commit(world.servers, world.application_id, {(world.input, 0): 17})
+    refused(world, NotFound, f"{world.input}-1", spec=reused)
+    topics.commit(world.servers, world.application_id, {(world.input, 1): 0})
     plan = run_restore(world.request(spec=reused, plan_only=True))
     assert isinstance(plan, RestorePlan)
     assert [(part.end, part.committed_offset) for part in plan.partitions] == [(17, 16), (0, -4)]

@@ -77,7 +77,7 @@ def test_kafka_streams_rocksdb_reads_an_image(
         builder.add(batch)
     runs = builder.finish()
     assert len(runs) == 480 // rows_in_a_run
-    build_image(tmp_path / "image", KIND, runs, CHANGELOG, 479)
+    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 479})
     expected = sorted(expected_rows(KIND, RECORDS).items())
     store = JavaStore(jvm, tmp_path / "image")
     try:

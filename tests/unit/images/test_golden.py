@@ -38,7 +38,7 @@ def test_rows_are_those_kafka_streams_wrote(tmp_path: Path, path: Path, rows_in_
     for batch in pa.Table.from_arrays(columns, schema=CHANGELOG_SCHEMA).to_batches(max_chunksize=rows_in_a_batch):
         builder.add(batch)
     changelog = TopicPartition(golden["changelog"], golden["partition"])
-    image = build_image(tmp_path / "image", kind, builder.finish(), changelog, golden["log_end_offset"] - 1)
+    image = build_image(tmp_path / "image", kind, builder.finish(), {changelog: golden["log_end_offset"] - 1})
     families = golden["families"]
     expected = [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in families[kind.data_column_family]]
     assert len(expected) > 5

@@ -44,11 +44,15 @@ def flip(path: Path, at: int) -> None:
 
 @pytest.mark.parametrize("rows", [6000, 2000, 1000, 500])
 def test_an_image_has_the_last_rows_and_the_offset_however_many_runs_made_it(tmp_path: Path, rows: int) -> None:
-    image = build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs", rows=rows), CHANGELOG, 5999)
+    image = build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs", rows=rows), {CHANGELOG: 5999})
     expected = expected_rows(KIND, RECORDS)
     assert stored_rows(tmp_path / "image", KIND) == sorted(expected.items())
-    assert (image.rows, image.committed_offset, image.digest) == (len(expected), 5999, digest_of(expected.items()))
-    assert verify_image(tmp_path / "image", KIND, CHANGELOG) == image
+    assert (image.rows, image.offsets, image.digest) == (
+        len(expected),
+        {str(CHANGELOG): 5999},
+        digest_of(expected.items()),
+    )
+    assert verify_image(tmp_path / "image", KIND, [CHANGELOG]) == image
     assert digest_store(tmp_path / "image", KIND) == (image.rows, image.bytes, image.digest)
 
 
@@ -56,13 +60,13 @@ def test_a_few_overlapping_runs_stay_and_more_are_merged(tmp_path: Path) -> None
     few = runs_of(tmp_path / "few", rows=1500)
     many = runs_of(tmp_path / "many", rows=1000)
     assert (len(few), len(many)) == (4, 6)
-    build_image(tmp_path / "kept", KIND, few, CHANGELOG, 1)
-    build_image(tmp_path / "merged", KIND, many, CHANGELOG, 1)
-    build_image(tmp_path / "limit", KIND, few, CHANGELOG, 1, max_overlapping=3)
+    build_image(tmp_path / "kept", KIND, few, {CHANGELOG: 1})
+    build_image(tmp_path / "merged", KIND, many, {CHANGELOG: 1})
+    build_image(tmp_path / "limit", KIND, few, {CHANGELOG: 1}, max_overlapping=3)
     # One more file than the data: the offsets family.
     counts = {name: len(list((tmp_path / name).glob("*.sst"))) for name in ("kept", "merged", "limit")}
     assert counts["merged"] == counts["limit"] < counts["kept"]
-    assert len({verify_image(tmp_path / name, KIND, CHANGELOG).digest for name in counts}) == 1
+    assert len({verify_image(tmp_path / name, KIND, [CHANGELOG]).digest for name in counts}) == 1
 
 
 def test_runs_that_share_no_keys_are_never_merged(tmp_path: Path) -> None:
@@ -70,13 +74,13 @@ def test_runs_that_share_no_keys_are_never_merged(tmp_path: Path) -> None:
     runs = runs_of(tmp_path / "runs", records, rows=100)
     assert len(runs) == 10
     assert disjoint(runs)
-    image = build_image(tmp_path / "image", KIND, runs, CHANGELOG, 1)
+    image = build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 1})
     assert image.rows == 1000
     assert len(list((tmp_path / "image").glob("*.sst"))) >= 10
 
 
 def test_a_directory_looks_as_kafka_streams_leaves_it(tmp_path: Path) -> None:
-    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), CHANGELOG, 5999)
+    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), {CHANGELOG: 5999})
     names = {
         file.name.split("-")[0] if "-" in file.name else file.suffix or file.name
         for file in (tmp_path / "image").iterdir()
@@ -92,22 +96,22 @@ def test_a_directory_looks_as_kafka_streams_leaves_it(tmp_path: Path) -> None:
 
 
 def test_no_runs_make_an_empty_store(tmp_path: Path) -> None:
-    image = build_image(tmp_path / "image", KIND, [], CHANGELOG, OFFSET_UNKNOWN)
-    assert (image.rows, image.digest, image.committed_offset) == (0, EMPTY, OFFSET_UNKNOWN)
-    assert verify_image(tmp_path / "image", KIND, CHANGELOG) == image
+    image = build_image(tmp_path / "image", KIND, [], {CHANGELOG: OFFSET_UNKNOWN})
+    assert (image.rows, image.digest, image.offsets) == (0, EMPTY, {str(CHANGELOG): OFFSET_UNKNOWN})
+    assert verify_image(tmp_path / "image", KIND, [CHANGELOG]) == image
 
 
 def test_runs_are_still_there_for_a_retry(tmp_path: Path) -> None:
     runs = runs_of(tmp_path / "runs", rows=3000)
-    first = build_image(tmp_path / "first", KIND, runs, CHANGELOG, 1)
-    second = build_image(tmp_path / "second", KIND, runs, CHANGELOG, 1)
+    first = build_image(tmp_path / "first", KIND, runs, {CHANGELOG: 1})
+    second = build_image(tmp_path / "second", KIND, runs, {CHANGELOG: 1})
     assert first.digest == second.digest
 
 
 def test_verification_does_not_change_a_byte(tmp_path: Path) -> None:
-    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), CHANGELOG, 5999)
+    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), {CHANGELOG: 5999})
     before, times = files_of(tmp_path / "image"), (tmp_path / "image").stat().st_mtime_ns
-    verify_image(tmp_path / "image", KIND, CHANGELOG)
+    verify_image(tmp_path / "image", KIND, [CHANGELOG])
     assert files_of(tmp_path / "image") == before
     assert (tmp_path / "image").stat().st_mtime_ns == times
 
@@ -117,7 +121,7 @@ def test_a_bit_flipped_before_ingest_is_found(tmp_path: Path, share: float) -> N
     (run,) = runs_of(tmp_path / "runs")
     flip(Path(run.path), int(share * (run.file_bytes - 1)))
     with pytest.raises(Corrupted):
-        build_image(tmp_path / "image", KIND, [run], CHANGELOG, 5999)
+        build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.5, 0.9, 0.98, 1.0])
@@ -134,17 +138,17 @@ def test_a_bit_flipped_during_ingest_is_found(
 
     monkeypatch.setattr(RocksDBStore, "ingest", damaging)
     with pytest.raises(Corrupted):
-        build_image(tmp_path / "image", KIND, runs, CHANGELOG, 5999)
+        build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999})
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.7])
 def test_a_bit_flipped_in_the_rows_of_an_image_is_found_by_verification(tmp_path: Path, share: float) -> None:
     (run,) = runs_of(tmp_path / "runs")
-    build_image(tmp_path / "image", KIND, [run], CHANGELOG, 5999)
+    build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
     largest = max((tmp_path / "image").glob("*.sst"), key=lambda file: file.stat().st_size)
     flip(largest, int(share * (run.file_bytes - 1)))
     with pytest.raises(Corrupted):
-        verify_image(tmp_path / "image", KIND, CHANGELOG)
+        verify_image(tmp_path / "image", KIND, [CHANGELOG])
 
 
 def test_a_bit_flipped_anywhere_in_the_footer_is_found_and_does_no_harm(tmp_path: Path) -> None:
@@ -156,7 +160,7 @@ def test_a_bit_flipped_anywhere_in_the_footer_is_found_and_does_no_harm(tmp_path
         Path(run.path).write_bytes(whole)
         flip(Path(run.path), at)
         with pytest.raises(Corrupted):
-            build_image(tmp_path / f"image-{at}", KIND, [run], CHANGELOG, 1)
+            build_image(tmp_path / f"image-{at}", KIND, [run], {CHANGELOG: 1})
 
 
 def test_a_cut_or_missing_run_is_refused(tmp_path: Path) -> None:
@@ -164,17 +168,17 @@ def test_a_cut_or_missing_run_is_refused(tmp_path: Path) -> None:
     data = Path(run.path).read_bytes()
     Path(run.path).write_bytes(data[:-1])
     with pytest.raises(Corrupted, match="bytes instead of"):
-        build_image(tmp_path / "image", KIND, [run], CHANGELOG, 5999)
+        build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
     Path(run.path).unlink()
     with pytest.raises(Corrupted, match="is missing"):
-        build_image(tmp_path / "image", KIND, [run], CHANGELOG, 5999)
+        build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
 
 
 def test_runs_in_another_order_are_another_store(tmp_path: Path) -> None:
     """The order of ingest decides, so a mix-up must be visible in the digest."""
     runs = runs_of(tmp_path / "runs", rows=3000)
-    right = build_image(tmp_path / "right", KIND, runs, CHANGELOG, 1)
-    wrong = build_image(tmp_path / "wrong", KIND, runs[::-1], CHANGELOG, 1)
+    right = build_image(tmp_path / "right", KIND, runs, {CHANGELOG: 1})
+    wrong = build_image(tmp_path / "wrong", KIND, runs[::-1], {CHANGELOG: 1})
     assert right.digest != wrong.digest
 
 
@@ -182,25 +186,25 @@ def test_an_existing_directory_is_refused_and_left_alone(tmp_path: Path) -> None
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / "precious").write_text("x")
     with pytest.raises(Invalid, match="exists already"):
-        build_image(tmp_path / "image", KIND, [], CHANGELOG, 0)
+        build_image(tmp_path / "image", KIND, [], {CHANGELOG: 0})
     assert files_of(tmp_path / "image") == {"precious": b"x"}
 
 
 def test_an_offset_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid):
-        build_image(tmp_path / "image", KIND, [], CHANGELOG, -1)
+        build_image(tmp_path / "image", KIND, [], {CHANGELOG: -1})
     assert not (tmp_path / "image").exists()
 
 
 def test_verification_wants_a_database_with_this_partition(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        verify_image(tmp_path / "absent", KIND, CHANGELOG)
+        verify_image(tmp_path / "absent", KIND, [CHANGELOG])
     assert not (tmp_path / "absent").exists()
-    build_image(tmp_path / "image", KIND, [], CHANGELOG, 0)
+    build_image(tmp_path / "image", KIND, [], {CHANGELOG: 0})
     with pytest.raises(Corrupted, match="no offset for other-1"):
-        verify_image(tmp_path / "image", KIND, TopicPartition("other", 1))
+        verify_image(tmp_path / "image", KIND, [TopicPartition("other", 1)])
     with pytest.raises(Invalid, match="column families"):
-        verify_image(tmp_path / "image", StoreKind.KEY_VALUE, CHANGELOG)
+        verify_image(tmp_path / "image", StoreKind.KEY_VALUE, [CHANGELOG])
 
 
 def test_ranges_that_touch_are_not_disjoint(tmp_path: Path) -> None:

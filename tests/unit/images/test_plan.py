@@ -8,7 +8,17 @@ from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, T
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.plan import RestorePlan, check_partitions, end_of, isolation_of, make_plan, select_stores
+from statecore.images.model import Segmentation
+from statecore.images.plan import (
+    RestorePlan,
+    VersionedStart,
+    end_of,
+    isolation_of,
+    make_plan,
+    segment_interval_of,
+    task_of,
+)
+from statecore.images.selection import check_partitions
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
 EOS = ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -30,7 +40,7 @@ def topic(store_: StoreSpec, partitions: int) -> TopicDescription:
 def plan_of(spec: ApplicationSpec, offsets: dict[int, LogOffsets], parallelism: int = 2) -> RestorePlan:
     topics = {each.changelog: topic(each, len(offsets)) for each in spec.stores}
     seen = {TopicPartition(each.changelog, part): log for each in spec.stores for part, log in offsets.items()}
-    return make_plan(spec, spec.stores, check_partitions(spec.stores, topics), topics, seen, parallelism=parallelism)
+    return make_plan(spec, check_partitions(spec.stores, topics), topics, seen, parallelism=parallelism)
 
 
 def test_under_exactly_once_the_plan_ends_at_the_last_stable_offset_and_says_which_tail_is_left() -> None:
@@ -98,49 +108,40 @@ def test_stores_are_named_by_task_and_partition() -> None:
     assert [(part.task, part.partition) for part in plan.partitions] == [("3_0", 0), ("3_1", 1)]
 
 
-def test_changelogs_of_one_subtopology_with_different_partition_counts_are_refused() -> None:
-    first, second = store("a"), store("b")
-    topics = {first.changelog: topic(first, 4), second.changelog: topic(second, 3)}
-    with pytest.raises(Invalid, match="app-a-changelog has 4, app-b-changelog has 3"):
-        check_partitions([first, second], topics)
+def test_the_partitions_of_a_global_store_are_one_image_with_the_next_offset_of_each() -> None:
+    everywhere = StoreSpec("g", StoreKind.KEY_VALUE, -1, "products")
+    spec = ApplicationSpec("app", "broker:9092", ALOS, (), (everywhere,))
+    topics = {"products": TopicDescription("products", "id", 3, {})}
+    seen = {TopicPartition("products", part): LogOffsets(0, part * 10, part * 10) for part in range(3)}
+    plan = make_plan(spec, check_partitions([everywhere], topics), topics, seen, parallelism=2)
+    (parts,) = plan.stores.values()
+    assert plan.stores.keys() == {("global", "g")}
+    assert [part.committed_offset for part in parts] == [0, 10, 20]
+    assert RestorePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
-def test_changelogs_of_different_subtopologies_may_differ() -> None:
-    first, second = store("a", 0), store("b", 1)
-    topics = {first.changelog: topic(first, 4), second.changelog: topic(second, 2)}
-    assert check_partitions([first, second], topics) == {0: (0, 1, 2, 3), 1: (0, 1)}
+def test_a_store_of_a_named_topology_has_its_tasks() -> None:
+    named = StoreSpec("a", StoreKind.KEY_VALUE, 2, "app-north-a-changelog", topology="north")
+    assert [task_of(named, 1), task_of(store("b", 3), 0)] == ["__north__/2_1", "3_0"]
 
 
-def test_only_the_partitions_that_were_asked_for_are_planned() -> None:
-    first = store("a")
-    assert check_partitions([first], {first.changelog: topic(first, 4)}, [2, 0]) == {0: (0, 2)}
+def test_the_segment_interval_is_derived_from_the_retention_unless_declared() -> None:
+    derived = StoreSpec("w", StoreKind.WINDOW, 0, "app-w-changelog", retention_ms=600_000)
+    declared = StoreSpec("w", StoreKind.WINDOW, 0, "app-w-changelog", retention_ms=600_000, segment_interval_ms=60_000)
+    assert [segment_interval_of(one) for one in (derived, declared, store("a"))] == [300_000, 60_000, None]
 
 
-def test_a_partition_that_no_changelog_has_is_refused() -> None:
-    first = store("a")
-    with pytest.raises(Invalid, match="partition 9"):
-        check_partitions([first], {first.changelog: topic(first, 4)}, [1, 9])
-
-
-def test_all_buildable_stores_are_selected_and_in_memory_stores_left_out() -> None:
-    spec = application(store("a"), store("m", kind=StoreKind.IN_MEMORY))
-    assert [each.name for each in select_stores(spec)] == ["a"]
-
-
-def test_a_store_the_spec_does_not_declare_is_refused_with_those_it_does() -> None:
-    with pytest.raises(Invalid, match=r"no store 'x'.*declares a") as refused:
-        select_stores(application(store("a")), ["x"])
-    assert refused.value.exit_code == 13
-
-
-def test_a_kind_nobody_has_decided_is_refused() -> None:
-    with pytest.raises(Invalid, match=r"store 'a' \(line 7\)"):
-        select_stores(application(store("a", kind=StoreKind.UNKNOWN)))
-
-
-def test_a_spec_without_stores_is_refused() -> None:
-    with pytest.raises(Invalid, match="declares no store that could be restored"):
-        select_stores(application())
+@pytest.mark.parametrize(("versioned", "offset"), [(VersionedStart.HISTORY, -4), (VersionedStart.LATEST, 6)])
+def test_a_versioned_store_carries_an_offset_only_where_the_past_is_not_asked_for(
+    versioned: VersionedStart, offset: int
+) -> None:
+    kept = StoreSpec("v", StoreKind.VERSIONED_KEY_VALUE, 0, "app-v-changelog", retention_ms=600_000)
+    topics, seen = {kept.changelog: topic(kept, 1)}, {TopicPartition(kept.changelog, 0): LogOffsets(0, 7, 7)}
+    plan = make_plan(
+        application(kept), check_partitions([kept], topics), topics, seen, parallelism=1, versioned=versioned
+    )
+    assert plan.partitions[0].committed_offset == offset
+    assert plan.partitions[0].segmentation == Segmentation(600_000, 60_000)
 
 
 def test_ends_and_isolation_follow_the_guarantee() -> None:

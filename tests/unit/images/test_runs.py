@@ -44,7 +44,7 @@ def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
     builder = build(path / "runs", kind, records, rows, budget, keep_tombstones=keep)
-    image = build_image(path / "image", kind, builder.finish(), CHANGELOG, len(records))
+    image = build_image(path / "image", kind, builder.finish(), {CHANGELOG: len(records)})
     expected = expected_rows(kind, records)
     assert stored_rows(path / "image", kind) == sorted(expected.items())
     assert image.rows == len(expected)
@@ -86,7 +86,7 @@ def test_a_delete_reaches_the_rows_of_an_earlier_run(tmp_path: Path) -> None:
     records: list[Record] = [(b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", None)]
     runs = build(tmp_path / "runs", KINDS[0], records, 2, 1).finish()
     assert [(run.rows, run.deletes) for run in runs] == [(2, 0), (0, 2)]
-    image = build_image(tmp_path / "image", KINDS[0], runs, CHANGELOG, 3)
+    image = build_image(tmp_path / "image", KINDS[0], runs, {CHANGELOG: 3})
     assert stored_rows(tmp_path / "image", KINDS[0]) == [(b"b", b"2")]
     assert image.digest == digest_of([(b"b", b"2")])
 
@@ -108,7 +108,7 @@ def test_keys_and_values_of_a_megabyte_are_rows_like_others(tmp_path: Path) -> N
     head = b"k" * (1 << 20)
     records: list[Record] = [(head + bytes([number % 5]), bytes([number]) * (20 << 20)) for number in (3, 1, 2, 6)]
     runs = build(tmp_path / "runs", KINDS[1], records, 1, 1 << 30).finish()
-    image = build_image(tmp_path / "image", KINDS[1], runs, CHANGELOG, 3)
+    image = build_image(tmp_path / "image", KINDS[1], runs, {CHANGELOG: 3})
     expected = expected_rows(KINDS[1], records)
     assert image.rows == 3
     assert stored_rows(tmp_path / "image", KINDS[1]) == sorted(expected.items())
@@ -158,7 +158,7 @@ def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_retry_does_not_write_into_a_file_that_an_image_shares(tmp_path: Path) -> None:
     records: list[Record] = [(b"a", b"1")]
     runs = build(tmp_path / "runs", KINDS[0], records, 1, 1 << 20).finish()
-    build_image(tmp_path / "image", KINDS[0], runs, CHANGELOG, 0)
+    build_image(tmp_path / "image", KINDS[0], runs, {CHANGELOG: 0})
     again = RunBuilder(KINDS[0], tmp_path / "runs", keep_tombstones=False)
     again.add(batch([(b"b", b"2")]))
     assert again.finish()[0].path == runs[0].path

@@ -151,7 +151,7 @@ def test_keys_on_both_sides_of_the_limit_are_stored(tmp_path: Path, length: int)
     builder = RunBuilder(KIND, tmp_path, keep_tombstones=False)
     for part in batches(records, 100):
         builder.add(part)
-    build_image(tmp_path / "image", KIND, builder.finish(), TopicPartition("t", 0), 999)
+    build_image(tmp_path / "image", KIND, builder.finish(), {TopicPartition("t", 0): 999})
     expected = expected_rows(KIND, records)
     assert stored_rows(tmp_path / "image", KIND) == sorted(expected.items())
     with RocksDBStore(tmp_path / "image", KIND, read_only=True) as store:

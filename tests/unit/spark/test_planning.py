@@ -11,7 +11,7 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.errors import Invalid
+from statecore.errors import NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spark import planning
 from statecore.spark.planning import FrozenPlan, covers, load_plan, plan_restore, save_plan, why_stale
@@ -75,7 +75,7 @@ def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
     assert frozen == FrozenPlan(plan()[0], (), 1000.0)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"plan": {"version": 1}, "partitions": [], "made_at": 1}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"plan": {"version": 2}, "partitions": [], "made_at": 1}'])
 def test_a_plan_file_that_is_torn_is_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "p.json").write_text(content)
     assert load_plan(tmp_path / "p.json") is None
@@ -157,15 +157,14 @@ def test_changelogs_that_no_declared_store_has_are_named_with_what_will_happen()
     assert "WIPES" not in note
 
 
-def test_stores_of_named_topologies_are_refused_rather_than_placed_where_nobody_looks() -> None:
-    declared = spec(a={"kind": "key-value", "topology": "north"})
-    with pytest.raises(Invalid, match="named topologies: 'a' of 'north'"):
-        plan(declared)
+def test_stores_of_named_topologies_belong_to_its_tasks() -> None:
+    made, _ = plan(spec(a={"kind": "key-value", "topology": "north"}))
+    assert {part.task.rpartition("_")[0] for part in made.partitions} == {"__north__/0"}
 
 
 @pytest.mark.parametrize(
     ("committed", "end", "offset"),
-    [(40, 40, 39), (None, 0, -4), (0, 0, -4), (500, 100, 99), (5, 0, -4)],
+    [(40, 40, 39), (10, 10, 9), (500, 100, 99)],
 )
 def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_application_consumed_it(
     monkeypatch: pytest.MonkeyPatch, committed: int | None, end: int, offset: int
@@ -180,3 +179,21 @@ def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_applicatio
     by_store = {part.store: part for part in made.partitions}
     assert (by_store["a"].end, by_store["a"].committed_offset, by_store["a"].tail_left) == (end, offset, 0)
     assert by_store["b"].end == 100
+
+
+@pytest.mark.parametrize("committed", [None, 5])
+def test_a_source_topic_of_which_nobody_knows_how_far_it_was_consumed_is_refused_rather_than_restored_empty(
+    monkeypatch: pytest.MonkeyPatch, committed: int | None
+) -> None:
+    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, committed))
+    declared = spec(a={"kind": "key-value", "changelog": "profiles"})
+    with pytest.raises(NotFound, match="consumer group app has committed no offset within the log of profiles-0"):
+        plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
+
+
+def test_a_source_topic_without_records_needs_no_committed_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts))
+    made, _ = plan(
+        spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=FakeCluster(seen=LogOffsets(0, 0, 0))
+    )
+    assert {part.committed_offset for part in made.partitions} == {-4}

@@ -96,7 +96,8 @@ def read(task: RangeTask) -> RangeResult:
 
 
 def image_task(task: RangeTask, result: RangeResult) -> ImageTask:
-    return ImageTask(task.directory, task.task, task.store, task.kind, CHANGELOG, len(RECORDS) - 1, tuple(result.runs))
+    offsets = {CHANGELOG: len(RECORDS) - 1}
+    return ImageTask(task.directory, task.task, task.store, task.kind, offsets, (result,), task.memory_budget)
 
 
 def build(task: ImageTask) -> ImageResult:
@@ -205,7 +206,7 @@ def test_an_image_that_lost_a_file_is_built_again(task: RangeTask) -> None:
     first = build(todo)
     next(Path(first.image.path).glob("*.sst")).unlink()
     again = build(todo)
-    assert verify_image(Path(again.image.path), StoreKind.KEY_VALUE, CHANGELOG).digest == first.image.digest
+    assert verify_image(Path(again.image.path), StoreKind.KEY_VALUE, [CHANGELOG]).digest == first.image.digest
 
 
 def test_an_image_that_was_moved_away_is_built_again(task: RangeTask, tmp_path: Path) -> None:

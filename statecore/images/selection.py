@@ -1,0 +1,118 @@
+"""Which of the declared stores, and which of their partitions, a restore is about; everything else is refused here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from statecore.changelog.model import TopicDescription
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.spec.model import ApplicationSpec, StoreSpec
+
+
+def select_stores(
+    spec: ApplicationSpec, names: Sequence[str] = (), partitions: Sequence[int] = ()
+) -> tuple[StoreSpec, ...]:
+    """The declared stores to restore: those named, or all that can be.
+
+    Left out unless they are named: in-memory stores (Kafka Streams keeps nothing of them on disk), global stores that
+    user code fills, and, where only some partitions are wanted, all global stores (they have no partition).
+
+    Raises:
+        Invalid: a name the spec does not declare, a kind nobody has decided (``?``), or a store that cannot be built.
+    """
+    every = (*spec.stores, *spec.global_stores)
+    declared = {store.name: store for store in every}
+    unknown = [name for name in names if name not in declared]
+    if unknown:
+        raise Invalid(
+            f"{spec.source} declares no store {', '.join(map(repr, unknown))} for application {spec.application_id!r}; "
+            f"it declares {', '.join(sorted(declared)) or 'none'}.",
+            action="Name stores of the spec, or add the missing ones to it.",
+            stores=unknown,
+        )
+    if names:
+        wanted = tuple(store for store in every if store.name in names)
+    else:
+        wanted = tuple(store for store in every if not (store.is_global and (partitions or store.reprocess)))
+    wanted = tuple(store for store in wanted if store.kind is not StoreKind.IN_MEMORY)
+    undecided = [store for store in wanted if store.kind is StoreKind.UNKNOWN]
+    if undecided:
+        raise Invalid(
+            "The kind is not decided for "
+            + ", ".join(f"store {store.name!r} (line {store.line})" for store in undecided)
+            + f" in {spec.source}: plain and timestamped changelogs look alike, and a wrong kind reads as wrong data.",
+            action="Replace each '?' by the store's kind, as the application declares it.",
+            stores=[store.name for store in undecided],
+        )
+    reprocessed = [store for store in wanted if store.reprocess]
+    if reprocessed:
+        raise Invalid(
+            "The application fills "
+            + ", ".join(
+                f"global store {store.name!r} (kind {store.kind}, topic {store.changelog})" for store in reprocessed
+            )
+            + " through a processor of its own, so its rows cannot be told from the topic.",
+            action="Leave it out with --store, and let Kafka Streams rebuild it.",
+            stores=[store.name for store in reprocessed],
+        )
+    if not wanted:
+        raise Invalid(
+            f"{spec.source} declares no store that could be restored for application {spec.application_id!r}.",
+            action="Declare the stores below 'subtopologies'; `statecore discover` writes them.",
+        )
+    return wanted
+
+
+Subtopology = tuple[str | None, int]
+"""A named topology (nearly always ``None``) and the number of a subtopology in it; -1 for the global stores."""
+
+
+def check_partitions(
+    stores: Sequence[StoreSpec], topics: Mapping[str, TopicDescription], partitions: Sequence[int] = ()
+) -> dict[StoreSpec, tuple[int, ...]]:
+    """Which partitions of each store are to be restored.
+
+    Every changelog of a subtopology has as many partitions as the subtopology has tasks, so they must agree. A global
+    store has all partitions of its topic.
+
+    Returns:
+        Store → partitions, ascending.
+
+    Raises:
+        Invalid: changelogs of one subtopology differ in their partition count, or a partition was asked for that no
+            subtopology has.
+    """
+    groups: dict[Subtopology, list[StoreSpec]] = defaultdict(list)
+    for store in stores:
+        if not store.is_global:
+            groups[store.topology, store.subtopology].append(store)
+    for (topology, number), members in groups.items():
+        counts = {store.changelog: topics[store.changelog].partitions for store in members}
+        if len(set(counts.values())) > 1:
+            raise Invalid(
+                f"The changelogs of subtopology {number}{f' of {topology}' if topology else ''} differ in their number"
+                " of partitions: " + ", ".join(f"{topic} has {count}" for topic, count in sorted(counts.items())) + ".",
+                action="Correct the subtopology of these stores in the spec, or the topic that was created by hand.",
+                subtopology=number,
+                partitions=counts,
+            )
+    wanted = {
+        store: tuple(
+            part
+            for part in range(topics[store.changelog].partitions)
+            if store.is_global or not partitions or part in partitions
+        )
+        for store in stores
+    }
+    absent = [
+        part for part in partitions if not any(part in found for store, found in wanted.items() if not store.is_global)
+    ]
+    if absent:
+        raise Invalid(
+            f"No changelog of the chosen stores has partition {', '.join(map(str, absent))}.",
+            action="Choose partitions from 0 to the topics' partition count less one.",
+            partitions=absent,
+        )
+    return wanted
