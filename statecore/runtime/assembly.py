@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
+from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import Progress
@@ -21,9 +23,10 @@ from statecore.runtime.files import (
     set_owner,
 )
 from statecore.runtime.journal import JournalTask, PlacedStore, identity_of
-from statecore.runtime.placement_plan import SiblingStore, TaskPlan
+from statecore.runtime.placement_plan import TaskPlan
+from statecore.runtime.siblings import SiblingStore
 from statecore.runtime.state_directory import StateDirectory, store_directory
-from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_tree
+from statecore.stores.files import DIRECTORY_MODE, FILE_MODE, set_modes, sync_tree
 
 
 class Assembly:
@@ -93,24 +96,21 @@ class Assembly:
         for leftover in where.rglob("rocksdict-config.json"):
             leftover.unlink()
         set_modes(where)
-        databases = databases_of(where)
-        if not databases:
-            raise Corrupted(
-                f"The image of the store {store.store} in task {store.task} holds no database.",
-                action="Run the restore again; nothing was replaced.",
-                task=store.task,
-                store=store.store,
-            )
+        checkpoint = "" if store.kind.manages_offsets else store_checkpoint_file(store.store)
+        if checkpoint:
+            (target / checkpoint).write_bytes(encode_checkpoint(offsets))
+            (target / checkpoint).chmod(FILE_MODE)
         placed = []
-        for database in databases:
+        for database in _checked_databases(store, where):
             entry = PlacedStore(
                 store.store,
                 str(database.relative_to(target)),
                 offsets,
                 sum(file_sizes(database).values()),
                 identity_of(database),
+                checkpoint,
             )
-            look(store.task, entry, database)
+            look(store.task, entry, target)
             placed.append(entry)
         return placed
 
@@ -129,22 +129,59 @@ def _first_segment(where: Path, sibling: SiblingStore) -> Path:
     return where / f"{sibling.store}.0" if sibling.kind.is_segmented else where
 
 
-def look(task: str, store: PlacedStore, database: Path) -> None:
-    """Compare a database's bookkeeping with what it must be.
+def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
+    """The databases of a store in the shape of its kind: a stray name among segments stops Kafka Streams at start."""
+    found = databases_of(where)
+    if not found:
+        wrong = "holds no database"
+    elif not store.kind.is_segmented:
+        wrong = "" if found == [where] else "is a directory of databases, and stores of its kind have one"
+    else:
+        segments = re.compile(re.escape(store.store) + r"\.[0-9]+")
+        stray = sorted({path.name for path in where.iterdir()} - {path.name for path in found if path != where})
+        stray += [path.name for path in found if path != where and not segments.fullmatch(path.name)]
+        wrong = f"holds {', '.join(stray)}, which is no segment of it" if stray else ""
+    if wrong:
+        raise Corrupted(
+            f"The image of the store {store.store} (kind {store.kind}) in task {store.task} {wrong}.",
+            action="Run the restore again; nothing was replaced.",
+            task=store.task,
+            store=store.store,
+        )
+    return found
+
+
+def look(task: str, store: PlacedStore, task_directory: Path) -> None:
+    """Compare the bookkeeping of a placed database, and its file where it has one, with what they must be.
+
+    Args:
+        task: the task, for messages.
+        store: what was placed.
+        task_directory: where it was placed.
 
     Raises:
         Corrupted: it is not.
     """
-    state = read_database_state(database)
+    state = read_database_state(task_directory / store.directory)
     if state.offsets != store.offsets or not state.closed_cleanly:
-        raise Corrupted(
-            f"The image of the store {store.store} in task {task} says {_words(state.offsets)} and status "
-            f"{state.status}; {_words(store.offsets)} and status 0 were expected.",
-            action="Run the restore again; nothing was replaced.",
-            task=task,
-            store=store.store,
-            database=str(database),
-        )
+        raise _not_as_placed(task, store, f"says {_words(state.offsets)} and status {state.status}", "and status 0 ")
+    if store.checkpoint:
+        try:
+            found = decode_checkpoint((task_directory / store.checkpoint).read_bytes(), store.checkpoint)
+        except FileNotFoundError:
+            found = {}
+        if found != store.offsets:
+            raise _not_as_placed(task, store, f"has {_words(found)} in {store.checkpoint}", "")
+
+
+def _not_as_placed(task: str, store: PlacedStore, found: str, also: str) -> Corrupted:
+    return Corrupted(
+        f"The image of the store {store.store} in task {task} {found}; {_words(store.offsets)} {also}were expected.",
+        action="Run the restore again; nothing was replaced.",
+        task=task,
+        store=store.store,
+        directory=store.directory,
+    )
 
 
 def _words(offsets: Mapping[TopicPartition, int]) -> str:

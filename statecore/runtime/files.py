@@ -58,6 +58,7 @@ def link_tree(source: Path, target: Path) -> None:
     """
     if source.is_dir() and not source.is_symlink():
         target.mkdir(parents=True)
+        shutil.copymode(source, target)
         for entry in sorted(os.scandir(source), key=lambda item: item.name):
             link_tree(Path(entry.path), target / entry.name)
     elif source.name.endswith(IMMUTABLE_SUFFIXES) and not source.is_symlink():

@@ -55,8 +55,9 @@ from statecore.runtime.journal import (
     read_journal,
     read_record,
 )
-from statecore.runtime.placement_plan import PlacementPlan, SiblingStore, StoreImage, plan_placement
+from statecore.runtime.placement_plan import PlacementPlan, plan_placement
 from statecore.runtime.settlement import SET_ASIDE, Outcome, Settlement
+from statecore.runtime.siblings import SiblingStore, StoreImage
 from statecore.runtime.state_directory import StateDirectory
 
 __all__ = [

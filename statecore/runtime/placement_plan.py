@@ -25,57 +25,20 @@ it must not be dropped while such a store is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
-from statecore.formats.topic_partition import TopicPartition
-from statecore.runtime.database_state import databases_of, read_database_state
+from statecore.formats.checkpoint import CHECKPOINT_FILE, decode_checkpoint
+from statecore.formats.kinds import StoreKind
+from statecore.runtime.contents import PLAIN_PARENT, names_in, store_of, stores_in
 from statecore.runtime.journal import PlacedStore, read_record
-from statecore.runtime.state_directory import StateDirectory
+from statecore.runtime.kept_stores import KeptStores
+from statecore.runtime.siblings import SiblingStore, StoreImage
+from statecore.runtime.state_directory import GLOBAL_TASK, StateDirectory, store_directory
 from statecore.spec.model import ProcessingGuarantee
-
-CHECKPOINT = ".checkpoint"
-
-
-@dataclass(frozen=True)
-class SiblingStore:
-    """A declared store of a task that this placement does not restore.
-
-    Attributes:
-        task: its task, ``0_1``.
-        store: its name.
-        kind: its kind.
-        changelog: its changelog partition; ``None`` for a global store, which has none of its own.
-    """
-
-    task: str
-    store: str
-    kind: StoreKind
-    changelog: TopicPartition | None
-
-
-@dataclass(frozen=True)
-class StoreImage(SiblingStore):
-    """A store to be placed.
-
-    Attributes:
-        path: the built database; ``None`` while only the plan is wanted. It is moved, not copied.
-        offsets: what its ``offsets`` family must say: changelog partition → last applied offset, or -4; of a global
-            store each partition of the source topic → next offset. ``None`` while only the plan is wanted.
-    """
-
-    path: Path | None = None
-    offsets: Mapping[TopicPartition, int] | None = None
-
-    @property
-    def topics(self) -> set[str]:
-        """The topics whose offsets this image brings, as far as they are known."""
-        known = [*(self.offsets or ()), *([self.changelog] if self.changelog else [])]
-        return {partition.topic for partition in known}
 
 
 @dataclass(frozen=True)
@@ -207,37 +170,36 @@ class _TaskPlanner:
         if exists:
             kept, dropped = self._sort_content()
             self._check_targets(dropped)
-        kept_stores = {name.removeprefix("rocksdb/") for name in kept if (self.live / name).is_dir()}
-        if exists and CHECKPOINT in dropped and kept_stores:
+        kept_stores = [store for store in stores_in(self.live) if store.name in kept] if exists else []
+        if CHECKPOINT_FILE in dropped and kept_stores:
             self._check_checkpoint()
-        created = [
-            sibling for name, sibling in self.declared.items() if name not in kept_stores and self._needs(sibling)
-        ]
-        if self.exactly_once:
-            created += self._check_kept(sorted(kept_stores))
+        created = self._missing({store.name for store in kept_stores})
+        created += KeptStores(self.task, self.declared, self.exactly_once, self._refuse).check(kept_stores)
+        if self.task == GLOBAL_TASK:
+            self._check_next_offsets()
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped))
 
     def _live_exists(self) -> bool:
         if self.live.is_symlink() or (self.live.exists() and not self.live.is_dir()):
             self._refuse("is not a directory of its own (a link or a file); replace it by a directory")
             return False
+        above = self.live.parent  # of a named topology
+        if above.is_symlink() or (above.exists() and not above.is_dir()):
+            self._refuse(f"lies in {above.name}, which is not a directory of its own; replace it by a directory")
+            return False
         return self.live.is_dir()
 
     def _sort_content(self) -> tuple[list[str], list[str]]:
         """Names in the live directory, ``rocksdb/<store>`` for those below, as (kept, dropped)."""
-        names = [entry.name for entry in self.live.iterdir() if entry.name != "rocksdb"]
-        if (self.live / "rocksdb").is_dir():
-            names += [f"rocksdb/{entry.name}" for entry in (self.live / "rocksdb").iterdir()]
         kept: list[str] = []
         dropped: list[str] = []
-        for name in sorted(names):
+        for name in names_in(self.live):
             (dropped if self._is_dropped(name) else kept).append(name)
         return kept, dropped
 
     def _is_dropped(self, name: str) -> bool:
-        store = name.removeprefix("rocksdb/").removeprefix(f"{CHECKPOINT}_").removesuffix(".position")
-        leftover = name.endswith((".lock", ".tmp"))
-        return store in self.names or name == CHECKPOINT or leftover
+        leftover = name.endswith((".lock", ".tmp")) and not (self.live / name).is_dir()
+        return store_of(self.live, name) in self.names or name == CHECKPOINT_FILE or leftover
 
     def _check_targets(self, dropped: Iterable[str]) -> None:
         if self.replace:
@@ -249,77 +211,45 @@ class _TaskPlanner:
                 )
 
     def _check_checkpoint(self) -> None:
-        ours = set().union(*(image.topics for image in self.restored))
+        ours = {topic for image in self.restored for topic in image.topics}
+        file = self.live / CHECKPOINT_FILE
         try:
-            lines = (self.live / CHECKPOINT).read_text(encoding="utf-8").splitlines()[2:]
-        except (OSError, UnicodeDecodeError) as error:
-            self._refuse(f"has a {CHECKPOINT} file that cannot be read ({error}); restore all stores of the task")
+            named = decode_checkpoint(file.read_bytes(), str(file))
+        except (OSError, Corrupted) as error:
+            self._refuse(f"has a {CHECKPOINT_FILE} file that cannot be read ({error}); restore all stores of the task")
             return
-        other = [line.split()[0] for line in lines if line.split() and line.split()[0] not in ours]
+        other = sorted({partition.topic for partition in named} - ours)
         if other:
             self._refuse(
-                f"has a {CHECKPOINT} file of an older Kafka Streams with the offsets of {', '.join(sorted(other))};"
+                f"has a {CHECKPOINT_FILE} file of an older Kafka Streams with the offsets of {', '.join(other)};"
                 " start the application once so that it takes them over, or restore all stores of the task"
             )
 
-    def _needs(self, sibling: SiblingStore) -> bool:
-        """Whether a declared store that is not there has to be created; refuses where that cannot be known."""
-        if not self.exactly_once or sibling.kind is StoreKind.IN_MEMORY:
-            return False
-        if sibling.kind in (StoreKind.UNKNOWN, StoreKind.GRACE_BUFFER):
-            self._refuse(
-                f"lacks the store {sibling.store} (kind {sibling.kind}), and under exactly-once Kafka Streams wipes"
-                " a task with such a gap; decide its kind in the spec, or let the application restore this task"
-            )
-            return False
-        return True
+    def _missing(self, present: set[str]) -> list[SiblingStore]:
+        """The declared stores that are not there and have to be; refuses where it cannot be known what they are."""
+        if not self.exactly_once or self.task == GLOBAL_TASK:
+            return []
+        missing = []
+        for sibling in self.declared.values():
+            if sibling.kind is StoreKind.UNKNOWN:
+                if not {sibling.store, f"{PLAIN_PARENT}/{sibling.store}"} & present:
+                    self._refuse(
+                        f"lacks the store {sibling.store} (kind {sibling.kind}), and under exactly-once Kafka Streams"
+                        " wipes a task with such a gap; decide its kind in the spec, or let the application restore"
+                        " this task"
+                    )
+            elif sibling.kind.can_be_built and store_directory(sibling.store, sibling.kind) not in present:
+                missing.append(sibling)
+        return missing
 
-    def _check_kept(self, stores: Iterable[str]) -> list[SiblingStore]:
-        """Under exactly-once every kept store has to be valid; those that only lack a segment are returned."""
-        lacking: list[SiblingStore] = []
-        for store in stores:
-            sibling = self.declared.get(store)
-            databases = [
-                database for name in (f"rocksdb/{store}", store) for database in databases_of(self.live / name)
-            ]
-            if databases:
-                self._check_databases(store, sibling, databases)
-            elif sibling is not None and sibling.kind in WINDOWED_KINDS:
-                lacking.append(sibling)
-            elif sibling is None or sibling.kind is not StoreKind.IN_MEMORY:
+    def _check_next_offsets(self) -> None:
+        for image in self.restored:
+            unknown = [str(partition) for partition, offset in (image.offsets or {}).items() if offset < 0]
+            if unknown:
                 self._refuse(
-                    f"has a directory of the store {store} without a database, and under exactly-once Kafka"
-                    " Streams wipes a task with such a gap; declare the store in the spec and restore it too"
+                    f"would get the store {image.store} without a next offset for {', '.join(unknown)}: Kafka Streams"
+                    " would fail at every start; give the end of the partition, 0 when it is empty"
                 )
-        return lacking
-
-    def _check_databases(self, store: str, sibling: SiblingStore | None, databases: Iterable[Path]) -> None:
-        """A store's offset is that of its newest segment that has one; every segment has to be closed cleanly."""
-        has_offset = False
-        advice = "restore this store too, or let the application itself recover the task"
-        for database in databases:
-            try:
-                state = read_database_state(database)
-            except Corrupted as error:
-                self._refuse(f"keeps the store {store}, but {error.what[:1].lower()}{error.what[1:]} {error.action}")
-                return
-            if not state.closed_cleanly:
-                self._refuse(
-                    f"keeps the store {store}, which was not closed cleanly (status {state.status}): under exactly-once"
-                    f" Kafka Streams would wipe the task; {advice}"
-                )
-                return
-            wanted: Callable[[TopicPartition], bool] = (
-                (lambda key: key == sibling.changelog)
-                if sibling is not None
-                else (lambda key: key.partition == int(self.task.rpartition("_")[2]))
-            )
-            has_offset = has_offset or any(wanted(key) for key in state.offsets)
-        if not has_offset and not (self.live / f"{CHECKPOINT}_{store}").is_file():
-            self._refuse(
-                f"keeps the store {store}, which has no offset: under exactly-once Kafka Streams would wipe the task;"
-                f" {advice}"
-            )
 
     def _refuse(self, reason: str) -> None:
         self.problems.append(f"{self.task} {reason}")

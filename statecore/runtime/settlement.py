@@ -119,7 +119,7 @@ class Settlement:
     def _swap(self, entry: JournalTask) -> None:
         live, staged, aside = self.directory.task_path(entry.task), self._staged(entry), self._aside(entry)
         if inode(live) is None:
-            live.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)  # of a named topology
+            self._make_topology(live.parent)
             staged.rename(live)
         elif not exchange(live, staged):
             live.rename(aside)
@@ -128,6 +128,19 @@ class Settlement:
             staged.rename(live)
         for parent in (live.parent, staged.parent):
             sync_file(parent)
+
+    def _make_topology(self, parent: Path) -> None:
+        """Make the directory of a named topology if there is none, complete at once: modes and owner as the others."""
+        if parent.is_dir():
+            return
+        made = self.staging / "topology"
+        remove_tree(made)
+        made.mkdir()
+        made.chmod(DIRECTORY_MODE)
+        if self.directory.owner is not None:
+            os.chown(made, *self.directory.owner)
+        made.rename(parent)
+        sync_file(parent.parent)
 
     def _is_right(self, entry: JournalTask) -> bool:
         """Whether the new directory, now live, is what was assembled; or was opened by the application since."""
@@ -140,7 +153,7 @@ class Settlement:
         if self.look:
             try:
                 for store in entry.stores:
-                    look(entry.task, store, live / store.directory)
+                    look(entry.task, store, live)
             except Corrupted:
                 return False
         return True
@@ -149,7 +162,7 @@ class Settlement:
         """Make the old directory live again, or none where none was."""
         live, staged, aside = self.directory.task_path(entry.task), self._staged(entry), self._aside(entry)
         if inode(live) == entry.new_inode:
-            discarded = self.staging / f"discarded-{live.name}"
+            discarded = self.staging / f"discarded-{entry.task.replace('/', '+')}"
             remove_tree(discarded)
             old = next((path for path in (staged, aside) if inode(path) == entry.old_inode), None)
             if entry.old_inode is None or old is None:
@@ -160,6 +173,9 @@ class Settlement:
         elif inode(live) is None and entry.old_inode is not None and inode(aside) == entry.old_inode:
             aside.rename(live)
         sync_file(live.parent)
+        if entry.old_inode is None and live.parent != self.directory.path and not any(live.parent.iterdir()):
+            live.parent.rmdir()  # a named topology that was not there before
+            sync_file(self.directory.path)
         return Outcome.PUT_BACK
 
     def _set_old_aside(self, entry: JournalTask) -> None:

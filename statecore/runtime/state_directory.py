@@ -12,7 +12,7 @@ What Kafka Streams 4.3.1 keeps there (``StateDirectory``, ``RocksDBStore.openDB`
           .checkpoint, .checkpoint_<store>    offsets outside the databases (older versions; some stores)
           <store>.position                    left over from older versions
         __<topology>__/<subtopology>_<partition>/   the same for named topologies
-        global/                               global stores
+        global/                               global stores, in the same two shapes
         .statecore/                           ours: staging, plans, journal. Kafka Streams looks only at names of the
                                               forms above, and being on the same file system makes moving a rename
 
@@ -36,11 +36,15 @@ from types import TracebackType
 
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.runtime.contents import PLAIN_PARENT, StoreDirectory, stores_in
 from statecore.runtime.files import give_to_owner, make_directories
 from statecore.stores.files import DIRECTORY_MODE, FILE_MODE, sync_file
 
 LOCK_FILE = ".lock"
 WORK_DIRECTORY = ".statecore"
+
+GLOBAL_TASK = "global"
+"""What stands for a task with the global stores, which every instance of an application has: their directory."""
 
 _TASK = re.compile(r"(?:__[a-zA-Z0-9._-]+__/)?[0-9]+_[0-9]+")
 _NAMED_TOPOLOGY = re.compile(r"__[a-zA-Z0-9._-]+__")
@@ -54,9 +58,14 @@ def task_directory(subtopology: int, partition: int, topology: str | None = None
     return f"__{topology}__/{task}" if topology else task
 
 
+def partition_of(task: str) -> int | None:
+    """The partition of a task (``0_1`` → 1); ``None`` for ``global``, whose stores hold all partitions."""
+    return None if task == GLOBAL_TASK else int(task.rpartition("_")[2])
+
+
 def store_directory(store: str, kind: StoreKind) -> str:
     """A store's directory relative to its task's: ``rocksdb/<store>``, or ``<store>`` where it has segments."""
-    return store if kind.is_segmented else f"rocksdb/{store}"
+    return store if kind.is_segmented else f"{PLAIN_PARENT}/{store}"
 
 
 class StateDirectory:
@@ -83,17 +92,26 @@ class StateDirectory:
         return self.path / WORK_DIRECTORY
 
     def task_path(self, task: str) -> Path:
-        """The directory of a task (``0_1``). Raises ``ValueError`` for anything that is no task."""
-        if not _TASK.fullmatch(task):
+        """The directory of a task (``0_1``), or of ``global``. Raises ``ValueError`` for anything else."""
+        if task != GLOBAL_TASK and not _TASK.fullmatch(task):
             raise ValueError(f"{task!r} is not a task such as 0_1")
         return self.path / task
+
+    @property
+    def global_path(self) -> Path:
+        """Where the global stores are: ``<application>/global``."""
+        return self.path / GLOBAL_TASK
 
     def store_path(self, task: str, store: str, kind: StoreKind) -> Path:
         """The directory of a store of a task."""
         return self.task_path(task) / store_directory(store, kind)
 
+    def stores(self, task: str) -> list[StoreDirectory]:
+        """The stores that have a directory in a task's, or in ``global``; none when the task has no directory."""
+        return stores_in(self.task_path(task))
+
     def task_directories(self) -> list[str]:
-        """The tasks that have a directory, those of named topologies included, in numeric order."""
+        """The tasks that have a directory, those of named topologies included, in numeric order; not ``global``."""
         found: list[str] = []
         for entry in _entries(self.path):
             if _TASK.fullmatch(entry.name):

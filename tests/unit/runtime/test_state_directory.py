@@ -49,7 +49,7 @@ def test_stores_lie_where_kafka_streams_looks_for_them(directory):
     assert directory.task_path(task_directory(0, 1, "north")) == directory.path / "__north__/0_1"
 
 
-@pytest.mark.parametrize("task", ["", "0", "0_", "../0_1", "0_1/x", "global", "a_b", "-1_0", ".statecore"])
+@pytest.mark.parametrize("task", ["", "0", "0_", "../0_1", "0_1/x", "global/x", "a_b", "-1_0", ".statecore"])
 def test_what_is_no_task_has_no_path(directory, task):
     with pytest.raises(ValueError, match="is not a task"):
         directory.task_path(task)
