@@ -8,6 +8,7 @@ the wrong one is read without an error, wrongly.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader
 from statecore.errors import Invalid, NotFound
-from statecore.formats.kinds import StoreKind
+from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.evidence import conclude, of_name, of_topic, versioned_history, window_retention
 from statecore.maintenance.survey import FoundStore, survey
 from statecore.maintenance.topology import Subtopology, parse_topology
 from statecore.runtime.state_directory import StateDirectory
@@ -26,10 +28,8 @@ from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
 
-DAY_MS = 86_400_000
-"""What Kafka Streams adds to a retention for its changelog (``windowstore.changelog.additional.retention.ms``)."""
-
 _CHECKED_FOR_MARKERS = 8
+_GENERATED = re.compile(r"STATE-STORE-[0-9]{10}$")
 
 
 @dataclass
@@ -90,18 +90,20 @@ def discover(
     topics = set(cluster.list_topics())
     notes = Notes()
     drafts = _Drafts(application_id, topics, found, notes)
-    stores, global_stores = drafts.of_topology(subtopologies) if subtopologies is not None else drafts.of_directory()
-    if not stores and not global_stores:
+    declared = drafts.of_topology(subtopologies) if subtopologies is not None else drafts.of_directory()
+    if not declared:
         raise NotFound(
             f"No store of {application_id} was found in {' or '.join(_sources(state_dir, subtopologies))}.",
             action="Check the application id, and that topology or state directory are those of this application.",
             application_id=application_id,
         )
-    described = cluster.describe_topics({store.changelog for store in (*stores, *global_stores)} & topics)
-    stores = [_with_times(store, described.get(store.changelog), notes) for store in stores]
+    described = cluster.describe_topics({draft.changelog for draft in declared} & topics)
+    every = [_decided(draft, described.get(draft.changelog), notes) for draft in declared]
+    stores = [store for store in every if not store.is_global]
+    global_stores = [store for store in every if store.is_global]
     _note_leftovers(application_id, stores, topics, notes)
     guarantee = processing_guarantee or _guarantee(cluster, stores, described, notes)
-    if any(store.kind is StoreKind.UNKNOWN for store in (*stores, *global_stores)):
+    if any(store.kind is StoreKind.UNKNOWN for store in every):
         notes.general.append("Replace every '?' by the store's kind before restoring: nothing here tells it.")
     spec = ApplicationSpec(
         application_id=application_id,
@@ -119,66 +121,86 @@ def _sources(state_dir: Path | None, subtopologies: list[Subtopology] | None) ->
     return ([str(state_dir)] if state_dir is not None else []) + (["the topology"] if subtopologies is not None else [])
 
 
+class _Draft(NamedTuple):
+    """A store before its kind is decided: where it is, and what there is to decide by."""
+
+    name: str
+    subtopology: int
+    changelog: str
+    topology: str | None = None
+    found: FoundStore | None = None
+    processors: frozenset[str] = frozenset()
+    in_memory: str = ""
+    reprocess: bool = False
+
+
 class _Drafts:
     """Stores as far as topology, state directory and the names of topics tell them."""
 
     def __init__(self, application_id: str, topics: set[str], found: list[FoundStore], notes: Notes) -> None:
         self.application_id, self.topics, self.notes = application_id, topics, notes
-        self.found = {store.name: store for store in found}
+        self.found = found
+        self.by_name = {store.name: store for store in found}
         self.tasks = {store.subtopology for store in found}
 
-    def of_directory(self) -> tuple[list[StoreSpec], list[StoreSpec]]:
+    def of_directory(self) -> list[_Draft]:
         """Stores that have a directory; those in memory cannot be seen."""
-        stores: list[StoreSpec] = []
-        global_stores: list[StoreSpec] = []
-        for store in self.found.values():
+        drafts = []
+        for store in self.found:
             topic = self._topic(store.name, set(), store)
             if topic is not None:
-                draft = StoreSpec(store.name, self._kind(store.name), store.subtopology, topic, topology=store.topology)
-                (global_stores if draft.is_global else stores).append(draft)
+                drafts.append(_Draft(store.name, store.subtopology, topic, store.topology, store))
+                if store.subtopology < 0:
+                    self._note_global(store.name)
         self.notes.general.append("Written from a state directory: stores that are only in memory are not in it.")
-        return stores, global_stores
+        return drafts
 
-    def of_topology(self, subtopologies: list[Subtopology]) -> tuple[list[StoreSpec], list[StoreSpec]]:
+    def of_topology(self, subtopologies: list[Subtopology]) -> list[_Draft]:
         """Stores that the topology names."""
-        stores: list[StoreSpec] = []
-        global_stores: list[StoreSpec] = []
+        drafts: list[_Draft] = []
         for subtopology in subtopologies:
             for name, sources in subtopology.stores.items():
                 if subtopology.is_global:
-                    topic = next(iter(sorted(sources)), None)
-                    if topic is None:
-                        self.notes.general.append(
-                            f"Global store {name} was left out: its source topic is not to be seen."
-                        )
-                    else:
-                        global_stores.append(StoreSpec(name, self._kind(name), -1, topic))
+                    drafts += self._global(subtopology, name, sources)
                     continue
-                topic = self._topic(name, sources, self.found.get(name))
+                found = self.by_name.get(name)
+                topic = self._topic(name, sources, found)
                 if topic is not None:
-                    stores.append(StoreSpec(name, self._kind(name), subtopology.number, topic))
-                    self._compare(name, subtopology.number)
-        for name in sorted(self.found.keys() - {store.name for store in (*stores, *global_stores)}):
+                    processors = frozenset(subtopology.processors[name])
+                    memory = self._in_memory(name, subtopology.number)
+                    drafts.append(_Draft(name, subtopology.number, topic, None, found, processors, memory))
+        for name in sorted(self.by_name.keys() - {draft.name for draft in drafts}):
             self.notes.general.append(f"{name} has a state directory but is not in the topology: left out.")
-        return stores, global_stores
+        return drafts
 
-    def _compare(self, name: str, subtopology: int) -> None:
-        found = self.found.get(name)
+    def _global(self, subtopology: Subtopology, name: str, sources: set[str]) -> list[_Draft]:
+        if not sources:
+            self.notes.general.append(f"Global store {name} was left out: its source topic is not to be seen.")
+            return []
+        own = not subtopology.may_be_global_table(name)
+        if own:
+            self.notes.add(name, "filled by a processor of the application (Topology.addGlobalStore): restore refuses "
+                                 "it, Kafka Streams rebuilds it")  # fmt: skip
+        else:
+            self._note_global(name)
+        return [_Draft(name, -1, min(sources), found=self.by_name.get(name), reprocess=own)]
+
+    def _note_global(self, name: str) -> None:
+        if not _GENERATED.search(name):  # a name that only globalTable generates
+            self.notes.add(name, "taken for a globalTable; add 'reprocess: true' if addGlobalStore fills it")
+
+    def _in_memory(self, name: str, subtopology: int) -> str:
+        """Why a store is taken to be in memory; empty when it is not."""
+        found = self.by_name.get(name)
         if found is not None and found.subtopology != subtopology:
             self.notes.add(name, f"the state directory has it in subtopology {found.subtopology}: another version?")
-        elif found is None and subtopology in self.tasks:
-            self.notes.add(name, "has no directory though its tasks have one: in memory?")
-
-    def _kind(self, name: str) -> StoreKind:
-        found = self.found.get(name)
-        if found is not None and found.trouble:
-            self.notes.add(name, "its directory could not be read")
-        if found is not None and found.kind is not StoreKind.UNKNOWN:
-            return found.kind
+        if found is not None:
+            return ""
         if name.startswith("KTABLE-SUPPRESS-STATE-STORE-"):
-            self.notes.add(name, "in memory by its name")
-            return StoreKind.IN_MEMORY
-        return StoreKind.UNKNOWN
+            return "in memory by its name"
+        if subtopology in self.tasks:
+            return "in memory, because its tasks have a directory and it has none; unless it was added since"
+        return ""
 
     def _topic(self, name: str, sources: set[str], found: FoundStore | None) -> str | None:
         """The topic a store is restored from, or ``None`` when there is none; guesses are noted."""
@@ -197,37 +219,46 @@ class _Drafts:
         return None
 
 
-def _with_times(store: StoreSpec, topic: TopicDescription | None, notes: Notes) -> StoreSpec:
-    """What the changelog's configuration tells: versioned stores, join windows, and retentions."""
-    if topic is None or store.kind is StoreKind.IN_MEMORY:
+def _decided(draft: _Draft, topic: TopicDescription | None, notes: Notes) -> StoreSpec:
+    """The store with its kind and times, as far as everything together tells them; what was guessed is noted."""
+    store = StoreSpec(draft.name, StoreKind.IN_MEMORY, draft.subtopology, draft.changelog, topology=draft.topology,
+                      reprocess=draft.reprocess)  # fmt: skip
+    if draft.in_memory:
+        notes.add(draft.name, draft.in_memory)
         return store
-    policies = {policy.strip() for policy in topic.configs.get("cleanup.policy", "").split(",")}
-    lag = _milliseconds(topic, "min.compaction.lag.ms")
-    plain = store.kind in (StoreKind.UNKNOWN, StoreKind.KEY_VALUE)
-    if policies == {"compact"}:
-        if plain and lag is not None and lag > DAY_MS:
-            notes.add(store.name, "versioned by its topic's min.compaction.lag.ms, from which the retention is derived")
-            return replace(store, kind=StoreKind.VERSIONED_KEY_VALUE, retention_ms=lag - DAY_MS)
-        if store.kind is StoreKind.KEY_VALUE and "OUTERSHARED" in store.name:
-            notes.add(store.name, "an outer join's list by its name")
-            return replace(store, kind=StoreKind.LIST)
-        return store
-    retention = _milliseconds(topic, "retention.ms")
-    if "delete" not in policies or retention is None or retention <= DAY_MS:
-        return store
-    kind = store.kind
-    if kind is StoreKind.UNKNOWN and policies == {"delete"}:
-        kind = StoreKind.JOIN_WINDOW
-        notes.add(store.name, "a stream join's window, because its topic is not compacted")
-    if kind in (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_KEY_VALUE):
-        return store
-    notes.add(store.name, f"retention {format_duration(retention - DAY_MS)} is derived from its topic's retention.ms")
-    return replace(store, kind=kind, retention_ms=retention - DAY_MS)
+    found = draft.found
+    if found is not None and (found.trouble or found.seen.strange):
+        notes.add(draft.name, found.seen.strange or "its directory could not be read")
+    if found is not None and found.seen.strange:
+        return replace(store, kind=StoreKind.UNKNOWN)
+    own_topic = topic if topic is not None and draft.changelog.endswith("-changelog") else None
+    evidence = list(found.seen.evidence) if found is not None else []
+    evidence += of_name(draft.name, draft.processors)
+    evidence += of_topic(own_topic) if own_topic is not None else []
+    kind, _, remarks = conclude(evidence)
+    for remark in remarks:
+        notes.add(draft.name, remark)
+    return _with_times(replace(store, kind=kind), own_topic, found, notes)
 
 
-def _milliseconds(topic: TopicDescription, name: str) -> int | None:
-    text = topic.configs.get(name, "")
-    return int(text) if text.isdigit() else None
+def _with_times(store: StoreSpec, topic: TopicDescription | None, found: FoundStore | None, notes: Notes) -> StoreSpec:
+    """Retention, which the changelog's configuration tells, and the segment interval where it is not the usual one."""
+    if store.kind is not StoreKind.UNKNOWN and store.kind not in RETAINED_KINDS:
+        return store
+    setting = "min.compaction.lag.ms" if store.kind.is_versioned else "retention.ms"
+    retention = None
+    if topic is not None:
+        retention = versioned_history(topic) if store.kind.is_versioned else window_retention(topic)
+    if retention is None:
+        if store.kind in RETAINED_KINDS:
+            notes.add(store.name, "its retention is not to be seen: add 'retention' as the application has it")
+        return store
+    remark = f"retention {format_duration(retention)} is derived from its topic's {setting}; check it"
+    interval = found.segment_interval(store.kind, retention) if found is not None else None
+    if interval is not None:
+        remark += f", as its segments do not fit it: segment_interval {format_duration(interval)} is derived from them"
+    notes.add(store.name, remark)
+    return replace(store, retention_ms=retention, segment_interval_ms=interval)
 
 
 def _note_leftovers(application_id: str, stores: list[StoreSpec], topics: set[str], notes: Notes) -> None:

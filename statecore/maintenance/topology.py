@@ -17,7 +17,8 @@
           --> none
           <-- KSTREAM-SOURCE-0000000003
 
-The numbers are the ones in task ids. The text says neither kinds nor changelogs.
+The numbers are the ones in task ids. The text says neither kinds nor changelogs, but Kafka Streams names what it makes
+itself in ways of its own (``KStreamImpl``, ``KTableImpl``, ``OuterStreamJoinStoreFactory``), and names tell something.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from statecore.errors import Invalid
 _SUBTOPOLOGY = re.compile(r"\s*Sub-topology: (\d+)( for global store)?")
 _SOURCE = re.compile(r"\s*Source:\s+(\S+) \(topics: \[?(.*?)\]?\)\s*$")
 _PROCESSOR = re.compile(r"\s*Processor:\s+(\S+) \(stores: \[(.*)\]\)\s*$")
+_TABLE_SOURCE = re.compile(r"KTABLE-SOURCE-[0-9]{10}")
 _UPSTREAM = re.compile(r"\s*<-- (.*)$")
 
 
@@ -41,11 +43,25 @@ class Subtopology:
         number: as in its task ids.
         is_global: whether it only fills a global store.
         stores: store → the topics of the sources directly above its processors.
+        processors: store → the names of the processors that use it.
+        sources: the names of its source nodes.
     """
 
     number: int
     is_global: bool
     stores: dict[str, set[str]] = field(default_factory=dict)
+    processors: dict[str, set[str]] = field(default_factory=dict)
+    sources: set[str] = field(default_factory=set)
+
+    def may_be_global_table(self, store: str) -> bool:
+        """Whether ``globalTable`` could have made this: ``StreamsBuilder`` names source and processor so.
+
+        Its ``addGlobalStore`` names them alike; ``Topology.addGlobalStore`` gives them the application's own names.
+        """
+        return all(
+            _TABLE_SOURCE.fullmatch(processor) or f"{processor}-source" in self.sources
+            for processor in self.processors.get(store, ())
+        )
 
 
 def parse_topology(text: str, source: str = "<topology>") -> list[Subtopology]:
@@ -65,11 +81,13 @@ def parse_topology(text: str, source: str = "<topology>") -> list[Subtopology]:
             continue
         elif match := _SOURCE.match(line):
             topics[match[1]] = _names(match[2])
+            found[-1].sources.add(match[1])
             stores = []
         elif match := _PROCESSOR.match(line):
             stores = sorted(_names(match[2]))
             for store in stores:
                 found[-1].stores.setdefault(store, set())
+                found[-1].processors.setdefault(store, set()).add(match[1])
         elif match := _UPSTREAM.match(line):
             for store in stores:
                 for node in _names(match[1]):

@@ -1,0 +1,144 @@
+"""How a store's kind is concluded: each thing that was seen leaves some kinds possible, and the rest follows.
+
+Column families, rows, the topic's configuration and names are each one :class:`Evidence`. They are taken in order, the
+surest first; one that contradicts those before it is not believed, but said. What is then left is the kind, when it is
+one; ``?`` when it is several, because a store that is built as the wrong kind is read without an error, wrongly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from statecore.changelog.model import TopicDescription
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
+
+BUILT = frozenset(kind for kind in StoreKind if kind.can_be_built)
+"""Every kind that can lie on disk."""
+
+JOIN_WINDOWS = frozenset({StoreKind.JOIN_WINDOW, StoreKind.HEADERS_WINDOW})
+"""What the windows of stream-stream joins are: plain, or with ``dsl.store.format=HEADERS``."""
+
+DAY_MS = 86_400_000
+"""What Kafka Streams adds to a retention for its changelog (``windowstore.changelog.additional.retention.ms``)."""
+
+GRACE_BUFFER_SUFFIX = "-Buffer"
+"""How Kafka Streams ends the names of its grace-period buffers (``KStreamImpl.doStreamTableJoin``)."""
+
+_OUTER_JOIN_LIST = re.compile(r"^KSTREAM-OUTERSHARED-[0-9]{10}-store$|-(?:outer|left)-shared-join$")
+_JOIN_WINDOW = re.compile(r"KSTREAM-(?:JOIN|OUTER)(?:THIS|OTHER)-[0-9]{10}-store$")
+_WINDOWED = re.compile(r"KSTREAM-WINDOWED-[0-9]{10}$")
+
+
+class Evidence(NamedTuple):
+    """What one observation leaves possible.
+
+    Attributes:
+        kinds: the kinds a store may be of, by this alone.
+        seen: what was seen, as the end of "because of": "its name", "its topic's retention.ms".
+        guess: whether the conclusion is one a person should look at when this decided it.
+    """
+
+    kinds: frozenset[StoreKind]
+    seen: str
+    guess: bool = False
+
+
+class Conclusion(NamedTuple):
+    """What follows.
+
+    Attributes:
+        kind: the kind, or ``?``.
+        left: the kinds that remain possible.
+        remarks: what a person should know of it; empty when it is certain.
+    """
+
+    kind: StoreKind
+    left: frozenset[StoreKind]
+    remarks: tuple[str, ...]
+
+
+def conclude(evidence: Sequence[Evidence]) -> Conclusion:
+    """The kind that is left by all evidence together, taken in order."""
+    left = BUILT
+    remarks: list[str] = []
+    for one in evidence:
+        both = left & one.kinds
+        if not both:
+            remarks.append(f"{one.seen} would make it {listed(one.kinds)}, which contradicts what else is there")
+            continue
+        if one.guess and both != left:
+            remarks.append(f"{listed(both)} by {one.seen}")
+        left = both
+    if left == JOIN_WINDOWS:
+        # Both are windows of stream joins; headers are kept only where dsl.store.format says so, which is rare.
+        left = frozenset({StoreKind.JOIN_WINDOW})
+        remarks.append("a guess: headers-window if the application sets dsl.store.format=HEADERS")
+    if len(left) == 1:
+        return Conclusion(next(iter(left)), left, tuple(remarks))
+    if len(left) <= 4:
+        remarks.append(f"one of {listed(left, 'or')}: nothing here tells which")
+    return Conclusion(StoreKind.UNKNOWN, left, tuple(remarks))
+
+
+def listed(kinds: frozenset[StoreKind], word: str = "or") -> str:
+    """Kinds in words."""
+    names = sorted(str(kind) for kind in kinds)
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
+
+
+def of_name(store: str, processors: Iterable[str]) -> list[Evidence]:
+    """What the names say that Kafka Streams gives its own stores and processors."""
+    lists = _OUTER_JOIN_LIST.search(store) is not None
+    found = [Evidence(frozenset({StoreKind.LIST}) if lists else BUILT - {StoreKind.LIST}, "its name")]
+    if not store.endswith(GRACE_BUFFER_SUFFIX):
+        found.append(Evidence(BUILT - {StoreKind.GRACE_BUFFER}, "its name"))
+    if _JOIN_WINDOW.match(store) or any(_WINDOWED.match(processor) for processor in processors):
+        found.append(Evidence(JOIN_WINDOWS, "the names in the topology"))
+    if any(store == processor + GRACE_BUFFER_SUFFIX for processor in processors):
+        found.append(Evidence(frozenset({StoreKind.GRACE_BUFFER}), "its name", guess=True))
+    return found
+
+
+def of_topic(topic: TopicDescription) -> list[Evidence]:
+    """What a changelog's configuration says (``InternalTopicConfig``); nothing where it is not one of Kafka Streams'.
+
+    ``compact`` are key-value, versioned (with a compaction lag), list stores and grace buffers; ``compact,delete``
+    windows and sessions; ``delete`` the windows of stream joins, which keep duplicates.
+    """
+    policies = cleanup_policies(topic)
+    if policies == {"compact"}:
+        if versioned_history(topic) is None:
+            return [Evidence(BUILT - WINDOWED_KINDS - {StoreKind.VERSIONED_KEY_VALUE}, "its topic's configuration")]
+        kinds = frozenset({StoreKind.VERSIONED_KEY_VALUE})
+        return [Evidence(kinds, "its topic's min.compaction.lag.ms", guess=True)]
+    if policies == {"compact", "delete"}:
+        return [Evidence(WINDOWED_KINDS - {StoreKind.JOIN_WINDOW}, "its topic's configuration")]
+    if policies == {"delete"}:
+        return [Evidence(JOIN_WINDOWS, "its topic's configuration")]
+    return []
+
+
+def cleanup_policies(topic: TopicDescription) -> set[str]:
+    """The words of a topic's ``cleanup.policy``."""
+    return {policy.strip() for policy in topic.configs.get("cleanup.policy", "").split(",")} - {""}
+
+
+def versioned_history(topic: TopicDescription) -> int | None:
+    """The history retention in ms of a versioned store with this changelog; ``None`` when it is of another store."""
+    lag = milliseconds(topic, "min.compaction.lag.ms")
+    return lag - DAY_MS if lag is not None and lag > DAY_MS else None
+
+
+def window_retention(topic: TopicDescription) -> int | None:
+    """The retention in ms of a windowed store with this changelog, or ``None``."""
+    retention = milliseconds(topic, "retention.ms")
+    known = "delete" in cleanup_policies(topic) and retention is not None and retention > DAY_MS
+    return retention - DAY_MS if known and retention is not None else None
+
+
+def milliseconds(topic: TopicDescription, name: str) -> int | None:
+    """A setting of a topic that is a number, or ``None``."""
+    text = topic.configs.get(name, "")
+    return int(text) if text.isdigit() else None
