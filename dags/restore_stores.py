@@ -89,6 +89,15 @@ PARAMS = {
         description="Without it, a state directory that holds the stores already is refused.",
         section="Where to",
     ),
+    "versioned": Param(
+        "history",
+        type="string",
+        enum=["history", "latest"],
+        title="Versioned stores",
+        description="history: queries of the past answer, because Kafka Streams restores these stores itself. latest: "
+        "nothing is restored, and queries of the past find only what is written from then on.",
+        section="Where to",
+    ),
     "memory_budget": Param(
         None,
         type=["null", "string"],

@@ -94,11 +94,19 @@ def _part(report: Mapping[str, Any], store: str, partitions: Sequence[Mapping[st
         "state_dir": report.get("state_dir"),
         "totals": {name: sum(int(entry.get(name) or 0) for entry in ordered) for name in TOTALS},
         "digest": combined_digest(ordered),
-        "committed_offsets": {str(entry.get("partition")): entry.get("committed_offset") for entry in ordered},
+        "committed_offsets": {key: offset for entry in ordered for key, offset in _offsets(entry)},
         "tail_left": sum(int(entry.get("tail_left") or 0) for entry in ordered),
         "partitions": kept,
         "partitions_left_out": len(ordered) - len(kept),
     }
+
+
+def _offsets(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """(partition, committed offset) of an entry; a global store's entry has those of all its partitions."""
+    if int(entry.get("partition", -1)) >= 0:
+        return [(str(entry["partition"]), entry.get("committed_offset"))]
+    offsets = {name.rpartition("-")[2]: offset for name, offset in (entry.get("offsets") or {}).items()}
+    return sorted(offsets.items(), key=lambda item: int(item[0]))
 
 
 def combined_digest(partitions: Sequence[Mapping[str, Any]]) -> str:

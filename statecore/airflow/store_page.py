@@ -20,6 +20,7 @@ from fastapi.responses import HTMLResponse
 
 from statecore.airflow.restored import RestoredApplication, RestoredPartition, restored_applications
 from statecore.airflow.settings import Settings
+from statecore.formats.kinds import StoreKind
 
 app = FastAPI(
     title="State stores",
@@ -94,10 +95,12 @@ def _table(partitions: Iterable[RestoredPartition]) -> str:
 
 
 def _row(one: RestoredPartition) -> str:
-    offset = "empty changelog" if one.committed_offset < 0 else f"{one.committed_offset:,}"
+    unknown = "left to the application" if one.kind == StoreKind.VERSIONED_KEY_VALUE else "empty changelog"
+    offset = unknown if one.committed_offset < 0 else f"{one.committed_offset:,}"
+    partition = "all" if one.partition < 0 else str(one.partition)
     return (
         f"<tr><td>{escape(one.task)}</td><td>{escape(one.store)}</td><td>{escape(one.kind)}</td>"
-        f'<td class="n">{one.partition}</td><td class="n">{one.rows:,}</td><td class="n">{one.records:,}</td>'
+        f'<td class="n">{partition}</td><td class="n">{one.rows:,}</td><td class="n">{one.records:,}</td>'
         f'<td class="n">{offset}</td><td class="n">{one.tail_left:,}</td>'
         f'<td><code title="{escape(one.digest)}">{escape(one.digest[:12])}</code></td><td>{_time(one.when)}</td></tr>'
     )

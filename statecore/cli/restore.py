@@ -33,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="the base to start from: none, the whole changelog",
     )
+    parser.add_argument(
+        "--versioned",
+        choices=("history", "latest"),
+        help="versioned stores: history (default; queries of the past answer, because Kafka Streams restores these "
+        "stores itself) or latest (nothing is restored, the past is not found)",
+    )
     parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark master (default: local[*])")
     parser.add_argument(
         "--memory-budget", type=_memory, metavar="SIZE", help="memory for the records of one task, such as 512m"
@@ -56,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Restore, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
+    from statecore.images.plan import VersionedStart
     from statecore.spark.request import RestoreRequest
     from statecore.spec.reader import load_spec
 
@@ -70,6 +77,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         "timeout": arguments.timeout,
         "request_id": arguments.request_id,
         "staging_dir": str(arguments.staging_dir.absolute()) if arguments.staging_dir else None,
+        "versioned": VersionedStart(arguments.versioned) if arguments.versioned else None,
     }
     request = RestoreRequest(
         state_dir=str(arguments.state_dir.absolute()),
@@ -97,18 +105,23 @@ def show_report(report: RestoreReport) -> None:
         (
             store.task,
             store.store,
-            str(store.partition),
+            "all" if store.partition < 0 else str(store.partition),
             f"{store.records:,}",
             f"{store.rows:,}",
+            f"{store.expired:,}" if store.expired else "",
+            str(store.segments or ""),
             f"{store.bytes:,}",
-            str(store.committed_offset),
+            "unknown" if store.committed_offset < 0 else str(store.committed_offset),
             f"{store.tail_left:,}" if store.tail_left else "",
             f"{store.seconds:.1f}",
             store.digest[:12],
         )
         for store in report.stores
     ]
-    columns = ("task", "store", "partition", "records", "rows", "bytes", "offset", "tail left", "seconds", "digest")
+    columns = (
+        *("task", "store", "partition", "records", "rows", "expired", "segments"),
+        *("bytes", "offset", "tail left", "seconds", "digest"),
+    )
     _table(f"{report.application_id} in {report.state_dir}", columns, rows, left={"task", "store", "digest"})
     totals = report.totals
     done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
@@ -147,6 +160,8 @@ def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
     from rich.table import Table
     from rich.text import Text
 
+    said = [at for at in range(len(columns)) if not rows or any(row[at] for row in rows)]  # others say nothing here
+    columns, rows = tuple(columns[at] for at in said), [tuple(row[at] for at in said) for row in rows]
     table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", overflow="fold")

@@ -131,6 +131,7 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
         "replace": True,
         "memory_budget": "512m",
         "transaction_wait": 1.5,
+        "versioned": "latest",
     }
     params.update(right)
     assert params.validate() == right
