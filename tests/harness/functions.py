@@ -58,6 +58,10 @@ class Functions:
         """A handle of a static method."""
         return self._lookup.findStatic(self.type(owner), name, self._signature(returns, *parameters))
 
+    def constructor(self, owner: str, *parameters: str) -> Any:
+        """A handle of a public constructor."""
+        return self._lookup.findConstructor(self.type(owner), self._signature("void", *parameters))
+
     def field(self, owner: str, name: str, of: str) -> Any:
         """A handle that reads a public instance field."""
         return self._lookup.findGetter(self.type(owner), name, self.type(of))
@@ -102,10 +106,21 @@ class Functions:
 
     def same_argument(self, handle: Any) -> Any:
         """``x -> handle(x, x, …)``: all arguments must have one type."""
+        return self.repeated(handle, 0)
+
+    def repeated(self, handle: Any, position: int) -> Any:
+        """``(…, x) -> handle(…, x, x, …)``: the arguments from that position on are one, and must have one type."""
         kind = handle.type()
-        unary = self._jvm.java.lang.invoke.MethodType.methodType(kind.returnType(), kind.parameterType(0))
-        order = self._gateway.new_array(self._jvm.int, kind.parameterCount())
-        return self._handles.permuteArguments(handle, unary, order)  # a new int[] holds zeros
+        count = kind.parameterCount()
+        less = kind.dropParameterTypes(position + 1, count)
+        order = self._gateway.new_array(self._jvm.int, count)
+        for i in range(count):
+            order[i] = min(i, position)
+        return self._handles.permuteArguments(handle, less, order)
+
+    def either(self, test: Any, yes: Any, no: Any) -> Any:
+        """``yes(…)`` where the test of the same arguments is true, else ``no(…)``."""
+        return self._handles.guardWithTest(test, yes, no)
 
     def join(self, separator: str, count: int) -> Any:
         """``(CharSequence, …) -> String``: the arguments with the separator between them."""
@@ -117,6 +132,10 @@ class Functions:
     def instance(self, interface: str, handle: Any) -> Any:
         """An instance of a one-method interface that calls the handle."""
         return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(self.type(interface), handle)
+
+    def call(self, handle: Any, *arguments: Any) -> Any:
+        """Calls a handle: names the overload that py4j, which sees values only, would have to guess."""
+        return handle.invokeWithArguments(self._array("java.lang.Object", *arguments))
 
     def recorder(self, interface: str, *ignored: str) -> tuple[Any, Any]:
         """An instance of an interface of void methods, and the list its calls land in.
@@ -137,12 +156,15 @@ class Functions:
             self.method("java.util.Collection", "contains", "boolean", objects), 0, self._list(*ignored)
         )
         is_ignored = self.then(self.method(method, "getName", "java.lang.String"), contains)
-        nothing = self.ignoring(self._handles.constant(self.type(objects), None), 0, *signature[1:])
-        handle = self._handles.guardWithTest(self.ignoring(is_ignored, 0, objects), nothing, note)
+        nothing = self.ignoring(self.constant(objects, None), 0, *signature[1:])
+        return self.proxy(interface, self.either(self.ignoring(is_ignored, 0, objects), nothing, note)), calls
+
+    def proxy(self, interface: str, handle: Any) -> Any:
+        """An instance of any interface, whose every call becomes ``handle(instance, Method, Object[])``."""
         handler = self.instance("java.lang.reflect.InvocationHandler", handle)
         kind = self.type(interface)
         interfaces = self._array("java.lang.Class", kind)
-        return self._jvm.java.lang.reflect.Proxy.newProxyInstance(kind.getClassLoader(), interfaces, handler), calls
+        return self._jvm.java.lang.reflect.Proxy.newProxyInstance(kind.getClassLoader(), interfaces, handler)
 
     def _signature(self, returns: str, *parameters: str) -> Any:
         types = self._array("java.lang.Class", *map(self.type, parameters))

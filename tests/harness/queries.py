@@ -1,18 +1,22 @@
 """All answers of a Kafka Streams store, in bytes, in a handful of py4j calls however many rows there are.
 
-The JVM writes ``hex(key) hex(value) [timestamp]`` of every row that the store's ``all()`` returns to a file, by a
-stream of functions put together in ``tests.harness.functions``; Python reads the file. Keys and values pass through
-the serializers of the store's serdes, so that what is compared is bytes, whatever the types are.
+The JVM writes ``hex(key) hex(value) [timestamp]`` of every row that the store returns to a file, by a stream of
+functions put together in ``tests.harness.functions``; Python reads the file. Keys and values pass through the
+serializers of the store's serdes, so that what is compared is bytes, whatever the types are.
+
+A window or session is part of its row's key: its start and end follow the key as two int64. Headers follow the value,
+as the text Java gives them. Versioned stores have no ``all()``: they are asked for each of the given keys, for the
+latest version and for every version since a time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from tests.harness.streams import StreamsJvm
@@ -20,40 +24,56 @@ if TYPE_CHECKING:
 Row = tuple[bytes, bytes, int | None]
 """Key, value, and the timestamp in milliseconds (None: the store keeps none)."""
 
+Shape = Literal["key-value", "window", "session", "versioned"]
+
 _OBJECT = "java.lang.Object"
 _STRING = "java.lang.String"
 _KEY_VALUE = "org.apache.kafka.streams.KeyValue"
-_WITH_TIMESTAMP = "org.apache.kafka.streams.state.ValueAndTimestamp"
+_WINDOWED = "org.apache.kafka.streams.kstream.Windowed"
+_WINDOW = "org.apache.kafka.streams.kstream.Window"
+_HEADERS = "org.apache.kafka.common.header.Headers"
+_STATE = "org.apache.kafka.streams.state"
+_HEX = "java.util.HexFormat"
+_FOR_EVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
 class StoreQuery:
-    """How a key-value store is asked.
+    """How a store is asked.
 
     Attributes:
         timestamped: whether its values carry a timestamp (the DSL's stores do).
         key: serde of the keys, a method of ``Serdes``: ``String``, ``Long``, ``ByteArray``…
         value: serde of the values.
+        shape: what it answers by: rows of keys, windows, sessions, or versions.
+        headers: whether its values carry headers (``dsl.store.format=HEADERS``).
+        since: windows that start, sessions that end and versions that are valid at this time (ms) or later. What is
+            older than the retention is still answered or not, by what the running application has seen.
+        keys: the keys that a versioned store is asked for.
     """
 
     timestamped: bool
     key: str = "ByteArray"
     value: str = "ByteArray"
+    shape: Shape = "key-value"
+    headers: bool = False
+    since: int = 0
+    keys: tuple[bytes, ...] = ()
 
 
-def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int, query: StoreQuery) -> list[Row]:
-    """Every row of one partition of a key-value store, sorted by key bytes.
+def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> list[Row]:
+    """Every row of one partition of a store (``None``: a global store's), sorted by key bytes.
 
     Raises:
         py4j.protocol.Py4JJavaError: the store or partition is not there, or the application is not running.
     """
-    types = jvm.jvm.org.apache.kafka.streams.state.QueryableStoreTypes
-    store_type = types.timestampedKeyValueStore() if query.timestamped else types.keyValueStore()
-    parameters = jvm.jvm.org.apache.kafka.streams.StoreQueryParameters.fromNameAndType(store, store_type)
-    opened = streams.store(parameters.withPartition(partition))
+    if query.shape == "versioned":
+        return sorted(_versions(jvm, streams, store, partition, query))
+    parameters = jvm.jvm.org.apache.kafka.streams.StoreQueryParameters.fromNameAndType(store, _type(jvm, query))
+    opened = streams.store(parameters if partition is None else parameters.withPartition(partition))
     with tempfile.TemporaryDirectory() as directory:
         target = Path(directory) / "rows"
-        iterator = opened.all()
+        iterator = _iterator(jvm, opened, query)
         try:
             _write(jvm, iterator, _row_text(jvm, query), target)
         finally:
@@ -69,6 +89,31 @@ def digest(found: Iterable[Row]) -> str:
     return sha.hexdigest()
 
 
+def _type(jvm: StreamsJvm, query: StoreQuery) -> Any:
+    names = {
+        "key-value": ("keyValueStore", "timestampedKeyValueStore", "timestampedKeyValueStoreWithHeaders"),
+        "window": ("windowStore", "timestampedWindowStore", "timestampedWindowStoreWithHeaders"),
+        "session": ("sessionStore", "sessionStore", "sessionStoreWithHeaders"),
+    }[query.shape]
+    name = names[2 if query.headers else int(query.timestamped)]
+    return getattr(jvm.jvm.org.apache.kafka.streams.state.QueryableStoreTypes, name)()
+
+
+def _iterator(jvm: StreamsJvm, store: Any, query: StoreQuery) -> Any:
+    if query.shape == "window":
+        instant = jvm.jvm.java.time.Instant.ofEpochMilli
+        return store.fetchAll(instant(query.since), instant(1 << 52))
+    if query.shape == "session":
+        signature = (
+            f"{_STATE}.ReadOnlySessionStore",
+            "findSessions",
+            "org.apache.kafka.streams.state.KeyValueIterator",
+        )
+        find = jvm.functions.method(*signature, _OBJECT, _OBJECT, "long", "long")
+        return jvm.functions.call(find, store, None, None, query.since, _FOR_EVER)
+    return store.all()
+
+
 def _parse(lines: Iterable[bytes]) -> Iterable[Row]:
     for line in lines:
         key, value, timestamp = line.decode().split(" ")
@@ -78,17 +123,58 @@ def _parse(lines: Iterable[bytes]) -> Iterable[Row]:
 def _row_text(jvm: StreamsJvm, query: StoreQuery) -> Any:
     """A handle ``KeyValue -> "hex(key) hex(value) timestamp"``."""
     f = jvm.functions
-    key = f.then(f.field(_KEY_VALUE, "key", _OBJECT), _hex(jvm, query.key))
-    value = f.field(_KEY_VALUE, "value", _OBJECT)
-    if query.timestamped:
-        plain = f.then(value, f.method(_WITH_TIMESTAMP, "value", _OBJECT))
-        millis = f.then(value, f.method(_WITH_TIMESTAMP, "timestamp", "long"))
-        timestamp = f.then(millis, f.static(_STRING, "valueOf", _STRING, "long"))
-    else:
-        plain = value
-        timestamp = f.ignoring(f.constant(_STRING, ""), 0, _KEY_VALUE)
-    line = f.on_arguments(f.join(" ", 3), 0, key, f.then(plain, _hex(jvm, query.value)), timestamp)
+    line = f.on_arguments(f.join(" ", 3), 0, _key_text(jvm, query), *_value_texts(jvm, query))
     return f.same_argument(line)
+
+
+def _key_text(jvm: StreamsJvm, query: StoreQuery) -> Any:
+    """A handle ``KeyValue -> hex(key)``, with start and end of a window or session behind it."""
+    f = jvm.functions
+    key = f.field(_KEY_VALUE, "key", _OBJECT)
+    if query.shape == "key-value":
+        return f.then(key, _hex(jvm, query.key))
+    windowed = f.cast(key, _WINDOWED, _KEY_VALUE)
+    window = f.then(windowed, f.method(_WINDOWED, "window", _WINDOW))
+    digits = f.bind(f.method(_HEX, "toHexDigits", _STRING, "long"), 0, jvm.jvm.java.util.HexFormat.of())
+    times = [f.then(f.then(window, f.method(_WINDOW, name, "long")), digits) for name in ("start", "end")]
+    plain = f.then(f.then(windowed, f.method(_WINDOWED, "key", _OBJECT)), _hex(jvm, query.key))
+    return f.same_argument(f.on_arguments(f.join("", 3), 0, plain, *times))
+
+
+def _value_texts(jvm: StreamsJvm, query: StoreQuery) -> tuple[Any, Any]:
+    """Handles ``KeyValue -> hex(value)``, with the headers behind it, and ``KeyValue -> timestamp``."""
+    f = jvm.functions
+    value = f.field(_KEY_VALUE, "value", _OBJECT)
+    timestamp = f.ignoring(f.constant(_STRING, ""), 0, _KEY_VALUE)
+    if query.shape == "session" and query.headers:
+        owner, name = f"{_STATE}.AggregationWithHeaders", "aggregation"
+    elif query.headers:
+        owner, name = f"{_STATE}.ValueTimestampHeaders", "value"
+    elif query.timestamped and query.shape != "session":
+        owner, name = f"{_STATE}.ValueAndTimestamp", "value"
+    else:
+        return f.then(value, _hex(jvm, query.value)), timestamp
+    plain = f.then(f.then(value, f.method(owner, name, _OBJECT)), _hex(jvm, query.value))
+    if query.headers:
+        found = f.then(f.then(value, f.method(owner, "headers", _HEADERS)), _headers_hex(jvm))
+        plain = f.same_argument(f.on_arguments(f.join("", 2), 0, plain, found))
+    if query.shape != "session":
+        millis = f.then(value, f.method(owner, "timestamp", "long"))
+        timestamp = f.then(millis, f.static(_STRING, "valueOf", _STRING, "long"))
+    return plain, timestamp
+
+
+def _headers_hex(jvm: StreamsJvm) -> Any:
+    """A handle ``Headers -> hex of "[RecordHeader(key = …, value = [1, 2]), …]"``."""
+    f = jvm.functions
+    array = f.method(_HEADERS, "toArray", "org.apache.kafka.common.header.Header[]")
+    text = f.then(array, f.static("java.util.Arrays", "toString", _STRING, f"{_OBJECT}[]"))
+    return f.then(f.then(text, f.method(_STRING, "getBytes", "byte[]")), _to_hex(jvm))
+
+
+def _to_hex(jvm: StreamsJvm) -> Any:
+    f = jvm.functions
+    return f.bind(f.method(_HEX, "formatHex", _STRING, "byte[]"), 0, jvm.jvm.java.util.HexFormat.of())
 
 
 def _hex(jvm: StreamsJvm, serde: str) -> Any:
@@ -96,8 +182,40 @@ def _hex(jvm: StreamsJvm, serde: str) -> Any:
     f = jvm.functions
     serializer = getattr(jvm.jvm.org.apache.kafka.common.serialization.Serdes, serde)().serializer()
     serialize = f.method("org.apache.kafka.common.serialization.Serializer", "serialize", "byte[]", _STRING, _OBJECT)
-    to_hex = f.method("java.util.HexFormat", "formatHex", _STRING, "byte[]")
-    return f.then(f.bind(serialize, 0, serializer, ""), f.bind(to_hex, 0, jvm.jvm.java.util.HexFormat.of()))
+    return f.then(f.bind(serialize, 0, serializer, ""), _to_hex(jvm))
+
+
+def _versions(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> Iterator[Row]:
+    """``key ? value`` of the latest version, ``key o valid from o valid to ? value`` of every version asked for."""
+    queries = jvm.jvm.org.apache.kafka.streams.query
+    serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
+    from_bytes, to_bytes = getattr(serdes, query.key)().deserializer(), getattr(serdes, query.value)().serializer()
+
+    def asked(one: Any) -> Any:
+        request = queries.StateQueryRequest.inStore(store).withQuery(one)
+        request = request.withPartitions(jvm.jvm.java.util.Set.of(partition))
+        answer = streams.query(request).getPartitionResults().get(partition)
+        if answer.isFailure():
+            raise RuntimeError(f"{store}-{partition}: {answer.getFailureReason()} {answer.getFailureMessage()}")
+        return answer.getResult()
+
+    for key in query.keys:
+        wanted = from_bytes.deserialize("", key)
+        latest = asked(queries.VersionedKeyQuery.withKey(wanted))
+        if latest is not None:
+            yield key, bytes(to_bytes.serialize("", latest.value())), int(latest.timestamp())
+        if query.since < 0:
+            continue
+        since = jvm.jvm.java.time.Instant.ofEpochMilli(query.since)
+        found = asked(queries.MultiVersionedKeyQuery.withKey(wanted).fromTime(since).withAscendingTimestamps())
+        try:
+            while found.hasNext():
+                version = found.next()
+                start, end = int(version.timestamp()), version.validTo().orElse(None)
+                times = start.to_bytes(8, "big") + (b"" if end is None else int(end).to_bytes(8, "big"))
+                yield key + b"@" + times, bytes(to_bytes.serialize("", version.value())), start
+        finally:
+            found.close()
 
 
 def _write(jvm: StreamsJvm, iterator: Any, text: Any, target: Path) -> None:

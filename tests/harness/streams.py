@@ -201,10 +201,18 @@ class StreamsApplication:
         java_properties = jvm.jvm.java.util.Properties()
         for name, value in self.properties.items():
             java_properties.setProperty(name, value)
-        self.topology = topology(jvm)
-        self._streams = jvm.jvm.org.apache.kafka.streams.KafkaStreams(self.topology, java_properties)
+        self.topology: Topology = None
+        self._streams = self._client(topology, java_properties)
         listener, self._restores = jvm.functions.recorder(_RESTORE_LISTENER, "onBatchRestored")
         self._streams.setGlobalStateRestoreListener(listener)
+
+    def _client(self, topology: Callable[[StreamsJvm], Topology], properties: Any) -> Any:
+        """Makes the topology and its ``KafkaStreams``."""
+        self.topology = topology(self.jvm)
+        return self.jvm.jvm.org.apache.kafka.streams.KafkaStreams(self.topology, properties)
+
+    def _start(self) -> None:
+        self._streams.start()
 
     @property
     def state(self) -> str:
@@ -233,7 +241,7 @@ class StreamsApplication:
     def launch(self) -> None:
         """Starts it without waiting."""
         try:
-            self._streams.start()
+            self._start()
         except Exception as error:
             raise StreamsFailed(f"{self.application_id}: start() threw {error}\n{self.jvm.log_tail()}") from error
 
@@ -277,11 +285,11 @@ class StreamsApplication:
             total[one.store, one.partition] = total.get((one.store, one.partition), 0) + one.records
         return total
 
-    def query_rows(self, store: str, partition: int) -> list[Row]:
-        """Every answer of the store's ``all()`` for one partition, through interactive queries, sorted by key."""
+    def query_rows(self, store: str, partition: int | None) -> list[Row]:
+        """Every answer of one partition of the store (None: a global store), by interactive queries, sorted by key."""
         return rows(self.jvm, self._streams, store, partition, self.stores[store])
 
-    def query_digest(self, store: str, partition: int) -> str:
+    def query_digest(self, store: str, partition: int | None) -> str:
         """SHA-256 (hex) over the same answers."""
         return digest(self.query_rows(store, partition))
 

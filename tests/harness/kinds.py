@@ -1,0 +1,474 @@
+"""A topology with a store of every kind, the records that try it, and how each store is declared and asked.
+
+Kafka Streams' own DSL makes every store, so that what is tested is what applications have. A ``KindCase`` is one store;
+cases of one ``KindsApplication`` live in one topology, which costs one start for all of them. The Java functions are
+put together from methods the JVM has (``tests.harness.functions``); no record passes through Python.
+
+::
+
+    application = PLAIN                                     # or HEADERS, GLOBALS, ...
+    for portion in application.feed(base, partitions=2):    # [(role, records), ...] in the order they must be processed
+        ...
+    application.topology(topics_by_role)                    # for StreamsApplication
+    application.spec(description, guarantee, ...)           # what statecore is told
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.harness.processors import Puts, supplier
+from tests.harness.queries import StoreQuery
+from tests.harness.streams import StreamsJvm, stores_of
+from tests.harness.topics import Record
+
+MINUTE = 60_000
+RETENTION = 10 * MINUTE
+"""Of every store here that has one; windows and sessions then have segments of 5 minutes."""
+
+SPAN = 60 * MINUTE
+"""From the first to the last record of a feed: rows of most of this time have expired at its end."""
+
+_GRACE = 3 * MINUTE
+
+EVENTS, PUTS, LEFT, RIGHT, TABLE, SPARSE = "events", "puts", "left", "right", "table", "sparse"
+REFERENCE, SOURCE = "reference", "source"
+"""Roles of input topics."""
+
+KEYS = (b"a", b"ab", b"", b"\x00", b"\xff\xff", b"k" * 40, "schlüssel".encode(), b"\x00\x00\x01\xa1\xfd\x56\x64\xe0")
+"""Of the events: the empty key, keys of which one begins another, one that looks like a timestamp."""
+
+
+class Sources:
+    """A topology while it is made: the streams of its input topics, each made once, and shorthands for the DSL.
+
+    Attributes:
+        jvm: where it is made.
+        builder: the ``StreamsBuilder``.
+    """
+
+    def __init__(self, jvm: StreamsJvm, builder: Any, topics: Mapping[str, str]) -> None:
+        self.jvm, self.builder, self._topics = jvm, builder, topics
+        self._made: dict[str, Any] = {}
+        java = jvm.jvm
+        self.streams = java.org.apache.kafka.streams
+        self.kstream = java.org.apache.kafka.streams.kstream
+        self.stores = java.org.apache.kafka.streams.state.Stores
+        self.puts = Puts(jvm)
+        self._serdes = java.org.apache.kafka.common.serialization.Serdes
+
+    def topic(self, role: str) -> str:
+        return self._topics[role]
+
+    def stream(self, role: str) -> Any:
+        """The stream of an input topic, byte arrays to strings."""
+        if role not in self._made:
+            self._made[role] = self.builder.stream(self.topic(role), self.consumed())
+        return self._made[role]
+
+    def consumed(self) -> Any:
+        return getattr(self.kstream.Consumed, "with")(self._serdes.ByteArray(), self._serdes.String())
+
+    def grouped(self, role: str) -> Any:
+        serdes = getattr(self.kstream.Grouped, "with")(self._serdes.ByteArray(), self._serdes.String())
+        return self.stream(role).groupByKey(serdes)
+
+    def materialized(self, name_or_supplier: Any, *, retention: bool = False) -> Any:
+        """A store without a cache, so that every update is in the changelog."""
+        made = getattr(self.kstream.Materialized, "as")(name_or_supplier)
+        made = made.withKeySerde(self._serdes.ByteArray()).withValueSerde(self._serdes.String()).withCachingDisabled()
+        return made.withRetention(self.duration(RETENTION)) if retention else made
+
+    def put_all(self, role: str, builder: Callable[..., Any], of: Any, put: Any) -> None:
+        """Every record of a topic goes into a store by a processor of its own, as applications without the DSL do.
+
+        Args:
+            role: of the topic.
+            builder: the method of ``Stores`` that makes the store's builder.
+            of: the store's supplier.
+            put: ``(store, record) -> ignored``.
+        """
+        store = builder(of, self._serdes.ByteArray(), self._serdes.String()).withCachingDisabled()
+        self.builder.addStateStore(store)
+        names = self.jvm.gateway.new_array(self.jvm.jvm.java.lang.String, 1)
+        names[0] = of.name()
+        self.stream(role).process(supplier(self.jvm, of.name(), put), names)
+
+    def duration(self, ms: int) -> Any:
+        return self.jvm.jvm.java.time.Duration.ofMillis(ms)
+
+    def reducer(self) -> Any:
+        """``(old, new) -> new``, but null, which deletes, where the new value is ``delete``."""
+        f = self.jvm.functions
+        table = self.jvm.jvm.java.util.HashMap()
+        table.put("delete", None)
+        look_up = f.method("java.util.Map", "getOrDefault", *["java.lang.Object"] * 3)
+        latest = f.ignoring(f.same_argument(f.bind(look_up, 0, table)), 0, "java.lang.Object")
+        return f.instance("org.apache.kafka.streams.kstream.Reducer", latest)
+
+    def joiner(self) -> Any:
+        """``(left, right) -> left``."""
+        f = self.jvm.functions
+        first = f.ignoring(f.identity("java.lang.Object"), 1, "java.lang.Object")
+        return f.instance("org.apache.kafka.streams.kstream.ValueJoiner", first)
+
+    def tumbling(self) -> Any:
+        windows = self.kstream.TimeWindows
+        return windows.ofSizeAndGrace(self.duration(MINUTE), self.duration(_GRACE))
+
+    def sliding(self) -> Any:
+        windows = self.kstream.SlidingWindows
+        return windows.ofTimeDifferenceAndGrace(self.duration(MINUTE), self.duration(_GRACE))
+
+    def sessions(self) -> Any:
+        windows = self.kstream.SessionWindows
+        return windows.ofInactivityGapAndGrace(self.duration(MINUTE), self.duration(_GRACE))
+
+    def join_windows(self) -> Any:
+        """Windows whose stores are kept for the retention: before + after + grace."""
+        windows = self.kstream.JoinWindows
+        return windows.ofTimeDifferenceAndGrace(self.duration(2 * MINUTE), self.duration(RETENTION - 4 * MINUTE))
+
+    def joined(self, name: str) -> Any:
+        serdes = self._serdes
+        made = getattr(self.kstream.StreamJoined, "with")(serdes.ByteArray(), serdes.String(), serdes.String())
+        return made.withName(name).withStoreName(name)
+
+    def table_joined(self, name: str) -> Any:
+        serdes = self._serdes
+        made = getattr(self.kstream.Joined, "with")(serdes.ByteArray(), serdes.String(), serdes.String())
+        return made.withName(name)
+
+
+Add = Callable[[Sources], None]
+
+
+@dataclass(frozen=True)
+class KindCase:
+    """One store.
+
+    Attributes:
+        kind: as in the spec.
+        store: its name.
+        add: puts it, and perhaps stores of other cases with it, into a topology.
+        query: how it is asked; None where Kafka Streams does not let anybody ask.
+        declared: what the spec says besides the kind.
+        is_global: whether it is a global store.
+    """
+
+    kind: str
+    store: str
+    add: Add
+    query: StoreQuery | None = None
+    declared: Mapping[str, str] = field(default_factory=dict)
+    is_global: bool = False
+
+    @property
+    def expires(self) -> bool:
+        """Whether rows of it expire."""
+        return "retention" in self.declared
+
+
+Portion = tuple[str, list[Record]]
+"""A role, and records of its topic that are processed before the next portion is produced."""
+
+
+@dataclass(frozen=True)
+class KindsApplication:
+    """Stores that live in one topology.
+
+    Attributes:
+        name: of the application, in ids of tests.
+        cases: its stores.
+        feed: the input, given the time of its first record (ms) and the number of partitions.
+        properties: Streams properties it needs; they are also given to ``StreamsBuilder.build``.
+    """
+
+    name: str
+    cases: tuple[KindCase, ...]
+    feed: Callable[[int, int], list[Portion]]
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def roles(self) -> list[str]:
+        """The roles of its input topics, in the order of the feed."""
+        return list(dict.fromkeys(role for role, _ in self.feed(0, 1)))
+
+    def topology(self, topics: Mapping[str, str]) -> Callable[[StreamsJvm], Any]:
+        """Makes the topology; ``topics`` are the input topics by role."""
+
+        def build(jvm: StreamsJvm) -> Any:
+            builder = jvm.jvm.org.apache.kafka.streams.StreamsBuilder()
+            self.fill(jvm, builder, topics)
+            properties = jvm.jvm.java.util.Properties()
+            for name, value in self.properties.items():
+                properties.setProperty(name, value)
+            return builder.build(properties)
+
+        return build
+
+    def fill(self, jvm: StreamsJvm, builder: Any, topics: Mapping[str, str]) -> None:
+        """Puts the stores into a topology."""
+        sources = Sources(jvm, builder, topics)
+        for add in dict.fromkeys(case.add for case in self.cases):
+            add(sources)
+
+    def queries(self, base: int) -> dict[str, StoreQuery]:
+        """How the stores are asked: for what lies within the retention at the end of the feed."""
+        since = base + SPAN - RETENTION + 1
+        return {
+            case.store: replace(case.query, since=since) if case.expires else case.query
+            for case in self.cases
+            if case.query is not None
+        }
+
+    def subtopologies(self, description: str) -> dict[str, Any]:
+        """The spec's ``subtopologies``, from the text of ``Topology.describe()``."""
+        declared = {case.store: {"kind": case.kind, **case.declared} for case in self.cases if not case.is_global}
+        found = {
+            str(number): {"stores": {store: declared[store] for store in sorted(stores) if store in declared}}
+            for number, stores in stores_of(description).items()
+        }
+        return {number: one for number, one in found.items() if one["stores"]}
+
+    def global_stores(self, topics: Mapping[str, str]) -> dict[str, Any]:
+        """The spec's ``global_stores``."""
+        return {
+            case.store: {"kind": case.kind, "topic": topics[REFERENCE], **case.declared}
+            for case in self.cases
+            if case.is_global
+        }
+
+
+def _plain_key_value(at: Sources) -> None:
+    at.stream(EVENTS).toTable(at.materialized(at.stores.persistentKeyValueStore("key-value")))
+
+
+def _versioned(at: Sources) -> None:
+    supplier = at.stores.persistentVersionedKeyValueStore("versioned-key-value", at.duration(RETENTION))
+    at.stream(EVENTS).toTable(at.materialized(supplier))
+
+
+def _plain_window(at: Sources) -> None:
+    supplier = at.stores.persistentWindowStore("window", at.duration(RETENTION), at.duration(MINUTE), False)
+    at.grouped(EVENTS).windowedBy(at.tumbling()).reduce(at.reducer(), at.materialized(supplier))
+
+
+def _table(name: str) -> Add:
+    return lambda at: at.stream(EVENTS).toTable(at.materialized(name)) and None
+
+
+def _windows(name: str) -> Add:
+    def add(at: Sources) -> None:
+        at.grouped(EVENTS).windowedBy(at.tumbling()).reduce(at.reducer(), at.materialized(name, retention=True))
+
+    return add
+
+
+def _sessions(name: str) -> Add:
+    def add(at: Sources) -> None:
+        at.grouped(EVENTS).windowedBy(at.sessions()).reduce(at.reducer(), at.materialized(name, retention=True))
+
+    return add
+
+
+def _final(name: str, windows: str) -> Add:
+    """An aggregation that emits a window once, when it closes; its store orders rows by time."""
+
+    def add(at: Sources) -> None:
+        on_close = at.kstream.EmitStrategy.onWindowClose()
+        windowed = at.grouped(EVENTS).windowedBy(getattr(at, windows)())
+        windowed.emitStrategy(on_close).reduce(at.reducer(), at.materialized(name, retention=True))
+
+    return add
+
+
+def _joins(at: Sources) -> None:
+    """An inner join, and an outer one with its shared store of records that have found no partner yet."""
+    left, right = at.stream(LEFT), at.stream(RIGHT)
+    left.join(right, at.joiner(), at.join_windows(), at.joined("inner"))
+    left.outerJoin(right, at.joiner(), at.join_windows(), at.joined("outer"))
+
+
+def _grace(at: Sources) -> None:
+    """A stream joined with a versioned table, each record after a grace period in which it lies in a buffer."""
+    supplier = at.stores.persistentVersionedKeyValueStore("grace-table", at.duration(RETENTION))
+    table = at.stream(TABLE).toTable(at.materialized(supplier))
+    at.stream(LEFT).join(table, at.joiner(), at.table_joined("grace").withGracePeriod(at.duration(RETENTION // 2)))
+    at.stream(SPARSE).leftJoin(table, at.joiner(), at.table_joined("sparse"))
+
+
+def _put_key_values(at: Sources) -> None:
+    of = at.stores.persistentTimestampedKeyValueStoreWithHeaders("put-key-value")
+    put = at.puts.key_value(at.puts.with_time_and_headers())
+    at.put_all(PUTS, at.stores.timestampedKeyValueStoreWithHeadersBuilder, of, put)
+
+
+def _put_windows(at: Sources) -> None:
+    times = at.duration(RETENTION), at.duration(MINUTE)
+    of = at.stores.persistentTimestampedWindowStoreWithHeaders("put-window", *times, False)
+    put = at.puts.window(at.puts.with_time_and_headers())
+    at.put_all(PUTS, at.stores.timestampedWindowStoreWithHeadersBuilder, of, put)
+
+
+def _put_sessions(at: Sources) -> None:
+    of = at.stores.persistentSessionStoreWithHeaders("put-session", at.duration(RETENTION))
+    at.put_all(PUTS, at.stores.sessionStoreWithHeadersBuilder, of, at.puts.session(at.puts.with_headers()))
+
+
+def _memory(at: Sources) -> None:
+    at.stream(EVENTS).toTable(at.materialized(at.stores.inMemoryKeyValueStore("in-memory")))
+
+
+def _sparse(at: Sources) -> None:
+    """Windows of a topic that has no record in its last partition, in a task whose other stores have some."""
+    windowed = at.grouped(SPARSE).windowedBy(at.tumbling())
+    windowed.reduce(at.reducer(), at.materialized("sparse-window", retention=True))
+
+
+_RETAINED = {"retention": "10m"}
+_ROWS = StoreQuery(timestamped=True, value="String")
+_PLAIN_ROWS = StoreQuery(timestamped=False, value="String")
+_WINDOWS = StoreQuery(timestamped=True, value="String", shape="window")
+_PLAIN_WINDOWS = StoreQuery(timestamped=False, value="String", shape="window")
+_SESSIONS = StoreQuery(timestamped=False, value="String", shape="session")
+_VERSIONS = StoreQuery(timestamped=True, value="String", shape="versioned", keys=KEYS)
+
+
+def _join_cases(window_kind: str) -> tuple[KindCase, ...]:
+    windows = (
+        "inner-this-join-store",
+        "inner-other-join-store",
+        "outer-outer-this-join-store",
+        "outer-outer-other-join-store",
+    )
+    return (
+        *(KindCase(window_kind, store, _joins, None, _RETAINED) for store in windows),
+        KindCase("list", "outer-outer-shared-join-store", _joins),
+    )
+
+
+def _aggregation_cases(prefix: str) -> tuple[KindCase, ...]:
+    """Stores of the DSL that come in two formats; the prefix of their kinds is the format's."""
+    headers = prefix == "headers-"
+    stamped = "headers" if headers else "timestamped"
+
+    def case(kind: str, query: StoreQuery, add: Callable[..., Add], *more: str, retained: bool = True) -> KindCase:
+        query = replace(query, headers=headers)
+        return KindCase(kind, kind, add(kind, *more), query, _RETAINED if retained else {})
+
+    return (
+        case(f"{stamped}-key-value", _ROWS, _table, retained=False),
+        case(f"{stamped}-window", _WINDOWS, _windows),
+        case(f"{prefix}session", _SESSIONS, _sessions),
+        case(f"{prefix}emit-final-window", _WINDOWS, _final, "tumbling"),
+        case(f"{prefix}emit-final-sliding-window", _WINDOWS, _final, "sliding"),
+        case(f"{prefix}emit-final-session", _SESSIONS, _final, "sessions"),
+    )
+
+
+def feed(base: int, partitions: int) -> list[Portion]:
+    """Every role's records, in three portions each."""
+    portions: list[Portion] = []
+    for third in range(3):
+        for role, make in (
+            (EVENTS, events),
+            (PUTS, keyed),
+            (TABLE, tables),
+            (LEFT, sides),
+            (RIGHT, sides),
+            (SPARSE, sparse),
+        ):
+            every = make(base, partitions)
+            if role == RIGHT:  # other times, and some keys without a partner
+                every = [replace(one, timestamp=(one.timestamp or 0) + 7_000) for one in every if one.key != KEYS[1]]
+            size = -(-len(every) // 3)
+            portions.append((role, every[third * size : (third + 1) * size]))
+    return portions
+
+
+def events(base: int, partitions: int, count: int = 60) -> list[Record]:
+    """Events over the span: out of order, too late, null values, deletes, with and without headers, null keys.
+
+    Each partition has its own times and values; its newest record is the last of the span.
+    """
+    made = []
+    for i in range(count):
+        for partition in range(partitions):
+            at = base + (SPAN * i) // (count - 1) - (partition * 1_000 if i < count - 1 else 0)
+            if i % 5 == 2:
+                at -= 2 * MINUTE  # out of order, within the grace period
+            elif i % 17 == 16:
+                at -= 2 * RETENTION  # too late for everybody
+            value: bytes | None = b"%d of %d" % (i, partition)
+            if i % 7 == 5:
+                value = b"delete"
+            elif i % 11 == 10:
+                value = None
+            elif i % 13 == 0:
+                value = b""
+            key = None if i == 20 else KEYS[i % 3 if i % 2 else i % len(KEYS)]
+            made.append(Record(key, value, partition, max(at, 1), _headers(i)))
+            if i % 4 == 1:  # the same key again within its window, its session merged
+                made.append(Record(key, b"again %d" % i, partition, max(at + 20_000 - 40_000 * (i % 8 > 3), 1)))
+    made.extend(Record(b"last", b"end", partition, base + SPAN, _headers(1)) for partition in range(partitions))
+    return made
+
+
+def _headers(i: int) -> tuple[tuple[str, bytes | None], ...]:
+    return ((), (("trace", b"%d" % i),), (("trace", b""), ("nothing", None), ("trace", b"x" * 100)), (("", b"\x00"),))[
+        i % 4
+    ]
+
+
+def keyed(base: int, partitions: int) -> list[Record]:
+    """The events that have a key."""
+    return [one for one in events(base, partitions) if one.key is not None]
+
+
+def sides(base: int, partitions: int) -> list[Record]:
+    """Records to be joined: the same key and time twice, out of order, some beyond the grace period."""
+    return [one for one in events(base, partitions) if one.key is not None and one.value is not None for _ in range(2)]
+
+
+def tables(base: int, partitions: int) -> list[Record]:
+    """Versions of the table that the grace period's join looks up."""
+    return events(base, partitions, count=30)
+
+
+def sparse(base: int, partitions: int) -> list[Record]:
+    """Events of all partitions but the last."""
+    return [one for one in events(base, partitions, count=20) if partitions == 1 or one.partition < partitions - 1]
+
+
+PLAIN = KindsApplication(
+    "plain",
+    (
+        KindCase("key-value", "key-value", _plain_key_value, _PLAIN_ROWS),
+        KindCase("versioned-key-value", "versioned-key-value", _versioned, _VERSIONS, _RETAINED),
+        KindCase("window", "window", _plain_window, _PLAIN_WINDOWS, _RETAINED),
+        *_aggregation_cases(""),
+        *_join_cases("join-window"),
+        KindCase("versioned-key-value", "grace-table", _grace, _VERSIONS, _RETAINED),
+        KindCase("grace-buffer", "grace-Buffer", _grace),
+        KindCase("timestamped-window", "sparse-window", _sparse, _WINDOWS, _RETAINED),
+        KindCase("in-memory", "in-memory", _memory, _ROWS),
+    ),
+    lambda base, partitions: [one for one in feed(base, partitions) if one[0] != PUTS],
+)
+"""A store of every kind in the default format."""
+
+HEADERS = KindsApplication(
+    "headers",
+    (
+        *_aggregation_cases("headers-"),
+        *_join_cases("headers-window"),
+        KindCase("headers-key-value", "put-key-value", _put_key_values, replace(_ROWS, headers=True)),
+        KindCase("headers-window", "put-window", _put_windows, replace(_WINDOWS, headers=True), _RETAINED),
+        KindCase("headers-session", "put-session", _put_sessions, replace(_SESSIONS, headers=True), _RETAINED),
+    ),
+    lambda base, partitions: [one for one in feed(base, partitions) if one[0] in (EVENTS, PUTS, LEFT, RIGHT)],
+    {"dsl.store.format": "HEADERS"},
+)
+"""A store of every kind that keeps headers."""
