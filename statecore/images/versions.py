@@ -1,0 +1,194 @@
+"""Builds versioned stores: all records of each key, replayed in offset order as ``RocksDBVersionedStore.put`` has it.
+
+The rows of a versioned store depend on every record of a key and on when, in the stream time of the whole partition,
+each one came. So there are two steps. A range task keeps all its records, sorted by key (:class:`VersionRunBuilder`);
+one task for each partition merges the ranges key by key and replays them (:func:`build_version_runs`)::
+
+    range 0 ── sorted records ──┐                       ┌── latest rows            one SST file
+    range 1 ── sorted records ──┼── merge ── replay ────┼── rows of segment n      one SST file
+    range 2 ── sorted records ──┘   by key   per key    └── rows of segment n+1    one SST file
+
+Stream time is the greatest timestamp of all records before, of this range (kept with each record) and of the ranges
+before it. What comes out is, byte for byte, what a Kafka Streams instance holds that processed the same records and was
+never restarted. That is deliberately not always what Kafka Streams itself restores:
+
+- Its restore (``restoreBatch``) decides with the stream time at the end of each poll what is kept. What it keeps so
+  depends on how records fell into polls. Rows that differ are outside the history retention.
+- A restarted instance begins without a stream time, accepts records that an instance which kept running drops, and no
+  longer expires the segments of its former life (``LogicalKeyValueSegments.openExisting`` registers none). Nothing in a
+  changelog says when its writer was restarted.
+
+Rows of segments that have expired by the final stream time are left out; ``put`` removes them before it does anything
+else, so an instance that kept running has none either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.formats.registry import row_format
+from statecore.formats.row_format import Records, int64_values
+from statecore.formats.segments import first_live_segment
+from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.versioned import SEGMENT_BYTES
+from statecore.images import kernel, versions_kernel
+from statecore.images.model import Run
+from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
+from statecore.images.versions_file import map_records
+from statecore.images.versions_replay import replay
+from statecore.images.versions_rows import RowFiles
+from statecore.images.versions_table import RecordTable
+
+
+class VersionRunBuilder:
+    """All records of an offset range, sorted by key and then by offset, within a memory budget.
+
+    Args:
+        directory: where the runs are written (``records-00000.run``, ...); must exist.
+        memory_budget: bytes to hold before a run is cut. One batch always fits.
+        changelog: where the batches come from, for messages.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+        changelog: TopicPartition | None = None,
+    ) -> None:
+        self._format = row_format(StoreKind.VERSIONED_KEY_VALUE)
+        self._directory = directory
+        self._budget = memory_budget
+        self._changelog = changelog
+        self._runs: list[Run] = []
+        self._records = self._null_keys = self._peak = 0
+        self._stream_time = -1
+        self._table = RecordTable()
+
+    @property
+    def statistics(self) -> RunStatistics:
+        """What was seen so far; ``stream_time`` is the greatest timestamp of a record with a key."""
+        return RunStatistics(
+            self._records, self._null_keys + self._table.null_keys, self._peak, 0, self._stream_time, 0
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch of the changelog's columns; batches come in offset order.
+
+        The batch is held by reference for a while: its buffers must not be written to afterwards.
+
+        Raises:
+            Invalid: a record cannot be one of a versioned store.
+            Capacity: the directory has no room for a run that had to be cut.
+        """
+        if not batch.num_rows:
+            return
+        if self._table.keys and self._table.bytes_to_sort > self._budget:
+            self._cut()
+        records = Records(batch.column("key"), batch.column("value"), batch.column("timestamp"))
+        misfit = self._format.check(records)
+        if misfit is not None:
+            raise self._refusal(int(batch.column("offset")[misfit.row].as_py()), misfit.why)
+        times = int64_values(records.timestamps)
+        if records.keys.null_count:  # a store never sees them
+            times = np.where(_present(records.keys), times, -1)
+        stream_times = np.maximum(np.maximum.accumulate(times), self._stream_time)
+        self._stream_time = int(stream_times[-1])
+        self._table.add_records(records, stream_times)
+        self._records += batch.num_rows
+        self._peak = max(self._peak, self._table.bytes_to_sort)
+
+    def finish(self) -> list[Run]:
+        """Write what is left and return all runs, in offset order; none when no record has a key.
+
+        Raises:
+            Capacity: the directory has no room.
+        """
+        self._cut()
+        return list(self._runs)
+
+    def _cut(self) -> None:
+        if self._table.keys:
+            path = self._directory / f"records-{len(self._runs):05d}.run"
+            self._runs.append(self._table.write(path))
+        self._null_keys += self._table.null_keys
+        self._table = RecordTable()
+
+    def _refusal(self, offset: int, why: str) -> Invalid:
+        place = f"{self._changelog} offset {offset}" if self._changelog is not None else f"offset {offset}"
+        return Invalid(
+            f"The record at {place} {why}: it is no record of a {self._format.kind.value} store.",
+            action="Check the store's kind and changelog in the spec; nothing was changed.",
+            topic=self._changelog.topic if self._changelog is not None else None,
+            partition=self._changelog.partition if self._changelog is not None else None,
+            offset=offset,
+            kind=self._format.kind.value,
+        )
+
+
+def build_version_runs(
+    directory: Path,
+    runs_by_range: Sequence[tuple[int, Sequence[Run]]],
+    history_retention_ms: int,
+    segment_interval_ms: int,
+    memory_budget: int = DEFAULT_MEMORY_BUDGET,
+) -> list[Run]:
+    """Replay the records of one partition and write its rows as SST files that share no key.
+
+    Args:
+        directory: where the files are written; must exist.
+        runs_by_range: for each offset range, in offset order: its stream time (``RunStatistics.stream_time``) and its
+            runs. Ranges without runs count too.
+        history_retention_ms: the store's history retention, which is its grace period too.
+        segment_interval_ms: the store's segment interval (:func:`statecore.formats.segments.default_segment_interval`).
+        memory_budget: bytes to use; the rows of one key always fit.
+
+    Returns:
+        The files: rows of older segments first, the latest rows last; none when no row is left.
+
+    Raises:
+        Corrupted: a file of records is missing, or not what it was when it was finished.
+        Capacity: no room.
+        Invalid: the directory cannot be written.
+    """
+    mapped, stream_time, longest_key = [], -1, 0
+    for of_range, runs in runs_by_range:
+        for run in runs:
+            records = map_records(run)
+            longest_key = max(longest_key, records.longest_key)
+            mapped.append((stream_time, records))
+        stream_time = max(stream_time, of_range)
+    rows = replay(
+        mapped,
+        stream_time=stream_time,
+        history_retention_ms=history_retention_ms,
+        segment_interval_ms=segment_interval_ms,
+        memory_budget=memory_budget,
+    )
+    first = first_live_segment(stream_time, history_retention_ms, segment_interval_ms)
+    with RowFiles(
+        directory,
+        first_live=first,
+        last=max(0, stream_time) // segment_interval_ms,
+        longest_key=longest_key + SEGMENT_BYTES,
+    ) as files:
+        for part in rows:
+            files.add(part)
+        return files.finish()
+
+
+def _present(keys: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.frombuffer(keys.is_valid().cast(pa.uint8()).buffers()[1], np.uint8)[: len(keys)] != 0
+
+
+def warm() -> None:
+    """Load the kernels (compile them on the first use of an installation), so that a first batch does not wait."""
+    kernel.warm()
+    versions_kernel.warm()

@@ -1,0 +1,116 @@
+"""Replays all records of a partition, key after key, within a memory budget: drives the kernel ``replay``.
+
+Records lie in mapped files. What is in memory is the versions of one key, and the arena of finished rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.formats.segments import first_live_segment
+from statecore.images import versions_kernel
+from statecore.images.addresses import address_of
+from statecore.images.versions_file import MappedRecords
+from statecore.images.versions_kernel import DONE, NEEDS_POOL, NODE_WORDS, OUT_WORDS, ROW_WORDS, RUN_WORDS, WORD
+
+_FIRST_POOL = 256
+_SMALLEST_ARENA = 1 << 12
+# Of the arena, in bytes for each row: a finished row is seldom smaller.
+_ARENA_PER_ROW = 64
+
+
+class Rows(NamedTuple):
+    """Finished rows, in the order of their keys; those of one key from the latest to the oldest.
+
+    Attributes:
+        described: for each row four numbers: segment id (-1: latest), place in the arena, bytes of the key (segment id
+            included), bytes of the value, which follows the key.
+        arena: the bytes.
+    """
+
+    described: npt.NDArray[np.int64]
+    arena: npt.NDArray[np.uint8]
+
+
+def replay(
+    runs: Sequence[tuple[int, MappedRecords]],
+    *,
+    stream_time: int,
+    history_retention_ms: int,
+    segment_interval_ms: int,
+    memory_budget: int,
+) -> Iterator[Rows]:
+    """The rows of a versioned store that has processed these records.
+
+    Args:
+        runs: in offset order: the stream time before the run's range, and its records.
+        stream_time: stream time at the end; rows in segments that have expired by then are left out.
+        history_retention_ms: history retention, which is the grace period too.
+        segment_interval_ms: time that one segment spans.
+        memory_budget: bytes for finished rows; those of one key always fit.
+
+    Yields:
+        Rows whose buffers are used again for the next ones.
+    """
+    arena = np.empty(max(_SMALLEST_ARENA, memory_budget * 2 // 3), np.uint8)
+    out = np.empty((len(arena) // _ARENA_PER_ROW, OUT_WORDS), np.int64)
+    rows, nodes = np.empty((_FIRST_POOL, ROW_WORDS), np.int64), np.empty((_FIRST_POOL, NODE_WORDS), np.int64)
+    described = np.array([_described(before, run) for before, run in runs], np.int64).reshape(-1, RUN_WORDS)
+    heap = np.empty(len(runs), np.int64)
+    state = versions_kernel.state(
+        runs=described,
+        heap=heap,
+        heap_size=len(runs),
+        retention=history_retention_ms,
+        interval=segment_interval_ms,
+        first_live=first_live_segment(stream_time, history_retention_ms, segment_interval_ms),
+        rows=rows,
+        rows_room=len(rows),
+        nodes=nodes,
+        nodes_room=len(nodes),
+        arena=arena,
+        arena_room=len(arena),
+        out=out,
+        out_room=len(out),
+    )
+    first = 1
+    while True:
+        code = versions_kernel.run("replay", state, first)
+        first = 0
+        if code == NEEDS_POOL:
+            rows, nodes = np.concatenate([rows, np.empty_like(rows)]), np.concatenate([nodes, np.empty_like(nodes)])
+            state[WORD["rows"]], state[WORD["rows_room"]] = address_of(rows), len(rows)
+            state[WORD["nodes"]], state[WORD["nodes_room"]] = address_of(nodes), len(nodes)
+            continue
+        count = int(state[WORD["out_count"]])
+        if count:
+            yield Rows(out[:count], arena[: int(state[WORD["arena_used"]])])
+            state[WORD["out_count"]] = state[WORD["arena_used"]] = 0
+        if code == DONE:
+            return
+        if not count:  # a key larger than the arena
+            arena = np.empty(max(len(arena), int(state[WORD["needed_bytes"]])), np.uint8)
+            out = np.empty((max(len(out), int(state[WORD["needed_rows"]])), OUT_WORDS), np.int64)
+            state[WORD["arena"]], state[WORD["arena_room"]] = address_of(arena), len(arena)
+            state[WORD["out"]], state[WORD["out_room"]] = address_of(out), len(out)
+
+
+def _described(before: int, run: MappedRecords) -> list[int]:
+    parts = run.records
+    addresses = [
+        address_of(part)
+        for part in (
+            parts.keys,
+            parts.key_offsets,
+            parts.first_records,
+            parts.timestamps,
+            parts.stream_times,
+            parts.places,
+            run.values,
+        )
+    ]
+    return [*addresses, len(parts.key_offsets) - 1, before, 0, 0]

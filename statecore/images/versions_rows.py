@@ -1,0 +1,166 @@
+"""Writes finished rows of a versioned store as SST files: one of the latest rows, one of each segment.
+
+Rows come in the order of their keys, which is the order of each file; the segment id in front of the key keeps the
+files apart. All files are open at once and written as rows come. Where a store has more live segments than files may
+be open, a file takes several neighbouring segments, and what it holds of one slice of keys is sorted by segment; the
+next slice then needs a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.images import versions_kernel
+from statecore.images.digest import Digest
+from statecore.images.model import Run
+from statecore.images.sst import ColumnarSstWriter
+from statecore.images.sst_writer import RowSstWriter
+from statecore.images.versions_replay import Rows
+from statecore.stores.files import sync_file
+
+MOST_FILES = 64
+"""Files that are open at once."""
+
+_ROWS_AT_ONCE = 4096
+_BYTES_AT_ONCE = 1 << 20
+
+
+class RowFiles:
+    """The SST files of one store being written.
+
+    A context manager: leaving it lets go of the files, finished or not.
+
+    Args:
+        directory: where they are written (``latest.sst``, ``segment-<id>.sst``); must exist.
+        first_live: id of the oldest segment that rows may lie in.
+        last: id of the newest.
+        longest_key: bytes of the longest key, segment id included; decides who writes the files.
+    """
+
+    def __init__(self, directory: Path, *, first_live: int, last: int, longest_key: int) -> None:
+        self._directory = directory
+        self._first = first_live
+        self._width = max(1, -(-(last - first_live + 1) // MOST_FILES))
+        self._columnar = longest_key <= ColumnarSstWriter.LONGEST_KEY
+        self._open: dict[int, _RowFile] = {}
+        self._done: list[Run] = []
+        self._slices = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the files."""
+        for file in self._open.values():
+            file.close()
+
+    def add(self, rows: Rows) -> None:
+        """Append rows; keys come in ascending order, within a call and from one to the next.
+
+        Raises:
+            Capacity: no room for a file.
+            Invalid: the directory cannot be written.
+        """
+        segments = rows.described[:, 0]
+        lanes = np.where(segments < 0, -1, (segments - self._first) // self._width)
+        if self._width == 1:
+            order = np.argsort(lanes.astype(np.int16), kind="stable")
+        else:
+            self._finish_wide()
+            order = np.argsort(segments, kind="stable")
+        found, starts = np.unique(lanes[order], return_index=True)
+        for lane, low, high in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
+            file = self._open.get(lane)
+            if file is None:
+                file = self._open[lane] = _RowFile(self._path(lane), columnar=self._columnar)
+            file.add(rows, order[low:high])
+        self._slices += 1
+
+    def finish(self) -> list[Run]:
+        """Complete all files and return them as runs, those of older segments first and the latest rows last.
+
+        Raises:
+            Capacity: no room for a file.
+            Invalid: the directory cannot be written.
+        """
+        for lane in list(self._open):
+            self._done.append(self._open.pop(lane).finish())
+        return sorted(self._done, key=lambda run: run.min_key)
+
+    def _finish_wide(self) -> None:
+        for lane in [lane for lane in self._open if lane >= 0]:
+            self._done.append(self._open.pop(lane).finish())
+
+    def _path(self, lane: int) -> Path:
+        if lane < 0:
+            return self._directory / "latest.sst"
+        suffix = "" if self._width == 1 else f"-{self._slices:05d}"
+        return self._directory / f"segment-{self._first + lane * self._width}{suffix}.sst"
+
+
+class _RowFile:
+    """One SST file being written, durable when finished."""
+
+    def __init__(self, path: Path, *, columnar: bool) -> None:
+        self._path = path
+        self._digest = Digest()
+        self._writer = ColumnarSstWriter(path) if columnar else RowSstWriter(path)
+        self._first = self._last = b""
+
+    def close(self) -> None:
+        self._writer.__exit__()
+
+    def add(self, rows: Rows, order: npt.NDArray[np.int64]) -> None:
+        for part in _parts(rows, order):
+            key_offsets, keys, value_offsets, values = _gathered(rows, part)
+            if not self._digest.rows:
+                self._first = keys[: key_offsets[1]].tobytes()
+            self._last = keys[key_offsets[-2] :].tobytes()
+            self._digest.add(key_offsets, keys, value_offsets, values)
+            self._writer.add(key_offsets, keys, value_offsets, values, None)
+
+    def finish(self) -> Run:
+        sha256 = self._writer.finish()
+        self.close()
+        sync_file(self._path)
+        return Run(
+            path=str(self._path),
+            rows=self._digest.rows,
+            deletes=0,
+            bytes=self._digest.bytes,
+            file_bytes=self._path.stat().st_size,
+            sha256=sha256,
+            digest=self._digest.hexdigest(),
+            min_key=self._first.hex(),
+            max_key=self._last.hex(),
+        )
+
+
+def _parts(rows: Rows, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Rows few and small enough to stay in the cache on their way into a file."""
+    ends = np.cumsum(rows.described[order, 2] + rows.described[order, 3])
+    low = 0
+    while low < len(order):
+        before = int(ends[low - 1]) if low else 0
+        high = min(low + _ROWS_AT_ONCE, int(np.searchsorted(ends, before + _BYTES_AT_ONCE, side="right")))
+        high = max(high, low + 1)
+        yield order[low:high]
+        low = high
+
+
+def _gathered(
+    rows: Rows, part: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    key_bytes, value_bytes = rows.described[part, 2:].sum(axis=0).tolist()
+    key_offsets, value_offsets = np.zeros(len(part) + 1, np.int64), np.zeros(len(part) + 1, np.int64)
+    keys, values = np.empty(key_bytes, np.uint8), np.empty(value_bytes, np.uint8)
+    part = np.ascontiguousarray(part)
+    versions_kernel.run(
+        "gather_rows", rows.described, rows.arena, part, len(part), key_offsets, keys, value_offsets, values
+    )
+    return key_offsets, keys, value_offsets, values

@@ -1,0 +1,91 @@
+"""Every record of a run, sorted by key and then by offset: the memory behind ``versions_sort_source``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.formats.row_format import Records
+from statecore.images import versions_kernel
+from statecore.images.addresses import address_of
+from statecore.images.key_table import KeyTable
+from statecore.images.model import Run
+from statecore.images.versions_file import SortedRecords, write_records
+
+# Of a record, beside the batches: its place, where it goes, two times, where its value lies, its stream time.
+_BYTES_PER_RECORD = 40
+_BYTES_AT_ONCE = 1 << 20
+
+
+class RecordTable(KeyTable):
+    """A key table that keeps every record, not only the last of each key, with the stream time it came at."""
+
+    def __init__(self) -> None:
+        super().__init__(timestamps=True)
+        self._stream_times: list[npt.NDArray[np.int64]] = []
+        self._records = 0
+
+    @property
+    def bytes_to_sort(self) -> int:
+        """Memory held, and what sorting the records will take."""
+        return self.bytes + self._records * _BYTES_PER_RECORD
+
+    def add_records(self, records: Records, stream_times: npt.NDArray[np.int64]) -> None:
+        """Hold the records of a batch that is not empty, by reference, with their stream times (ms)."""
+        self._stream_times.append(np.ascontiguousarray(stream_times))
+        self._records += len(stream_times)
+        self.add(records.keys, records.values, records.timestamps)
+
+    def write(self, path: Path) -> Run:
+        """Write the records with a key, of which there must be one, as a file of sorted records.
+
+        Raises:
+            Capacity: no room for the file.
+            Invalid: the directory cannot be written.
+        """
+        ids = self.in_key_order(np.arange(self.keys, dtype=np.uint32))
+        first_records, where = self._sorted(ids)
+        count, batches = len(where), self._batches()
+        streams = np.array([address_of(one) for one in self._stream_times], np.int64)
+        times, stream_times, places = (
+            np.empty(count, np.int64),
+            np.empty(count, np.int64),
+            np.empty(count + 1, np.int64),
+        )
+        versions_kernel.run("describe_records", batches, where, count, streams, times, stream_times, places)
+        key_offsets = np.zeros(len(ids) + 1, np.int64)
+        keys = np.empty(int(self._lengths(ids).sum()), np.uint8)
+        versions_kernel.run("gather_keys", self._entries, self._arena, ids, len(ids), key_offsets, keys)
+        records = SortedRecords(key_offsets, keys, first_records, times, stream_times, places)
+        return write_records(path, records, _values(batches, where, places))
+
+    def _sorted(self, ids: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The first record of each key, in the order of the ids, and where each record lies."""
+        batches = [held.ids for held in self._held if held is not None]  # a table that never shrinks has them all
+        counts = np.zeros(self.keys, np.int64)
+        for batch in batches:
+            versions_kernel.run("count_records", batch, len(batch), counts)
+        first_records = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(counts[ids], out=first_records[1:])
+        counts[ids] = first_records[:-1]
+        where = np.empty(int(first_records[-1]), np.int64)
+        for number, batch in enumerate(batches):
+            versions_kernel.run("place_records", batch, len(batch), number, counts, where)
+        return first_records, where
+
+
+def _values(
+    batches: npt.NDArray[np.int64], where: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+) -> Iterator[npt.NDArray[np.uint8]]:
+    """The values in the order of the records, about a megabyte at a time."""
+    starts = places >> 1
+    low = 0
+    while low < len(where):
+        high = max(low + 1, int(np.searchsorted(starts, starts[low] + _BYTES_AT_ONCE, side="right")) - 1)
+        values = np.empty(int(starts[high] - starts[low]), np.uint8)
+        versions_kernel.run("gather_values", batches, where, places, low, high, values)
+        yield values
+        low = high
