@@ -1,5 +1,7 @@
 """Fills a changelog topic for the benchmark, quickly: 16-byte keys, 100-byte values, N/4 keys, 2 % tombstones, lz4.
 
+Where the store is windowed, the times of its rows follow the key (``bench.kinds``).
+
 Twenty million records are to be there in a minute or so on two cores, so they never are Python objects: record
 batches (format v2) are laid out by NumPy, a column for each byte of a record, and go to the broker in plain Produce
 requests. A record is ::
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
+import time as clock
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ import cramjam
 import numpy as np
 from crc32c import crc32c
 
+from bench.kinds import KINDS, SPAN_MS, BenchKind
 from tests.harness import topics
 from tests.harness.broker import Broker
 
@@ -35,8 +38,7 @@ VALUE_BYTES = 100
 TOMBSTONE_SHARE = 0.02
 PARTITIONS = 4
 
-_WIDTH = 2 + 1 + 1 + 2 + 1 + KEY_BYTES + 2 + VALUE_BYTES + 1
-_KEY_AT, _VALUE_LENGTH_AT, _VALUE_AT = 7, 7 + KEY_BYTES, 9 + KEY_BYTES
+_KEY_AT = 7
 _CHUNK_BATCHES = 512
 _IN_FLIGHT = 8
 _BASE_TIME = 1_700_000_000_000
@@ -50,11 +52,13 @@ class ChangelogSize:
         records: in all partitions together; each partition gets a quarter.
         batch_records: records of one batch, at most 8192.
         seed: of the contents.
+        kind: the kind of store the changelog is for.
     """
 
     records: int
     batch_records: int = 125
     seed: int = 7
+    kind: BenchKind = KINDS["timestamped-key-value"]
 
     @property
     def keys(self) -> int:
@@ -77,7 +81,7 @@ def fill(bootstrap_servers: str, topic: str, size: ChangelogSize) -> float:
     """
     if size.records % (PARTITIONS * size.batch_records) or size.batch_records > 8192:
         raise ValueError(f"{size.records} records do not make whole batches of {size.batch_records} in each partition")
-    began = time.monotonic()
+    began = clock.monotonic()
     topics.create(bootstrap_servers, topic, PARTITIONS, topics.UNCLEANED)
     sources = [_batches(size, partition) for partition in range(PARTITIONS)]
     with _Connection(bootstrap_servers, topic) as connection:
@@ -86,24 +90,27 @@ def fill(bootstrap_servers: str, topic: str, size: ChangelogSize) -> float:
     held = sum(topics.end_offset(bootstrap_servers, topic, p) for p in range(PARTITIONS))
     if held != size.records:
         raise RuntimeError(f"{topic} holds {held} records, not {size.records}")
-    return time.monotonic() - began
+    return clock.monotonic() - began
 
 
 def _batches(size: ChangelogSize, partition: int) -> Iterator[bytes]:
     """Every record batch of a partition, in order."""
     random = np.random.default_rng([size.seed, partition])
     left = size.records // PARTITIONS // size.batch_records
+    time = _BASE_TIME
     delta = np.tile(np.arange(size.batch_records, dtype=np.uint16), _CHUNK_BATCHES)
     values = _value_pool(random)
     while left:
         count = min(left, _CHUNK_BATCHES)
         rows = count * size.batch_records
         ids = random.integers(0, size.keys // PARTITIONS, rows, dtype=np.uint64) * PARTITIONS + np.uint64(partition)
-        laid, ends = _lay_out(ids, delta[:rows], values[random.integers(0, len(values), rows)], random)
+        laid, ends = _lay_out(
+            _keys(ids, size.kind), delta[:rows], values[random.integers(0, len(values), rows)], random
+        )
         begin = 0
         for end in ends[size.batch_records - 1 :: size.batch_records]:
-            yield _frame(laid[begin:end], size.batch_records)
-            begin = int(end)
+            yield _frame(laid[begin:end], size.batch_records, time)
+            begin, time = int(end), time + 1
         left -= count
 
 
@@ -116,16 +123,17 @@ def _value_pool(random: np.random.Generator) -> np.ndarray[Any, Any]:
 
 
 def _lay_out(
-    ids: np.ndarray[Any, Any], delta: np.ndarray[Any, Any], values: np.ndarray[Any, Any], random: np.random.Generator
+    keys: np.ndarray[Any, Any], delta: np.ndarray[Any, Any], values: np.ndarray[Any, Any], random: np.random.Generator
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The bytes of all records, one after the other, and where each of them ends."""
-    rows = len(ids)
+    rows, key_bytes = keys.shape
+    value_length_at, value_at = _KEY_AT + key_bytes, _KEY_AT + key_bytes + 2
     dead = random.random(rows) < TOMBSTONE_SHARE
     wide = delta >= 64
     # Length (its first byte), attributes, time delta, offset delta, key, value, count of headers.
-    width = 1 + 1 + 1 + (1 + wide) + (1 + KEY_BYTES) + np.where(dead, 1, 2 + VALUE_BYTES) + 1
-    laid = np.zeros((rows, _WIDTH), np.uint8)
-    present = np.ones((rows, _WIDTH), bool)
+    width = 1 + 1 + 1 + (1 + wide) + (1 + key_bytes) + np.where(dead, 1, 2 + VALUE_BYTES) + 1
+    laid = np.zeros((rows, value_at + VALUE_BYTES + 1), np.uint8)
+    present = np.ones(laid.shape, bool)
     body = width - 1  # what follows the length; zigzag doubles it
     laid[:, 0] = np.where(dead, 2 * body, (2 * body & 0x7F) | 0x80)
     laid[:, 1] = 2 * body >> 7
@@ -133,29 +141,32 @@ def _lay_out(
     laid[:, 4] = np.where(wide, (2 * delta & 0x7F) | 0x80, 2 * delta)
     laid[:, 5] = delta >> 6
     present[:, 5] = wide
-    laid[:, 6] = 2 * KEY_BYTES
-    laid[:, _KEY_AT : _KEY_AT + KEY_BYTES] = _keys(ids)
-    laid[:, _VALUE_LENGTH_AT] = np.where(dead, 1, (2 * VALUE_BYTES & 0x7F) | 0x80)
-    laid[:, _VALUE_LENGTH_AT + 1] = 2 * VALUE_BYTES >> 7
-    laid[:, _VALUE_AT : _VALUE_AT + VALUE_BYTES] = values
-    present[:, _VALUE_LENGTH_AT + 1 : _VALUE_AT + VALUE_BYTES] = ~dead[:, None]
+    laid[:, 6] = 2 * key_bytes
+    laid[:, _KEY_AT:value_length_at] = keys
+    laid[:, value_length_at] = np.where(dead, 1, (2 * VALUE_BYTES & 0x7F) | 0x80)
+    laid[:, value_length_at + 1] = 2 * VALUE_BYTES >> 7
+    laid[:, value_at : value_at + VALUE_BYTES] = values
+    present[:, value_length_at + 1 : value_at + VALUE_BYTES] = ~dead[:, None]
     return laid[present], np.cumsum(width + ~dead)  # a live record's length takes a second byte
 
 
-def _keys(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """16 bytes for each id: a mixed number, so that keys are spread over the order, and the id itself."""
+def _keys(ids: np.ndarray[Any, Any], kind: BenchKind) -> np.ndarray[Any, Any]:
+    """16 bytes for each id: a mixed number, so that keys are spread over the order, and the id; times behind it."""
     mixed = ids * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    return np.stack([mixed, ids], axis=1).astype(">u8").view(np.uint8).reshape(len(ids), KEY_BYTES)
+    start = np.uint64(_BASE_TIME) + ids % np.uint64(SPAN_MS)
+    words = np.stack([mixed, ids, *[start] * kind.times], axis=1).astype(">u8").view(np.uint8)
+    keys = words.reshape(len(ids), KEY_BYTES + 8 * kind.times)
+    return np.pad(keys, ((0, 0), (0, 4))) if kind.sequence else keys
 
 
-def _frame(records: np.ndarray[Any, Any], count: int) -> bytes:
+def _frame(records: np.ndarray[Any, Any], count: int, time: int) -> bytes:
     """A record batch v2, compressed as one lz4 frame of independent blocks."""
     block = bytes(cramjam.lz4.compress_block(records.tobytes(), store_size=False))
     # Magic, independent blocks of at most 4 MiB without checksums, descriptor's checksum; block; end mark.
     compressed = b"\x04\x22\x4d\x18\x60\x70\x73" + struct.pack("<I", len(block)) + block + b"\0\0\0\0"
-    tail = struct.pack(">hiqqqhii", 3, count - 1, _BASE_TIME, _BASE_TIME, -1, -1, -1, count) + compressed
+    tail = struct.pack(">hiqqqhii", 3, count - 1, time, time, -1, -1, -1, count) + compressed
     return struct.pack(">qiibI", 0, 9 + len(tail), -1, 2, crc32c(tail)) + tail
 
 

@@ -2,9 +2,11 @@
 
 ::
 
-    make bench                                        2, 8 and 20 million records, 3 rounds each
+    make bench                                        2, 8 and 20 million records, then every kind; 3 rounds each
     python -m bench.restore --sizes 2 --rounds 1      a quick look
     python -m bench.restore --write                   puts the figures into bench/README.md
+
+The sizes are of a timestamped key-value store; then each kind of store (``bench.kinds``) is measured at one size.
 
 Each round runs, one after another on the same broker: Kafka Streams with two threads, statecore, Kafka Streams with one
 thread, and the ceiling (plain Java consumers that read the topic and do nothing). Every contender is a process of its
@@ -25,18 +27,23 @@ import shutil
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from bench.changelog import ChangelogSize, fill, start_broker
+from bench.kinds import KINDS, BenchKind
 from bench.process import Cost, measure
 from bench.streams import STORE, changelog_topic, create_source
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 MILLION = 1_000_000
+KIND_CONTENDERS = ("Kafka Streams, 2 threads", "statecore")
+"""Who is compared for each kind of store."""
+_filled: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -64,22 +71,60 @@ class Figure:
     work: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is restored in one comparison.
+
+    Attributes:
+        servers: ``host:port`` of the broker.
+        size: millions of records.
+        kind: the kind of store.
+        scratch: a directory for state directories and specs.
+    """
+
+    servers: str
+    size: int
+    kind: BenchKind
+    scratch: Path
+
+    @property
+    def application(self) -> str:
+        """The application id."""
+        return f"bench-{self.kind.kind}-{self.size}m"
+
+    @property
+    def records(self) -> int:
+        """Records of the changelog."""
+        return self.size * MILLION
+
+
 def main() -> int:
     """Run the benchmark, print the figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.restore", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--sizes", default="2,8,20", help="millions of records, with commas (default: 2,8,20)")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of store, with commas (default: all)")
+    parser.add_argument(
+        "--kinds-size", type=int, default=8, help="millions of records of each kind (default: 8; 0: none)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each size (default: 3)")
     parser.add_argument("--only", choices=["statecore"], help="leave the others out, to profile")
     parser.add_argument("--write", action="store_true", help="write the figures into bench/README.md")
     given = parser.parse_args()
-    sizes = [int(size) for size in given.sizes.split(",")]
+    sizes = [int(size) for size in given.sizes.split(",") if size]
+    kinds = [KINDS[name] for name in given.kinds.split(",") if name and given.kinds_size]
     parts = [f"{_machine()}; {given.rounds} rounds, medians.\n"]
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch:
         broker = start_broker(Path(scratch, "broker"))
         try:
             for size in sizes:
-                figures = _measure(broker.bootstrap_servers, size, given.rounds, Path(scratch), given.only)
+                setting = Setting(broker.bootstrap_servers, size, next(iter(KINDS.values())), Path(scratch))
+                figures = _measure(setting, given.rounds, given.only)
                 parts.append(_markdown(size, figures))
+                print(parts[-1], flush=True)
+            if kinds:
+                settings = [Setting(broker.bootstrap_servers, given.kinds_size, kind, Path(scratch)) for kind in kinds]
+                found = {one.kind.kind: _measure(one, given.rounds, given.only, KIND_CONTENDERS) for one in settings}
+                parts.append(_kinds_markdown(given.kinds_size, found))
                 print(parts[-1], flush=True)
         finally:
             broker.stop()
@@ -90,32 +135,37 @@ def main() -> int:
     return 0
 
 
-def _measure(servers: str, size: int, rounds: int, scratch: Path, only: str | None) -> list[Figure]:
-    application = f"bench-{size}m"
-    create_source(servers, application)
-    seconds = fill(servers, changelog_topic(application), ChangelogSize(size * MILLION))
-    _say(f"{size} M records produced in {seconds:.0f} s")
+def _measure(at: Setting, rounds: int, only: str | None, contenders: Sequence[str] | None = None) -> list[Figure]:
+    if at.application not in _filled:
+        _filled.add(at.application)
+        create_source(at.servers, at.application)
+        seconds = fill(at.servers, changelog_topic(at.application), ChangelogSize(at.records, kind=at.kind))
+        _say(f"{at.size} M records of {at.kind.kind} produced in {seconds:.0f} s")
     figures: list[Figure] = []
-    contenders = {
-        "Kafka Streams, 2 threads": lambda: _streams(servers, application, scratch, 2),
-        "statecore": lambda: _statecore(servers, application, scratch, size * MILLION),
-        "Kafka Streams, 1 thread": lambda: _streams(servers, application, scratch, 1),
-        "plain Java consumer, 2 threads": lambda: _drain(servers, application, 2),
+    every = {
+        "Kafka Streams, 2 threads": lambda: _streams(at, 2),
+        "statecore": lambda: _statecore(at),
+        "Kafka Streams, 1 thread": lambda: _streams(at, 1),
+        "plain Java consumer, 2 threads": lambda: _drain(at, 2),
     }
     for turn in range(rounds):
-        for name, run in contenders.items():
-            if only is None or name == only:
+        for name, run in every.items():
+            if only in (None, name) and (contenders is None or name in contenders):
                 figures.append(run())
                 one = figures[-1]
-                _say(f"{size} M, round {turn + 1}, {name}: {one.with_startup:.1f} s, CPU {one.cpu:.1f} s {one.phases}")
+                _say(
+                    f"{at.kind.kind}, {at.size} M, round {turn + 1}, {name}: {one.with_startup:.1f} s, "
+                    f"CPU {one.cpu:.1f} s {one.phases}"
+                )
     return figures
 
 
-def _streams(servers: str, application: str, scratch: Path, threads: int) -> Figure:
-    state = Path(scratch, "state-streams")
+def _streams(at: Setting, threads: int) -> Figure:
+    state = Path(at.scratch, "state-streams")
     shutil.rmtree(state, ignore_errors=True)
-    command = [sys.executable, "-m", "bench.streams", "restore", "--bootstrap-servers", servers]
-    command += ["--application-id", application, "--state-dir", str(state), "--threads", str(threads)]
+    command = [sys.executable, "-m", "bench.streams", "restore", "--bootstrap-servers", at.servers]
+    command += ["--application-id", at.application, "--state-dir", str(state), "--threads", str(threads)]
+    command += ["--kind", at.kind.kind]
     cost = _checked(measure(command))
     result = json.loads(cost.stdout)
     plural = "s" if threads > 1 else ""
@@ -131,35 +181,35 @@ def _streams(servers: str, application: str, scratch: Path, threads: int) -> Fig
     )
 
 
-def _statecore(servers: str, application: str, scratch: Path, records: int) -> Figure:
-    state = Path(scratch, "state-statecore")
+def _statecore(at: Setting) -> Figure:
+    state = Path(at.scratch, "state-statecore")
     shutil.rmtree(state, ignore_errors=True)
-    spec = Path(scratch, f"{application}.yaml")
-    stores = {"0": {"stores": {STORE: {"kind": "timestamped-key-value"}}}}
+    spec = Path(at.scratch, f"{at.application}.yaml")
+    stores = {"0": {"stores": {STORE: at.kind.spec}}}
     spec.write_text(
         yaml.safe_dump(
             {
-                "application_id": application,
-                "bootstrap_servers": servers,
+                "application_id": at.application,
+                "bootstrap_servers": at.servers,
                 "processing_guarantee": "exactly_once_v2",
                 "subtopologies": stores,
             }
         )
     )
     command = [str(Path(sys.executable).with_name("statecore")), "restore", "--spec", str(spec)]
-    command += ["--state-dir", str(state), "--master", "local[2]", "--json"]
+    command += ["--state-dir", str(state), "--master", "local[2]", "--json", "--versioned", "latest"]
     cost = _checked(measure(command))
     report = json.loads(cost.stdout)
-    if report["totals"]["records"] != records:
-        raise RuntimeError(f"statecore read {report['totals']['records']} records, not {records}")
+    if report["totals"]["records"] != at.records:
+        raise RuntimeError(f"statecore read {report['totals']['records']} records, not {at.records}")
     phases = {name: round(seconds, 2) for name, seconds in report["phases"].items()}
     work = sum(phases[name] for name in ("read", "build", "place"))
     return Figure("statecore", cost.wall, work, cost.wall, cost.cpu, cost.peak_mb, phases, report["work"])
 
 
-def _drain(servers: str, application: str, threads: int) -> Figure:
-    command = [sys.executable, "-m", "bench.streams", "drain", "--bootstrap-servers", servers]
-    cost = _checked(measure([*command, "--application-id", application, "--threads", str(threads)]))
+def _drain(at: Setting, threads: int) -> Figure:
+    command = [sys.executable, "-m", "bench.streams", "drain", "--bootstrap-servers", at.servers]
+    cost = _checked(measure([*command, "--application-id", at.application, "--threads", str(threads)]))
     result = json.loads(cost.stdout)
     name = f"plain Java consumer, {threads} threads"
     return Figure(name, cost.wall, result["seconds"], cost.wall, cost.cpu, cost.peak_mb, {}, {})
@@ -190,6 +240,28 @@ def _markdown(size: int, figures: list[Figure]) -> str:
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in ours.phases.items())
     work = ", ".join(f"{name} {seconds:.1f} s = {seconds / size:.2f} µs/record" for name, seconds in ours.work.items())
     return "\n".join([*lines, f"\nstatecore's phases: {phases}. Inside its tasks, added up: {work}.\n"])
+
+
+def _kinds_markdown(size: int, found: dict[str, list[Figure]]) -> str:
+    lines = [
+        f"**Every kind of store, {size} million records each** (16 bytes and times + 100 bytes, {size / 4:g} M keys)\n",
+        "| kind | statecore | Kafka Streams, 2 threads | × with start-up | × without | statecore, work of the tasks "
+        "| against the first | CPU, whole tree |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    first = 0.0
+    for kind, figures in found.items():
+        ours = _median([figure for figure in figures if figure.contender == "statecore"])
+        theirs = _median([figure for figure in figures if figure.contender != "statecore"] or figures)
+        work = sum(ours.work.values()) / size
+        first = first or work
+        lines.append(
+            f"| {kind} | {ours.with_startup:.1f} s | {theirs.with_startup:.1f} s "
+            f"| {theirs.with_startup / ours.with_startup:.2f} | {theirs.without_startup / ours.without_startup:.2f} "
+            f"| {work:.2f} µs/record | {work / first:.2f} | {ours.cpu / size:.2f} against {theirs.cpu / size:.2f} "
+            "µs/record |"
+        )
+    return "\n".join([*lines, ""])
 
 
 def _median(figures: list[Figure]) -> Figure:

@@ -6,9 +6,9 @@
     python -m bench.streams drain   --bootstrap-servers H:P --application-id A [--threads 2]
 
 Each starts one JVM, does its work, and prints one JSON object on stdout: ``StreamsRestore`` or ``Drain``. The
-application keeps a table (timestamped store ``bench``) of topic ``<application id>-source``, which is empty; its
-changelog ``<application id>-bench-changelog`` was filled by ``bench.changelog``, so that a start restores all of it
-and nothing else happens.
+application keeps a store ``bench`` (``--kind``) of topic ``<application id>-source``, which is empty; its changelog
+``<application id>-bench-changelog`` was filled by ``bench.changelog``, so that a start restores all of it and nothing
+else happens.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.changelog import PARTITIONS
+from bench.kinds import KINDS, BenchKind
 from tests.harness import topics
 from tests.harness.streams import StreamsApplication, StreamsJvm
 
 STORE = "bench"
-"""The store's name; it is a timestamped key-value store with byte-array serdes."""
+"""The store's name."""
 
 HEAP_MB = 2048
 _CLOCK_TICKS = 100.0  # of /proc/<pid>/stat on Linux, whatever the kernel's own tick is
@@ -97,6 +98,7 @@ def restore(
     state_dir: Path,
     *,
     threads: int,
+    kind: BenchKind = KINDS["timestamped-key-value"],
     guarantee: str = "exactly_once_v2",
     timeout: float = 1200.0,
 ) -> StreamsRestore:
@@ -115,7 +117,7 @@ def restore(
                 application_id,
                 bootstrap_servers,
                 state_dir,
-                lambda it: _table(it, source_topic(application_id)),
+                lambda it: kind.topology(it, source_topic(application_id), STORE),
                 guarantee=guarantee,
                 threads=threads,
                 commit_interval_ms=30_000 if guarantee == "at_least_once" else 100,
@@ -174,15 +176,6 @@ def _held(bootstrap_servers: str, topic: str) -> int:
     )
 
 
-def _table(jvm: StreamsJvm, topic: str) -> Any:
-    streams = jvm.jvm.org.apache.kafka.streams
-    serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
-    consumed = getattr(streams.kstream.Consumed, "with")(serdes.ByteArray(), serdes.ByteArray())
-    builder = streams.StreamsBuilder()
-    builder.table(topic, consumed, getattr(streams.kstream.Materialized, "as")(STORE))
-    return builder.build()
-
-
 def _consumer(jvm: StreamsJvm, bootstrap_servers: str, topic: str, share: dict[int, int]) -> Any:
     java = jvm.jvm
     properties = java.java.util.Properties()
@@ -231,6 +224,7 @@ def main() -> None:
     parser.add_argument("--application-id", required=True)
     parser.add_argument("--state-dir", type=Path)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--kind", default="timestamped-key-value", choices=list(KINDS))
     parser.add_argument("--guarantee", default="exactly_once_v2", choices=["exactly_once_v2", "at_least_once"])
     given = parser.parse_args()
     if given.what == "drain":
@@ -243,6 +237,7 @@ def main() -> None:
             given.application_id,
             given.state_dir,
             threads=given.threads,
+            kind=KINDS[given.kind],
             guarantee=given.guarantee,
         )
     with contextlib.suppress(BrokenPipeError):
