@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,20 +16,25 @@ from statecore.runtime.state_directory import StateDirectory
 from statecore.stores.rocksdb import RocksDBStore
 
 KIND = StoreKind.KEY_VALUE
+WINDOW = StoreKind.TIMESTAMPED_WINDOW
+BUFFER = StoreKind.GRACE_BUFFER
 
 
 def changelog(task: str, store: str) -> TopicPartition:
     return TopicPartition(f"app-{store}-changelog", int(task.rpartition("_")[2]))
 
 
+Offsets = tuple[tuple[TopicPartition, int], ...]
+
+
 @cache
-def _template(topic: str | None, partition: int, offset: int, closed: bool, rows: int) -> Path:
+def _template(offsets: Offsets, closed: bool, rows: int, kind: StoreKind) -> Path:
     path = Path(mkdtemp(prefix="statecore-template-")) / "database"
-    store = RocksDBStore(path, KIND, create=True)
+    store = RocksDBStore(path, kind, create=True)
     store.open()
     for number in range(rows):
-        store.put(b"key%d" % number, b"value%d" % offset)
-    store.commit({TopicPartition(topic, partition): offset} if topic else {})
+        store.put(b"key%d" % number, b"value%d" % (offsets[0][1] if offsets else 5))
+    store.commit(dict(offsets))
     if closed:
         store.close()
         return path
@@ -41,13 +47,39 @@ def _template(topic: str | None, partition: int, offset: int, closed: bool, rows
 
 
 def make_database(
-    path: Path, partition: TopicPartition | None, offset: int = 5, *, closed: bool = True, rows: int = 3
+    path: Path,
+    partition: TopicPartition | None,
+    offset: int = 5,
+    *,
+    closed: bool = True,
+    rows: int = 3,
+    kind: StoreKind = KIND,
 ) -> Path:
     """A database with one offset; without ``partition`` one that has rows and no offset."""
-    topic, number = (partition.topic, partition.partition) if partition else (None, 0)
-    shutil.copytree(_template(topic, number, offset, closed, rows), path)
+    return make_with_offsets(path, {partition: offset} if partition else {}, closed=closed, rows=rows, kind=kind)
+
+
+def make_with_offsets(
+    path: Path,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    closed: bool = True,
+    rows: int = 3,
+    kind: StoreKind = KIND,
+) -> Path:
+    """A database with any number of offsets."""
+    shutil.copytree(_template(tuple(offsets.items()), closed, rows, kind), path)
     # A name of its own, as every database that RocksDB makes has.
-    (path / "IDENTITY").write_text(f"{path}-{offset}")
+    (path / "IDENTITY").write_text(f"{path}-{sum(offsets.values())}")
+    return path
+
+
+def make_segments(
+    path: Path, partition: TopicPartition, offset: int, starts: Sequence[int], kind: StoreKind = WINDOW
+) -> Path:
+    """A segmented store with segments of these start times (ms)."""
+    for start in starts:
+        make_database(path / f"{path.name}.{start}", partition, offset, kind=kind)
     return path
 
 
@@ -64,6 +96,29 @@ def make_image(directory: StateDirectory, task: str, store: str, offset: int = 9
     return StoreImage(task, store, KIND, changelog(task, store), path, {changelog(task, store): offset})
 
 
+def make_segmented_image(
+    directory: StateDirectory,
+    task: str,
+    store: str,
+    starts: Sequence[int] = (0,),
+    kind: StoreKind = WINDOW,
+    offset: int = 9,
+) -> StoreImage:
+    """A built store with segments, staged as the job does."""
+    path = directory.work_path / "staged" / "images" / task / store
+    if not path.exists():
+        make_segments(path, changelog(task, store), offset, starts, kind)
+    return StoreImage(task, store, kind, changelog(task, store), path, {changelog(task, store): offset})
+
+
+def make_global_image(directory: StateDirectory, store: str, offsets: Mapping[TopicPartition, int]) -> StoreImage:
+    """A built global store, staged as the job does."""
+    path = directory.work_path / "staged" / "images" / "global" / "rocksdb" / store
+    if not path.exists():
+        make_with_offsets(path, offsets)
+    return StoreImage("global", store, KIND, None, path, offsets)
+
+
 def sibling(task: str, store: str, kind: StoreKind = KIND) -> SiblingStore:
     return SiblingStore(task, store, kind, changelog(task, store))
 
@@ -72,6 +127,17 @@ def state_of(directory: StateDirectory, task: str, name: str) -> DatabaseState |
     """The bookkeeping of a store's (first) database in the live directory."""
     databases = databases_of(directory.task_path(task) / name)
     return read_database_state(databases[0]) if databases else None
+
+
+def content_of(task_directory: Path) -> dict[str, object] | None:
+    """Every database of a task (its offsets by directory) and every file beside them (its text); ``None`` without."""
+    if not task_directory.is_dir():
+        return None
+    found: dict[str, object] = {
+        str(file.parent.relative_to(task_directory)): dict(read_database_state(file.parent).offsets)
+        for file in task_directory.rglob("CURRENT")
+    }
+    return found | {path.name: path.read_text() for path in task_directory.iterdir() if path.is_file()}
 
 
 def offset_of(directory: StateDirectory, task: str, store: str) -> int | None:

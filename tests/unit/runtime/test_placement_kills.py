@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -15,25 +16,88 @@ from pathlib import Path
 import pytest
 
 from statecore.faults import PLACEMENT_POINTS, VARIABLE
-from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.files import file_sizes
 from statecore.runtime.state_directory import StateDirectory
-from tests.unit.runtime.placing_process import TASKS
-from tests.unit.runtime.support import KIND, changelog, make_database, make_live, offset_of, state_of
+from tests.unit.runtime.placing_process import GLOBAL, GLOBAL_OFFSETS, NAMED
+from tests.unit.runtime.placing_process import TASKS as PLAIN_TASKS
+from tests.unit.runtime.support import (
+    BUFFER,
+    KIND,
+    changelog,
+    content_of,
+    make_live,
+    make_segments,
+    make_with_offsets,
+    offset_of,
+)
 
-OLD = {"0_0": {"s": 5, "k": 21}, "0_1": None, "1_0": {"s": 5, "t": 6, "k": 22}}
-NEW = {task: {"s": 9, "t": 9, "k": (old or {}).get("k", -4), "gap": -4} for task, old in OLD.items()}
+Content = dict[str, object]
+
+TASKS = (*PLAIN_TASKS, NAMED, GLOBAL)
+HIDDEN = {TopicPartition("hidden", 0): 8}
+
+
+def offsets(task: str, **stores: int) -> Content:
+    """The databases of plain stores, each with its offset."""
+    return {f"rocksdb/{store}": {changelog(task, store): offset} for store, offset in stores.items()}
+
+
+def segments(task: str, store: str, offset: int, *starts: int) -> Content:
+    return {f"{store}/{store}.{start}": {changelog(task, store): offset} for start in starts}
+
+
+def buffer(task: str, store: str, offset: int) -> Content:
+    partition = changelog(task, store)
+    file = f"0\n1\n{partition.topic} {partition.partition} {offset}\n"
+    return {**segments(task, store, offset, 0), f".checkpoint_{store}": file}
+
+
+KEPT = {"0_0": segments("0_0", "windows", 50, 0), GLOBAL: {"rocksdb/h": HIDDEN}}
+OLD: dict[str, Content | None] = {
+    "0_0": {**offsets("0_0", s=5, k=21), **KEPT["0_0"], "s.position": "0\n0\n"},
+    "0_1": None,
+    "1_0": {
+        **offsets("1_0", s=5, t=6, k=22),
+        **segments("1_0", "w", 30, 0, 60_000),
+        **buffer("1_0", "b", 7),
+    },
+    NAMED: None,
+    GLOBAL: {"rocksdb/g": {TopicPartition("products", 0): 3}, **KEPT[GLOBAL]},
+}
+NEW: dict[str, Content] = {
+    "0_0": {**offsets("0_0", s=9, t=9, k=21, gap=-4), **KEPT["0_0"]},
+    "0_1": {
+        **offsets("0_1", s=9, t=9, k=-4, gap=-4),
+        **segments("0_1", "window-gap", -4, 0),
+        **buffer("0_1", "buffer-gap", -4),
+    },
+    "1_0": {
+        **offsets("1_0", s=9, t=9, k=22, gap=-4),
+        **segments("1_0", "w", 9, 60_000, 120_000),
+        **buffer("1_0", "b", 9),
+    },
+    NAMED: offsets(NAMED, s=9),
+    GLOBAL: {"rocksdb/g": GLOBAL_OFFSETS, **KEPT[GLOBAL]},
+}
 OLD_IS_NEEDED_AT = PLACEMENT_POINTS[: PLACEMENT_POINTS.index("placement.after-mark")]
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> StateDirectory:
     directory = StateDirectory(tmp_path / "state", "app")
-    for task, stores in OLD.items():
-        for store, offset in (stores or {}).items():
+    for task, stores in {"0_0": {"s": 5, "k": 21}, "1_0": {"s": 5, "t": 6, "k": 22}}.items():
+        for store, offset in stores.items():
             make_live(directory, task, store, offset)
-    make_database(directory.task_path("0_0") / "windows" / "windows.0", changelog("0_0", "windows"), 50)
+    one = directory.task_path("1_0")
+    make_segments(directory.task_path("0_0") / "windows", changelog("0_0", "windows"), 50, (0,))
+    make_segments(one / "w", changelog("1_0", "w"), 30, (0, 60_000))
+    make_segments(one / "b", changelog("1_0", "b"), 7, (0,), BUFFER)
+    (one / ".checkpoint_b").write_text("0\n1\napp-b-changelog 0 7\n")
     (directory.task_path("0_0") / "s.position").write_text("0\n0\n")
+    make_with_offsets(directory.global_path / "rocksdb" / "g", {TopicPartition("products", 0): 3})
+    make_with_offsets(directory.global_path / "rocksdb" / "h", HIDDEN)
+    assert {task: content_of(directory.task_path(task)) for task in TASKS} == OLD
     return directory
 
 
@@ -47,16 +111,10 @@ def run(directory: StateDirectory, work: str, swapping: str, fault: str = "") ->
 
 def stands(directory: StateDirectory, task: str) -> str:
     """``old``, ``new`` or ``absent``; anything else fails."""
-    if not directory.task_path(task).exists():
+    found = content_of(directory.task_path(task))
+    if found is None:
         return "absent"
-    names = {path.name for path in (directory.task_path(task) / "rocksdb").iterdir()}
-    found = {name: offset_of(directory, task, name) for name in names}
-    windows = state_of(directory, task, "windows")
-    if task == "0_0":
-        assert windows is not None
-        assert windows.offsets == {changelog(task, "windows"): 50}
     assert found in (OLD[task], NEW[task]), f"{task} is a mixture: {found}"
-    assert (directory.task_path(task) / "s.position").exists() == (task == "0_0" and found == OLD[task])
     return "old" if found == OLD[task] else "new"
 
 
@@ -87,8 +145,9 @@ def check_all_new(directory: StateDirectory) -> None:
     assert [stands(directory, task) for task in TASKS] == ["new"] * len(TASKS)
     assert {path.name for path in directory.work_path.iterdir()} <= {"placed.json", "staged"}
     for task in TASKS:
-        for store in ("s", "t"):
-            assert len(list(directory.store_path(task, store, StoreKind.KEY_VALUE).glob("*.sst"))) >= 1
+        for name in NEW[task]:
+            assert name.startswith(".") or list((directory.task_path(task) / name).glob("*.sst")), (task, name)
+    assert stat.S_IMODE(directory.task_path(NAMED).parent.stat().st_mode) == 0o750
 
 
 def cases() -> list[tuple[str, str, int]]:
@@ -100,9 +159,9 @@ def cases() -> list[tuple[str, str, int]]:
                 continue
             if swapping == "renames" and point not in per_task:
                 continue
-            times = {"placement.after-image-move": (1, 4), "placement.during-sweep": (1, 2)}.get(point, (1,))
+            times = {"placement.after-image-move": (1, 8), "placement.during-sweep": (1, 2)}.get(point, (1,))
             if point in per_task:
-                times = (1, 2) if point == "placement.between-renames" else (1, 3)
+                times = (1, 3) if point == "placement.between-renames" else (1, 4, 5)
             found += [(point, swapping, nth) for nth in times]
     return found
 
