@@ -6,6 +6,8 @@ The key is the record's key, unchanged. The value (``RecordConverters``, ``State
     -----------------------  -------------------  ------------------------------------------------
     key-value                value                value
     timestamped-key-value    value                int64 timestamp in ms, big-endian  o  value
+    headers-key-value        value                headers  o  int64 timestamp in ms  o  value
+                                                  (:mod:`statecore.formats.headers`)
 
     6b30 at 1795251660000 with 0000000000000014  ->  6b30 -> 000001a1fd5d5a20 0000000000000014
 
@@ -14,27 +16,25 @@ A null value is a tombstone and stays null: it deletes the row. Everything here 
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from statecore.errors import Corrupted
+from statecore.formats.columns import cut, fixed, int64_array, int64_bytes, join, require_length
 from statecore.formats.kinds import StoreKind
-from statecore.formats.row_format import RowFormat, binary_parts, int64_values
+from statecore.formats.row_format import RowFormat, int64_at, int64_values, valid_mask
 
 TIMESTAMP_BYTES = 8
 """Bytes of the timestamp in front of the value of a timestamped row."""
 
 
-class TimestampedKeyValueFormat(RowFormat):
-    """Rows of timestamped key-value stores."""
+class TimestampedFormat(RowFormat):
+    """Rows of timestamped key-value stores; the values of every other timestamped store."""
 
     stamped = True
 
-    def decode(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
-        """See :meth:`RowFormat.decode`."""
+    def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
+        """See :meth:`RowFormat.value_columns`."""
         plain, timestamps = take_off_timestamps(values, self.kind)
-        return pa.RecordBatch.from_arrays([keys, timestamps, plain], ["key", "timestamp", "value"])
+        return {"timestamp": timestamps, "value": plain}
 
 
 def put_on_timestamps(values: pa.Array, timestamps: pa.Array) -> pa.Array:
@@ -47,10 +47,7 @@ def put_on_timestamps(values: pa.Array, timestamps: pa.Array) -> pa.Array:
     Returns:
         Large binary.
     """
-    wide = values if pa.types.is_large_binary(values.type) else values.cast(pa.large_binary())
-    stamps = int64_values(timestamps).astype(">i8")
-    prefixes = pa.Array.from_buffers(pa.binary(TIMESTAMP_BYTES), len(stamps), [None, pa.py_buffer(stamps)])
-    return pc.binary_join_element_wise(prefixes.cast(pa.large_binary()), wide, _empty_separator())
+    return join(fixed(int64_bytes(int64_values(timestamps))), values)
 
 
 def take_off_timestamps(rows: pa.Array, kind: StoreKind) -> tuple[pa.Array, pa.Array]:
@@ -66,38 +63,12 @@ def take_off_timestamps(rows: pa.Array, kind: StoreKind) -> tuple[pa.Array, pa.A
     Raises:
         Corrupted: a row is shorter than a timestamp.
     """
-    prefix = TIMESTAMP_BYTES
-    # A null becomes a bare prefix, so that every row has one to take off.
-    filled = rows.fill_null(bytes(prefix)).cast(pa.large_binary())
-    offsets, data = binary_parts(filled)
-    lengths = np.diff(offsets)
-    if (lengths < prefix).any():
-        short = int(np.flatnonzero(lengths < prefix)[0])
-        raise Corrupted(
-            f"Row {short} has a value of {lengths[short]} bytes; {kind.value} rows have at least {prefix}.",
-            action="Check that the store is of the kind the spec says; if it is, rebuild it from its changelog.",
-            kind=kind.value,
-        )
-    count = len(filled)
-    data = data[offsets[0] : offsets[-1]]
-    places = (offsets[:-1] - offsets[0])[:, None] + np.arange(prefix)
-    numbers = data[places].reshape(-1).view(">i8").astype(np.int64)
-    is_value = np.ones(len(data), bool)
-    is_value[places] = False
-    value_offsets = offsets - offsets[0] - prefix * np.arange(count + 1)
-    buffers = [None, pa.py_buffer(value_offsets), pa.py_buffer(data[is_value])]
-    values = pa.Array.from_buffers(pa.large_binary(), count, buffers)
-    missing = rows.is_null()
-    values = pc.if_else(missing, pa.scalar(None, pa.large_binary()), values)
-    return values, pa.array(numbers, mask=missing.to_numpy(zero_copy_only=False))
-
-
-def _empty_separator() -> pa.Scalar:
-    """An empty large binary; ``pa.scalar`` would import pandas, most of a worker's start."""
-    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")])[0]
+    require_length(kind, rows, TIMESTAMP_BYTES, "value")
+    missing = ~valid_mask(rows) if rows.null_count else None
+    return cut(rows, front=TIMESTAMP_BYTES), int64_array(int64_at(rows, 0), missing)
 
 
 FORMATS: dict[StoreKind, type[RowFormat]] = {
     StoreKind.KEY_VALUE: RowFormat,
-    StoreKind.TIMESTAMPED_KEY_VALUE: TimestampedKeyValueFormat,
+    StoreKind.TIMESTAMPED_KEY_VALUE: TimestampedFormat,
 }

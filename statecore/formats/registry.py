@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import RowFormat
+
+# Modules with a table FORMATS, from kinds to formats; imported when the first format is asked for.
+_MODULES = ("key_value", "headers", "window", "session", "emit_final", "list_value", "grace_buffer", "versioned")
 
 
 @cache
@@ -16,11 +20,10 @@ def row_format(kind: StoreKind) -> RowFormat:
     Raises:
         Invalid: nobody has decided the kind (``?``), or such stores are not on disk.
     """
-    from statecore.formats import key_value, session, window
-
-    for module in (key_value, window, session):
-        if kind in module.FORMATS:
-            return module.FORMATS[kind](kind)
+    for name in _MODULES:
+        formats: dict[StoreKind, type[RowFormat]] = import_module(f"statecore.formats.{name}").FORMATS
+        if kind in formats:
+            return formats[kind](kind)
     raise Invalid(
         f"Stores of kind {kind.value} have no rows on disk.",
         action="Decide the store's kind in the spec, or leave it out.",

@@ -19,6 +19,9 @@ import pyarrow as pa
 
 from statecore.formats.kinds import StoreKind
 
+Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
 
 class Records(NamedTuple):
     """The columns of a batch of the changelog.
@@ -89,17 +92,38 @@ class RowFormat:
         """Rows as a person reads them: a column ``key``, a column ``value``, and between them what the kind keeps.
 
         Columns, in this order, as far as the kind has them: ``key`` (binary, as the application's serializer wrote it),
-        ``window_start``, ``session_start``, ``session_end`` (int64 ms), ``sequence`` (int32), ``timestamp`` (int64 ms),
-        ``valid_from``, ``valid_to`` (int64 ms; null = still valid), ``headers`` (list of struct ``key`` string,
-        ``value`` binary), ``value`` (binary). Rows that only index others are left out; a row of several versions
-        becomes several.
+        ``window_start``, ``session_start``, ``session_end`` (int64 ms), ``sequence`` (int32), ``side`` (string, of a
+        join: ``left`` or ``right``), ``timestamp`` (int64 ms), ``valid_from``, ``valid_to`` (int64 ms; null = still
+        valid), ``headers`` (list of struct ``key`` string, ``value`` binary), ``value`` (binary). Rows that only index
+        others are left out; a row of several versions, or of several values, becomes several.
+
+        Args:
+            keys: keys of rows of a database, binary or large binary without nulls.
+            values: their values. A null value (a delete) stays one; list stores have none.
 
         Raises:
             Corrupted: a row is not one of this kind.
         """
-        return pa.RecordBatch.from_arrays([keys, values], ["key", "value"])
+        columns = {**self.key_columns(keys), **self.value_columns(values)}
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-    def times(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+    def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
+        """The columns of :meth:`decode` that come from the keys.
+
+        Raises:
+            Corrupted: a key is not one of this kind.
+        """
+        return {"key": keys}
+
+    def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
+        """The columns of :meth:`decode` that come from the values.
+
+        Raises:
+            Corrupted: a value is not one of this kind.
+        """
+        return {"value": values}
+
+    def times(self, keys: pa.Array) -> Numbers:
         """The segment's time in ms for each changelog key, -1 for null keys. Only where :attr:`key_time_at` is set."""
         if self.key_time_at is None:
             raise ValueError(f"stores of kind {self.kind.value} have no segments")
@@ -115,13 +139,21 @@ def negative_timestamp(timestamps: pa.Array) -> Misfit | None:
     return Misfit(row, f"has the timestamp {stamps[row]}; the timestamps of a changelog are not negative")
 
 
-def key_lengths(keys: pa.Array) -> npt.NDArray[np.int64]:
+def key_lengths(keys: pa.Array) -> Numbers:
     """Bytes of each key; 0 for nulls."""
     offsets, _ = binary_parts(keys)
-    return np.diff(offsets)
+    lengths = np.diff(offsets)
+    return lengths * valid_mask(keys) if keys.null_count else lengths
 
 
-def binary_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def valid_mask(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which elements are not null."""
+    if not array.null_count:
+        return np.ones(len(array), bool)
+    return np.frombuffer(array.is_valid().cast(pa.uint8()).buffers()[1], np.uint8)[: len(array)] != 0
+
+
+def binary_parts(array: pa.Array) -> tuple[Numbers, Bytes]:
     """Offsets (one more than elements, counting from ``data``) and data of a binary or large binary array.
 
     Views of the array's buffers where they are 64-bit already. ``to_numpy`` would import pandas, most of a worker's
@@ -137,29 +169,28 @@ def binary_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
     return offsets, data
 
 
-def int64_values(array: pa.Array) -> npt.NDArray[np.int64]:
+def int64_values(array: pa.Array) -> Numbers:
     """The numbers of an int64 array without nulls, as a view of its buffer."""
     if not len(array):
         return np.empty(0, np.int64)
     return np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
 
 
-def int64_at(keys: pa.Array, at: int) -> npt.NDArray[np.int64]:
+def int64_at(keys: pa.Array, at: int) -> Numbers:
     """The big-endian int64 at a place of each key, counted from its end when negative; -1 for nulls.
 
     Every key that is not null must be long enough (:meth:`RowFormat.check` sees to that).
     """
     offsets, data = binary_parts(keys)
-    present = None
     if keys.null_count:
-        present = np.diff(offsets) > 0
+        present = valid_mask(keys)
         result = np.full(len(keys), -1, np.int64)
         result[present] = _int64_at(data, (offsets[1:] if at < 0 else offsets[:-1])[present] + at)
         return result
     return _int64_at(data, (offsets[1:] if at < 0 else offsets[:-1]) + at)
 
 
-def _int64_at(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _int64_at(data: Bytes, places: Numbers) -> Numbers:
     if not len(places):
         return np.empty(0, np.int64)
     # Every 8 bytes of the data seen as a number: reading at any place, aligned or not.

@@ -6,18 +6,25 @@ Key, in the changelog and in the store, the session's end before its start (``Se
     │ key           │ session end, int64 ms    │ session start, int64 ms    │      big-endian
     └───────────────┴──────────────────────────┴────────────────────────────┘
 
-The segment of a row is that of its session's end. Values::
+    6b30 000001a1fd566cb0 000001a1fd5664e0
+
+Neither is negative, and no session ends before it starts (``SessionWindow``). The segment of a row is that of its
+session's end. Values::
 
     kind                     changelog value      row value
-    -----------------------  -------------------  --------------------------
+    -----------------------  -------------------  --------------------------------------------------------
     session                  aggregate            aggregate
-    headers-session          aggregate            headers  o  aggregate
+    headers-session          aggregate            headers  o  aggregate   (:mod:`statecore.formats.headers`)
 """
 
 from __future__ import annotations
 
+import pyarrow as pa
+
+from statecore.formats.columns import cut, first_misfit, first_of, int64_array, require, require_length
+from statecore.formats.headers import HeadersFormat
 from statecore.formats.kinds import StoreKind
-from statecore.formats.row_format import Misfit, Records, RowFormat
+from statecore.formats.row_format import Misfit, Numbers, Records, RowFormat, int64_at
 from statecore.formats.window import misfit_of_timed_keys
 
 SUFFIX_BYTES = 16
@@ -31,7 +38,40 @@ class SessionFormat(RowFormat):
 
     def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return misfit_of_timed_keys(self, records.keys, SUFFIX_BYTES, "session")
+        return first_misfit(misfit_of_session_keys(self, records.keys), super().check(records))
+
+    def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
+        """See :meth:`RowFormat.key_columns`."""
+        require_length(self.kind, keys, SUFFIX_BYTES, "key")
+        times = session_columns(self.kind, int64_at(keys, -8), int64_at(keys, -SUFFIX_BYTES))
+        return {"key": cut(keys, back=SUFFIX_BYTES), **times}
 
 
-FORMATS: dict[StoreKind, type[RowFormat]] = {StoreKind.SESSION: SessionFormat}
+class HeadersSessionFormat(HeadersFormat, SessionFormat):
+    """Rows of session stores with headers."""
+
+
+def misfit_of_session_keys(row_format: RowFormat, keys: pa.Array) -> Misfit | None:
+    """The first changelog key that is no session's, or ``None``; nulls are skipped."""
+    misfit = misfit_of_timed_keys(row_format, keys, SUFFIX_BYTES, "session")
+    if misfit is not None:
+        return misfit
+    starts, ends = int64_at(keys, -8), int64_at(keys, -SUFFIX_BYTES)  # both -1 where the key is null
+    row = first_of((starts > ends) | (starts < -1) | (starts == -1) & (ends != -1))
+    return None if row is None else Misfit(row, f"has a key whose session starts at {starts[row]}, ends at {ends[row]}")
+
+
+def session_columns(kind: StoreKind, starts: Numbers, ends: Numbers) -> dict[str, pa.Array]:
+    """The times of a store's sessions as columns.
+
+    Raises:
+        Corrupted: there is no such session.
+    """
+    require(kind, (starts < 0) | (starts > ends), "has a key whose session ends before it starts, or starts before 0")
+    return {"session_start": int64_array(starts), "session_end": int64_array(ends)}
+
+
+FORMATS: dict[StoreKind, type[RowFormat]] = {
+    StoreKind.SESSION: SessionFormat,
+    StoreKind.HEADERS_SESSION: HeadersSessionFormat,
+}

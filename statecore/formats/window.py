@@ -8,24 +8,37 @@ Key, in the changelog and in the store (``WindowKeySchema.toStoreKeyBinary``)::
 
     6b30 000001a1fd5664e0 00000000
 
-The sequence is 0, or counts from 1 where the store keeps duplicates (the windows of stream-stream joins). The segment
-of a row is that of its window's start. Values::
+The sequence is 0, or counts from 1 where the store keeps duplicates (the windows of stream-stream joins); it is never
+negative, nor is the window's start. The segment of a row is that of its window's start. Values::
 
     kind                     changelog value      row value
     -----------------------  -------------------  ------------------------------------------------
     window, join-window      value                value
     timestamped-window       value                int64 timestamp in ms  o  value
     headers-window           value                headers  o  int64 timestamp in ms  o  value
+                                                  (:mod:`statecore.formats.headers`)
 """
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
+from statecore.formats.columns import (
+    bytes_at,
+    cut,
+    first_misfit,
+    first_of,
+    int32_array,
+    int64_array,
+    require,
+    require_length,
+)
+from statecore.formats.headers import TimestampedHeadersFormat
+from statecore.formats.key_value import TimestampedFormat
 from statecore.formats.kinds import StoreKind
-from statecore.formats.row_format import Misfit, Records, RowFormat, key_lengths, negative_timestamp
+from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at, key_lengths, valid_mask
 
+SEQUENCE_BYTES = 4
 SUFFIX_BYTES = 12
 """Bytes of window start and sequence behind the key."""
 
@@ -37,35 +50,60 @@ class WindowFormat(RowFormat):
 
     def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return misfit_of_timed_keys(self, records.keys, SUFFIX_BYTES, "window") or (
-            negative_timestamp(records.timestamps) if self.stamped else None
-        )
+        return first_misfit(misfit_of_window_keys(self, records.keys), super().check(records))
+
+    def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
+        """See :meth:`RowFormat.key_columns`."""
+        require_length(self.kind, keys, SUFFIX_BYTES, "key")
+        starts = int64_at(keys, -SUFFIX_BYTES)
+        require(self.kind, starts < 0, "has a key with a negative window start")
+        sequence = int32_array(bytes_at(keys, -SEQUENCE_BYTES, SEQUENCE_BYTES))
+        return {"key": cut(keys, back=SUFFIX_BYTES), "window_start": int64_array(starts), "sequence": sequence}
 
 
-class TimestampedWindowFormat(WindowFormat):
+class TimestampedWindowFormat(TimestampedFormat, WindowFormat):
     """Rows of timestamped window stores."""
 
-    stamped = True
+
+class HeadersWindowFormat(TimestampedHeadersFormat, WindowFormat):
+    """Rows of window stores with headers."""
 
 
-def misfit_of_timed_keys(row_format: RowFormat, keys: pa.Array, suffix: int, what: str) -> Misfit | None:
-    """The first key that is too short to end in times, or whose time is negative; ``None`` when all are well."""
-    short = key_lengths(keys) < suffix
+def misfit_of_window_keys(row_format: RowFormat, keys: pa.Array) -> Misfit | None:
+    """The first changelog key that is no window's, or ``None``; nulls are skipped."""
+    misfit = misfit_of_timed_keys(row_format, keys, SUFFIX_BYTES, "window")
+    if misfit is not None:
+        return misfit
+    row = first_of(bytes_at(keys, -SEQUENCE_BYTES, 1)[:, 0] > 0x7F)
+    return None if row is None else Misfit(row, "has a key with a negative sequence, which no window has")
+
+
+def misfit_of_timed_keys(row_format: RowFormat, keys: pa.Array, least: int, what: str) -> Misfit | None:
+    """The first key of a changelog that is too short to hold its times, or whose segment's time is negative.
+
+    Args:
+        row_format: where the time lies.
+        keys: the keys; nulls are skipped.
+        least: bytes that a key has besides the application's key.
+        what: what the key is of, for the message.
+    """
+    short = key_lengths(keys) < least
     if keys.null_count:
-        short &= np.frombuffer(keys.is_valid().cast(pa.uint8()).buffers()[1], np.uint8)[: len(keys)] != 0
-    if short.any():
-        row = int(np.flatnonzero(short)[0])
-        return Misfit(row, f"has a key of {len(keys[row].as_buffer())} bytes; {what} keys have at least {suffix}")
+        short &= valid_mask(keys)
+    row = first_of(short)
+    if row is not None:
+        return Misfit(row, f"has a key of {len(keys[row].as_buffer())} bytes; {what} keys have at least {least}")
     times = row_format.times(keys)
-    early = times < (-1 if keys.null_count else 0)
-    if early.any():
-        row = int(np.flatnonzero(early)[0])
-        return Misfit(row, f"has a key with the negative {what} time {times[row]}")
-    return None
+    early = times < 0
+    if keys.null_count:
+        early &= valid_mask(keys)
+    row = first_of(early)
+    return None if row is None else Misfit(row, f"has a key with the negative {what} time {times[row]}")
 
 
 FORMATS: dict[StoreKind, type[RowFormat]] = {
     StoreKind.WINDOW: WindowFormat,
     StoreKind.JOIN_WINDOW: WindowFormat,
     StoreKind.TIMESTAMPED_WINDOW: TimestampedWindowFormat,
+    StoreKind.HEADERS_WINDOW: HeadersWindowFormat,
 }

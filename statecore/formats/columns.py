@@ -1,0 +1,238 @@
+"""Cutting, joining and reading binary columns: the tools that the row formats are made of.
+
+Everything works on whole columns, by NumPy on the buffers of Arrow arrays. ``to_numpy``, ``pa.array`` of a NumPy array
+and ``pa.scalar`` are avoided where changelogs are read: they import pandas, which is most of a worker's start.
+
+:func:`varints` and :func:`numbers` read one value at a place of each row: formats with repeated parts are read in
+rounds, every row's first part, then every row's second, as long as rows are left.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statecore.errors import Corrupted
+from statecore.formats.kinds import StoreKind
+from statecore.formats.row_format import Bytes, Misfit, Numbers, binary_parts, valid_mask
+
+Mask = npt.NDArray[np.bool_]
+
+_VARINT_BYTES = 5
+
+
+class Varints(NamedTuple):
+    """Numbers in variable length, as Kafka writes them (``ByteUtils.writeVarint``: zig-zag, seven bits a byte).
+
+    Attributes:
+        values: the numbers.
+        places: where what follows them begins.
+        whole: whether the number ends before its row does.
+        odd: whether it takes more bytes than it needs; Kafka's own clients never write that, but read it.
+    """
+
+    values: Numbers
+    places: Numbers
+    whole: Mask
+    odd: Mask
+
+
+def join(*columns: pa.Array) -> pa.Array:
+    """The bytes of each row of several binary columns, one after the other; null where one of them is null.
+
+    Returns:
+        Large binary.
+    """
+    return pc.binary_join_element_wise(*(_large(column) for column in columns), _empty_separator())
+
+
+def fixed(rows: Bytes) -> pa.Array:
+    """A column of the rows of a two-dimensional array of bytes; every one as long as the array is wide."""
+    count, width = rows.shape
+    data = pa.py_buffer(np.ascontiguousarray(rows))
+    return pa.Array.from_buffers(pa.binary(width), count, [None, data]).cast(pa.large_binary())
+
+
+def int64_bytes(values: Numbers) -> Bytes:
+    """The big-endian bytes of numbers, a row for each."""
+    return values.astype(">i8").view(np.uint8).reshape(len(values), 8)
+
+
+def bytes_at(column: pa.Array, at: int, width: int) -> Bytes:
+    """Some bytes at a place of each element, counted from its end when negative; zeros for nulls.
+
+    Every element that is not null must be long enough.
+    """
+    offsets, data = binary_parts(column)
+    places = (offsets[1:] if at < 0 else offsets[:-1]) + at
+    if column.null_count:
+        result = np.zeros((len(column), width), np.uint8)
+        present = valid_mask(column)
+        result[present] = _windows(data, width)[places[present]]
+        return result
+    return _windows(data, width)[places]
+
+
+def cut(column: pa.Array, front: int = 0, back: int = 0) -> pa.Array:
+    """The elements without some bytes at their front and at their back; nulls stay null.
+
+    Every element that is not null must be long enough.
+
+    Returns:
+        Large binary.
+    """
+    offsets, data = binary_parts(column)
+    starts, ends = offsets[:-1] + front, offsets[1:] - back
+    if not column.null_count:
+        return slices(data, starts, ends)
+    present = valid_mask(column)
+    starts, ends = np.where(present, starts, offsets[:-1]), np.where(present, ends, offsets[:-1])
+    return with_nulls(slices(data, starts, ends), ~present)
+
+
+def slices(data: Bytes, starts: Numbers, ends: Numbers) -> pa.Array:
+    """Pieces of some bytes as a column. They must lie one after the other and not overlap.
+
+    Returns:
+        Large binary.
+    """
+    count = len(starts)
+    if not count:
+        return pa.Array.from_buffers(pa.large_binary(), 0, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])
+    # Pieces and what lies between them are the elements of one column; every other one is taken out of it.
+    borders = np.empty((count, 2), np.int64)
+    borders[:, 0], borders[:, 1] = starts, ends
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), 2 * count - 1, buffers).take(
+        int64_array(np.arange(0, 2 * count, 2))
+    )
+
+
+def with_nulls(column: pa.Array, missing: Mask) -> pa.Array:
+    """The column, as it came out of :func:`slices` or :func:`int64_array`, with nulls at some places."""
+    if not missing.any():
+        return column
+    validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(column.type, len(column), [validity, *column.buffers()[1:]])
+
+
+def int64_array(values: Numbers, missing: Mask | None = None) -> pa.Array:
+    """Numbers as an Arrow column, null at some places."""
+    data = pa.py_buffer(np.ascontiguousarray(values, np.int64))
+    column = pa.Array.from_buffers(pa.int64(), len(values), [None, data])
+    return column if missing is None else with_nulls(column, missing)
+
+
+def int32_array(rows: Bytes) -> pa.Array:
+    """Big-endian int32 of four bytes a row, as an Arrow column."""
+    values = np.ascontiguousarray(rows).reshape(-1).view(">i4").astype(np.int32)
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+
+
+def bool_array(mask: Mask) -> pa.Array:
+    """A mask as an Arrow column."""
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(np.packbits(mask, bitorder="little"))])
+
+
+def numbers(data: Bytes, places: Numbers, ends: Numbers, width: int) -> tuple[Numbers, Mask]:
+    """The big-endian numbers of some width (bytes) at a place of each row, and which rows have room for one.
+
+    Where a row has none, the number is -1.
+    """
+    whole = (places >= 0) & (ends - places >= width)
+    found = np.full(len(places), -1, np.int64)
+    rows = _windows(data, width)[places[whole]]
+    found[whole] = rows.reshape(-1).view(f">i{width}")
+    return found, whole
+
+
+def varints(data: Bytes, places: Numbers, ends: Numbers) -> Varints:
+    """The variable-length numbers at a place of each row."""
+    if not len(data):
+        nothing = np.zeros(len(places), bool)
+        return Varints(np.zeros(len(places), np.int64), places, nothing, nothing)
+    first = np.take(data, places, mode="clip")
+    whole = places < ends
+    raw, places, odd = (first & 0x7F).astype(np.int64), places + 1, np.zeros(len(places), bool)
+    if (first > 0x7F).any():
+        more = np.flatnonzero(first > 0x7F)
+        for number in range(1, _VARINT_BYTES):
+            byte = np.take(data, places[more], mode="clip").astype(np.int64)
+            whole[more] &= places[more] < ends[more]
+            raw[more] |= (byte & 0x7F) << 7 * number
+            odd[more] = (byte == 0) | (byte > 0xF) & (number == _VARINT_BYTES - 1)
+            places[more] += 1
+            more = more[byte > 0x7F]
+        whole[more] = False
+        raw &= 0xFFFFFFFF
+    return Varints((raw >> 1) ^ -(raw & 1), places, whole, odd)
+
+
+def first_of(mask: Mask) -> int | None:
+    """The first place where a mask is set."""
+    places = np.flatnonzero(mask)
+    return int(places[0]) if len(places) else None
+
+
+def first_misfit(*misfits: Misfit | None) -> Misfit | None:
+    """The one that comes first in the batch."""
+    return min((misfit for misfit in misfits if misfit is not None), key=lambda misfit: misfit.row, default=None)
+
+
+def require(kind: StoreKind, broken: Mask, why: str) -> None:
+    """Refuse rows of a database that are not what its kind says.
+
+    Args:
+        kind: what the store is.
+        broken: which rows are not.
+        why: what is wrong with them, as the end of a sentence: "has a key without a sequence".
+
+    Raises:
+        Corrupted: one of them is not; the first is named.
+    """
+    row = first_of(broken)
+    if row is not None:
+        raise corrupted(kind, row, why)
+
+
+def require_length(kind: StoreKind, column: pa.Array, least: int, what: str) -> None:
+    """Refuse keys or values (``what``) of a database with less than some bytes; nulls are skipped.
+
+    Raises:
+        Corrupted: one is too short; the first is named.
+    """
+    lengths = np.diff(binary_parts(column)[0])
+    short = lengths < least
+    if column.null_count:
+        short &= valid_mask(column)
+    row = first_of(short)
+    if row is not None:
+        raise corrupted(kind, row, f"has a {what} of {lengths[row]} bytes; {kind.value} rows have at least {least}")
+
+
+def corrupted(kind: StoreKind, row: int, why: str) -> Corrupted:
+    """The error for a row of a database that is not one of its kind."""
+    return Corrupted(
+        f"Row {row} {why}.",
+        action="Check that the store is of the kind the spec says; if it is, rebuild it from its changelog.",
+        kind=kind.value,
+    )
+
+
+def _large(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_large_binary(column.type) else column.cast(pa.large_binary())
+
+
+def _windows(data: Bytes, width: int) -> Bytes:
+    """Every run of ``width`` bytes of the data: reading at any place, aligned or not."""
+    return np.lib.stride_tricks.as_strided(data, (max(0, len(data) - width + 1), width), (1, 1))
+
+
+@cache
+def _empty_separator() -> pa.Scalar:
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")])[0]

@@ -1,0 +1,176 @@
+"""Rows of the windows and sessions that are emitted once, when they close (``EmitStrategy.onWindowClose``).
+
+Such stores are ordered by time, so that what has closed is found by a scan. The changelog has the keys of
+:mod:`statecore.formats.window` and :mod:`statecore.formats.session`; the store has a base row with the time first, and
+some have a second row, with an empty value, that finds it by key (``PrefixedWindowKeySchemas``,
+``PrefixedSessionKeySchemas``; all numbers big-endian)::
+
+    windows   changelog   key o start8 o seq4
+              base row    00 o start8 o key o seq4    ->  value
+              index row   01 o key o start8 o seq4    ->  empty       sliding windows only
+    sessions  changelog   key o end8 o start8
+              base row    00 o end8 o start8 o key    ->  aggregate
+              index row   01 o key o end8 o start8    ->  empty
+
+    6b30 000001a1fd5664e0 00000000   ->   00 000001a1fd5664e0 6b30 00000000   and   01 6b30 000001a1fd5664e0 00000000
+
+Both rows lie in the segment of the window's start, or of the session's end; a tombstone deletes both. Values::
+
+    kind                                   changelog value    row value
+    -------------------------------------  -----------------  ------------------------------------------
+    emit-final-(sliding-)window            value              int64 timestamp in ms o value
+    headers-emit-final-(sliding-)window    value              headers o int64 timestamp in ms o value
+    emit-final-session                     aggregate          aggregate
+    headers-emit-final-session             aggregate          aggregate, without headers
+
+The last line is a slip of Kafka Streams 4.3.1 that has become a format: its supplier
+(``RocksDbTimeOrderedSessionHeadersBytesStoreSupplier``) returns the class without headers over the column family with
+them, so that a restore takes the values as they are and the headers are lost. It reads back what it wrote.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from statecore.formats.columns import (
+    bool_array,
+    bytes_at,
+    cut,
+    first_misfit,
+    fixed,
+    int32_array,
+    int64_array,
+    join,
+    require,
+    require_length,
+)
+from statecore.formats.headers import TimestampedHeadersFormat
+from statecore.formats.key_value import TimestampedFormat
+from statecore.formats.kinds import StoreKind
+from statecore.formats.row_format import Bytes, Misfit, Records, RowFormat, int64_at
+from statecore.formats.session import SUFFIX_BYTES as SESSION_BYTES
+from statecore.formats.session import misfit_of_session_keys, session_columns
+from statecore.formats.window import SEQUENCE_BYTES, misfit_of_window_keys
+from statecore.formats.window import SUFFIX_BYTES as WINDOW_BYTES
+
+BASE_PREFIX = 0
+"""First byte of rows with values, in the order of time."""
+
+INDEX_PREFIX = 1
+"""First byte of rows without values, in the order of keys."""
+
+_TIME_BYTES = 8
+
+
+class EmitFinalFormat(RowFormat):
+    """What windows and sessions share: two kinds of rows, told apart by their first byte."""
+
+    time_at = 1
+
+    def decode(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
+        """See :meth:`RowFormat.decode`."""
+        require_length(self.kind, keys, 1, "key")
+        prefixes = bytes_at(keys, 0, 1)[:, 0]
+        base, index = prefixes == BASE_PREFIX, prefixes == INDEX_PREFIX
+        require(self.kind, ~base & ~index, "has a key that begins neither with 00 nor with 01")
+        rows = bool_array(base)
+        return super().decode(keys.filter(rows), values.filter(rows))
+
+
+class EmitFinalWindowFormat(EmitFinalFormat):
+    """Keys of the rows of emit-final windows."""
+
+    key_time_at = -WINDOW_BYTES
+
+    def check(self, records: Records) -> Misfit | None:
+        """See :meth:`RowFormat.check`."""
+        return first_misfit(misfit_of_window_keys(self, records.keys), super().check(records))
+
+    def row_keys(self, keys: pa.Array) -> pa.Array:
+        """See :meth:`RowFormat.row_keys`."""
+        starts = bytes_at(keys, -WINDOW_BYTES, _TIME_BYTES)
+        sequences = bytes_at(keys, -SEQUENCE_BYTES, SEQUENCE_BYTES)
+        return join(_prefixed(BASE_PREFIX, starts), cut(keys, back=WINDOW_BYTES), fixed(sequences))
+
+    def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
+        """See :meth:`RowFormat.key_columns`."""
+        require_length(self.kind, keys, 1 + WINDOW_BYTES, "key")
+        starts = int64_at(keys, 1)
+        require(self.kind, starts < 0, "has a key with a negative window start")
+        sequences = int32_array(bytes_at(keys, -SEQUENCE_BYTES, SEQUENCE_BYTES))
+        plain = cut(keys, front=1 + _TIME_BYTES, back=SEQUENCE_BYTES)
+        return {"key": plain, "window_start": int64_array(starts), "sequence": sequences}
+
+
+class EmitFinalSlidingWindowFormat(EmitFinalWindowFormat):
+    """Keys of the rows of emit-final sliding windows, which are found by key too."""
+
+    def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
+        """See :meth:`RowFormat.index_keys`."""
+        ends = np.empty((len(row_keys), WINDOW_BYTES), np.uint8)
+        ends[:, :_TIME_BYTES] = bytes_at(row_keys, 1, _TIME_BYTES)
+        ends[:, _TIME_BYTES:] = bytes_at(row_keys, -SEQUENCE_BYTES, SEQUENCE_BYTES)
+        plain = cut(row_keys, front=1 + _TIME_BYTES, back=SEQUENCE_BYTES)
+        return join(_prefixed(INDEX_PREFIX, ends[:, :0]), plain, fixed(ends))
+
+
+class EmitFinalSessionFormat(EmitFinalFormat):
+    """Rows of emit-final sessions."""
+
+    key_time_at = -SESSION_BYTES
+
+    def check(self, records: Records) -> Misfit | None:
+        """See :meth:`RowFormat.check`."""
+        return first_misfit(misfit_of_session_keys(self, records.keys), super().check(records))
+
+    def row_keys(self, keys: pa.Array) -> pa.Array:
+        """See :meth:`RowFormat.row_keys`."""
+        times = bytes_at(keys, -SESSION_BYTES, SESSION_BYTES)
+        return join(_prefixed(BASE_PREFIX, times), cut(keys, back=SESSION_BYTES))
+
+    def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
+        """See :meth:`RowFormat.index_keys`."""
+        times = bytes_at(row_keys, 1, SESSION_BYTES)
+        plain = cut(row_keys, front=1 + SESSION_BYTES)
+        return join(_prefixed(INDEX_PREFIX, times[:, :0]), plain, fixed(times))
+
+    def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
+        """See :meth:`RowFormat.key_columns`."""
+        require_length(self.kind, keys, 1 + SESSION_BYTES, "key")
+        times = session_columns(self.kind, int64_at(keys, 1 + _TIME_BYTES), int64_at(keys, 1))
+        return {"key": cut(keys, front=1 + SESSION_BYTES), **times}
+
+
+class _Window(TimestampedFormat, EmitFinalWindowFormat):
+    pass
+
+
+class _SlidingWindow(TimestampedFormat, EmitFinalSlidingWindowFormat):
+    pass
+
+
+class _HeadersWindow(TimestampedHeadersFormat, EmitFinalWindowFormat):
+    pass
+
+
+class _HeadersSlidingWindow(TimestampedHeadersFormat, EmitFinalSlidingWindowFormat):
+    pass
+
+
+def _prefixed(prefix: int, rows: Bytes) -> pa.Array:
+    """A byte, and the bytes of each row behind it."""
+    whole = np.empty((len(rows), 1 + rows.shape[1]), np.uint8)
+    whole[:, 0] = prefix
+    whole[:, 1:] = rows
+    return fixed(whole)
+
+
+FORMATS: dict[StoreKind, type[RowFormat]] = {
+    StoreKind.EMIT_FINAL_WINDOW: _Window,
+    StoreKind.EMIT_FINAL_SLIDING_WINDOW: _SlidingWindow,
+    StoreKind.HEADERS_EMIT_FINAL_WINDOW: _HeadersWindow,
+    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: _HeadersSlidingWindow,
+    StoreKind.EMIT_FINAL_SESSION: EmitFinalSessionFormat,
+    StoreKind.HEADERS_EMIT_FINAL_SESSION: EmitFinalSessionFormat,
+}

@@ -1,0 +1,209 @@
+"""Rows of the buffer of a stream-table join with a grace period (``Joined.withGracePeriod``).
+
+The buffer (``RocksDBTimeOrderedKeyValueBuffer``) holds stream records until stream time has passed their grace. Key, in
+the changelog and in the store, all numbers big-endian::
+
+    ┌────┬───────────────────────┬───────────┬─────────────────┐
+    │ 00 │ timestamp, int64 ms   │ key       │ sequence, int32 │
+    └────┴───────────────────────┴───────────┴─────────────────┘
+
+    00 000001a1fd5e3b20 6b34 0000006c
+
+Value in the store (``BufferValue``, ``ProcessorRecordContext``); the changelog has eight bytes more at its end, the
+buffer's time, always 0::
+
+    int64 timestamp   int64 offset   int32 length, topic   int32 partition
+    int32 headers (-1: none)   per header: int32 length, key   int32 length (-1: null), value
+    int32 length (-1: null), prior value
+    int32 length (-1: null; -2: the prior value), old value
+    int32 length (-1: null), new value
+
+This buffer keeps the record in the new value; prior and old value are null. There is one segment, ``<store>.0``, and
+its format does not depend on ``dsl.store.format``.
+
+Kafka Streams 4.3.1 restores this store wrongly: it takes the changelog's keys, which are rows' keys already, for plain
+window keys and converts them once more, and keeps the eight surplus bytes. Here rows have the keys and values that the
+store itself writes when it runs, which is the only form it can find and read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from statecore.formats.columns import (
+    Mask,
+    bytes_at,
+    cut,
+    first_misfit,
+    first_of,
+    int32_array,
+    int64_array,
+    numbers,
+    require,
+    require_length,
+    slices,
+    with_nulls,
+)
+from statecore.formats.headers import HeaderRound, headers_column
+from statecore.formats.kinds import StoreKind
+from statecore.formats.row_format import (
+    Bytes,
+    Misfit,
+    Numbers,
+    Records,
+    RowFormat,
+    binary_parts,
+    int64_at,
+    key_lengths,
+    valid_mask,
+)
+from statecore.formats.window import SEQUENCE_BYTES, misfit_of_timed_keys
+
+KEY_BYTES = 13
+"""Bytes of a key besides the application's: prefix, timestamp, sequence."""
+
+BUFFER_TIME_BYTES = 8
+"""Bytes at the end of the changelog's values that the store's do not have."""
+
+SHORTEST_VALUE = 40
+"""Bytes of the shortest value in the store: an empty topic, no headers, three nulls."""
+
+_TIME_AT = 1
+
+
+class GraceBufferFormat(RowFormat):
+    """Rows of grace-period buffers."""
+
+    time_at = key_time_at = _TIME_AT
+
+    def check(self, records: Records) -> Misfit | None:
+        """See :meth:`RowFormat.check`."""
+        return first_misfit(super().check(records), self._misfit_of_keys(records.keys), _misfit_of(records.values))
+
+    def row_values(self, records: Records) -> pa.Array:
+        """See :meth:`RowFormat.row_values`."""
+        return cut(records.values, back=BUFFER_TIME_BYTES)
+
+    def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
+        """See :meth:`RowFormat.key_columns`."""
+        require_length(self.kind, keys, KEY_BYTES, "key")
+        require(self.kind, bytes_at(keys, 0, 1)[:, 0] != 0, "has a key that does not begin with 00")
+        times = int64_at(keys, _TIME_AT)
+        require(self.kind, times < 0, "has a key with a negative time")
+        return {
+            "key": cut(keys, front=_TIME_AT + 8, back=SEQUENCE_BYTES),
+            "sequence": int32_array(bytes_at(keys, -SEQUENCE_BYTES, SEQUENCE_BYTES)),
+            "timestamp": int64_array(times),
+        }
+
+    def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
+        """See :meth:`RowFormat.value_columns`; the value is the buffered record's."""
+        require_length(self.kind, values, SHORTEST_VALUE, "value")
+        missing = ~valid_mask(values)
+        parsed = _parse(values, back=0)
+        require(self.kind, parsed.broken, "has a value that is not a buffered record")
+        _, data = binary_parts(values)
+        records = slices(data, parsed.values, parsed.values + np.maximum(parsed.lengths, 0))
+        headers = headers_column(data, parsed.headers, missing, self.kind)
+        return {"headers": headers, "value": with_nulls(records, missing | (parsed.lengths < 0))}
+
+    def _misfit_of_keys(self, keys: pa.Array) -> Misfit | None:
+        misfit = misfit_of_timed_keys(self, keys, KEY_BYTES, "buffer")
+        if misfit is not None:
+            return misfit
+        prefixes = bytes_at(keys, 0, 1)[:, 0]
+        row = first_of(prefixes != 0)
+        return None if row is None else Misfit(row, f"has a key that begins with {prefixes[row]:02x}, not with 00")
+
+
+class _Parsed(NamedTuple):
+    """Where a column of buffered records has what.
+
+    Attributes:
+        broken: which elements are not whole; nulls are not broken.
+        headers: the headers, every row's first, then every row's second.
+        values: where the new value begins.
+        lengths: its length; below 0 for a null.
+    """
+
+    broken: Mask
+    headers: list[HeaderRound]
+    values: Numbers
+    lengths: Numbers
+
+
+class _Cursor:
+    """A place in each row, moved together; rows that are too short stay where they are and no longer fit."""
+
+    def __init__(self, data: Bytes, places: Numbers, ends: Numbers) -> None:
+        self.data, self.places, self.ends = data, places.copy(), ends
+        self.fits = np.ones(len(places), bool)
+
+    def number(self, width: int) -> Numbers:
+        found, whole = numbers(self.data, self.places, self.ends, width)
+        self.fits &= whole
+        self.places = np.where(self.fits, self.places + width, self.places)
+        return found
+
+    def piece(self, least: int) -> tuple[Numbers, Numbers]:
+        """A length of at least ``least`` and as many bytes: where they begin, and the length."""
+        lengths = self.number(4)
+        starts, after = self.places, self.places + np.maximum(lengths, 0)
+        self.fits &= (lengths >= least) & (after <= self.ends)
+        self.places = np.where(self.fits, after, starts)
+        return starts, lengths
+
+
+def _misfit_of(values: pa.Array) -> Misfit | None:
+    present = valid_mask(values)
+    lengths, least = key_lengths(values), SHORTEST_VALUE + BUFFER_TIME_BYTES
+    row = first_of(present & (lengths < least))
+    if row is not None:
+        return Misfit(row, f"has a value of {lengths[row]} bytes; values of a buffer's changelog have at least {least}")
+    row = first_of(_parse(values, back=BUFFER_TIME_BYTES).broken)
+    return None if row is None else Misfit(row, "has a value that is not a buffered record followed by a time")
+
+
+def _parse(values: pa.Array, *, back: int) -> _Parsed:
+    """Read buffered records that have some bytes more at their end."""
+    offsets, data = binary_parts(values)
+    present = valid_mask(values)
+    cursor = _Cursor(data, offsets[:-1], offsets[1:] - back)
+    cursor.number(8)
+    cursor.number(8)
+    cursor.piece(0)
+    cursor.number(4)
+    counts = cursor.number(4)
+    cursor.fits &= counts >= -1
+    headers = _headers(cursor, counts, present)
+    cursor.piece(-1)
+    cursor.piece(-2)
+    starts, lengths = cursor.piece(-1)
+    cursor.fits &= cursor.places == cursor.ends
+    return _Parsed(
+        present & ~cursor.fits, headers, np.where(cursor.fits, starts, offsets[:-1]), np.where(cursor.fits, lengths, -1)
+    )
+
+
+def _headers(cursor: _Cursor, counts: Numbers, present: Mask) -> list[HeaderRound]:
+    """Read the headers of every row and move the cursor behind them."""
+    found = []
+    rows = np.flatnonzero(present & cursor.fits & (counts > 0))
+    left = counts[rows]
+    while len(rows):
+        inner = _Cursor(cursor.data, cursor.places[rows], cursor.ends[rows])
+        keys, sizes = inner.piece(0)
+        values, value_lengths = inner.piece(-1)
+        cursor.places[rows], cursor.fits[rows] = inner.places, inner.fits
+        whole = inner.fits
+        found.append(HeaderRound(rows[whole], keys[whole], (keys + sizes)[whole], values[whole], value_lengths[whole]))
+        left -= 1
+        more = whole & (left > 0)
+        rows, left = rows[more], left[more]
+    return found
+
+
+FORMATS: dict[StoreKind, type[RowFormat]] = {StoreKind.GRACE_BUFFER: GraceBufferFormat}

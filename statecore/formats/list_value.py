@@ -1,0 +1,176 @@
+"""Rows of the list stores behind left and outer stream-stream joins: values that have not found a partner yet.
+
+Key (``TimestampedKeyAndJoinSideSerializer``) and value (``ListSerializer`` over ``LeftOrRightValueSerializer``), the
+same in the changelog and in the store, all numbers big-endian::
+
+    key     ┌───────────────────────┬─────────────────────────┬────────────────┐
+            │ timestamp, int64 ms   │ side: 01 left, 00 right │ key            │
+            └───────────────────────┴─────────────────────────┴────────────────┘
+    value   ┌────┬────────────────┬───────────────────────────────────────────────────────────────────────┐
+            │ 01 │ count, int32   │ per element: length, int32 (-1 for a null); side, one byte; value     │
+            └────┴────────────────┴───────────────────────────────────────────────────────────────────────┘
+
+    000001a1fd5664e0 01 6b30   ->   01 00000001 00000003 01 7630
+
+Every record carries the whole list. The first byte says that elements have their own lengths. The store's format does
+not depend on ``dsl.store.format``: Kafka Streams 4.3.1 keeps it plain (``OuterStreamJoinStoreFactory``; a variant with
+headers is planned for 4.4). Decoding gives a row for each element, as the store's own iterators do, its value without
+the byte for the side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from statecore.formats.columns import (
+    Mask,
+    bytes_at,
+    cut,
+    first_misfit,
+    first_of,
+    int64_array,
+    numbers,
+    require,
+    require_length,
+    slices,
+    with_nulls,
+)
+from statecore.formats.kinds import StoreKind
+from statecore.formats.row_format import (
+    Bytes,
+    Misfit,
+    Numbers,
+    Records,
+    RowFormat,
+    binary_parts,
+    int64_at,
+    key_lengths,
+    valid_mask,
+)
+
+KEY_BYTES = 9
+"""Bytes of timestamp and side in front of the key."""
+
+VARIABLE_SIZE = 1
+"""First byte of a list whose elements have their own lengths."""
+
+_SIDE_AT = 8
+
+
+class ListFormat(RowFormat):
+    """Rows of list stores; they do not lie in segments."""
+
+    def check(self, records: Records) -> Misfit | None:
+        """See :meth:`RowFormat.check`."""
+        return first_misfit(super().check(records), _misfit_of_keys(records.keys), _misfit_of_lists(records.values))
+
+    def decode(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
+        """See :meth:`RowFormat.decode`."""
+        require_length(self.kind, keys, KEY_BYTES, "key")
+        sides = bytes_at(keys, _SIDE_AT, 1)[:, 0]
+        require(self.kind, (sides > 1) | (int64_at(keys, 0) < 0), "has a key without a side or with a negative time")
+        broken = np.zeros(len(values), bool)
+        parts = list(_rounds(values, broken))
+        require(self.kind, broken, "has a value that is not a list of a join's values")
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)] or [np.empty(0, np.int64)] * 3
+        order = np.argsort(columns[0], kind="stable")
+        rows, places, lengths = (column[order] for column in columns)
+        elements = slices(binary_parts(values)[1], places + (lengths > 0), places + np.maximum(lengths, 0))
+        names = pa.array(["right", "left"]).take(int64_array(sides[rows].astype(np.int64)))
+        result = {
+            "key": cut(keys, front=KEY_BYTES).take(int64_array(rows)),
+            "side": names,
+            "timestamp": int64_array(int64_at(keys, 0)[rows]),
+            "value": with_nulls(elements, lengths < 0),
+        }
+        return pa.RecordBatch.from_arrays(list(result.values()), list(result))
+
+
+class _Round(NamedTuple):
+    """One element of each row that has that many: where it lies, its side included; a length below 0 is a null."""
+
+    rows: Numbers
+    places: Numbers
+    lengths: Numbers
+
+
+def _misfit_of_keys(keys: pa.Array) -> Misfit | None:
+    lengths = key_lengths(keys)
+    short = lengths < KEY_BYTES
+    present = valid_mask(keys)
+    row = first_of(short & present)
+    if row is not None:
+        return Misfit(row, f"has a key of {lengths[row]} bytes; keys of a join's list have at least {KEY_BYTES}")
+    sides = bytes_at(keys, _SIDE_AT, 1)[:, 0]
+    times = int64_at(keys, 0)
+    row = first_of((sides > 1) | (times < 0) & present)
+    if row is None:
+        return None
+    if sides[row] > 1:
+        return Misfit(row, f"has a key whose ninth byte, the side of the join, is {sides[row]:02x}")
+    return Misfit(row, f"has a key with the negative time {times[row]}")
+
+
+def _misfit_of_lists(values: pa.Array) -> Misfit | None:
+    broken = np.zeros(len(values), bool)
+    for _ in _rounds(values, broken):
+        pass
+    row = first_of(broken)
+    return None if row is None else Misfit(row, f"has a value that {_explained(values[row].as_py())}")
+
+
+def _rounds(values: pa.Array, broken: Mask) -> Iterator[_Round]:
+    """Every list's first element, then every list's second, ...; lists that are not whole are marked in ``broken``."""
+    offsets, data = binary_parts(values)
+    present = valid_mask(values)
+    places, ends = offsets[:-1], offsets[1:]
+    strategies, _ = numbers(data, places, ends, 1)
+    counts, whole = numbers(data, places + 1, ends, 4)
+    whole &= (strategies == VARIABLE_SIZE) & (counts >= 0) & ((counts > 0) | (ends - places == 5))
+    broken |= present & ~whole
+    rows = np.flatnonzero(present & whole & (counts > 0))
+    left, places, ends = counts[rows], places[rows] + 5, ends[rows]
+    while len(rows):
+        lengths, fits = numbers(data, places, ends, 4)
+        places = places + 4
+        following = places + np.maximum(lengths, 0)
+        left -= 1
+        fits &= (lengths >= -1) & (lengths != 0) & (following <= ends) & ((left > 0) | (following == ends))
+        fits &= (lengths < 0) | (_bytes(data, places) <= 1)
+        broken[rows] = ~fits
+        yield _Round(rows[fits], places[fits], lengths[fits])
+        more = fits & (left > 0)
+        rows, left, places, ends = rows[more], left[more], following[more], ends[more]
+
+
+def _bytes(data: Bytes, places: Numbers) -> Bytes:
+    return np.take(data, places, mode="clip") if len(data) else np.zeros(len(places), np.uint8)
+
+
+def _explained(value: bytes) -> str:
+    """What is wrong with one list, in plain Python."""
+    if len(value) < 5:
+        return f"has {len(value)} bytes; a list has at least 5"
+    if value[0] != VARIABLE_SIZE:
+        return f"begins with {value[0]:02x}; a list begins with 01"
+    count, place = int.from_bytes(value[1:5], "big", signed=True), 5
+    if count < 0:
+        return f"is a list of {count} elements"
+    for index in range(count):
+        length = int.from_bytes(value[place : place + 4], "big", signed=True)
+        place += 4
+        if place > len(value) or length > len(value) - place:
+            return f"is a list of {count} elements that ends within element {index}"
+        if length < -1 or length == 0:
+            return f"is a list whose element {index} has {length} bytes"
+        if length > 0 and value[place] > 1:
+            return f"is a list whose element {index} begins with {value[place]:02x}, which is no side of a join"
+        place += max(length, 0)
+    return f"is a list with {len(value) - place} bytes behind it"
+
+
+FORMATS: dict[StoreKind, type[RowFormat]] = {StoreKind.LIST: ListFormat}
