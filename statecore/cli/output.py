@@ -10,9 +10,15 @@ import json
 import os
 import sys
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statecore.progress import Progress, TerminalProgress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LOG_WIDTH = 200
+"""Columns of a result that goes to a file or a pipe, which have no width of their own."""
 
 
 class Output:
@@ -70,3 +76,13 @@ class Output:
         """What went wrong: words on stderr, and the document where one is expected."""
         print(f"statecore: {text}", file=sys.stderr, flush=True)
         self.document(document)
+
+
+def result_console() -> Console:
+    """The console that results are printed on: as wide as the terminal (or ``COLUMNS``), wide in a file."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(highlight=False, width=LOG_WIDTH)
+    return console

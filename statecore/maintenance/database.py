@@ -9,23 +9,22 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from statecore.errors import Corrupted
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
-from statecore.formats.offsets import POSITION_KEY, STATUS_KEY, decode_int64, partition_of_key
-from statecore.formats.position import Position, decode_position
+from statecore.formats.offsets import STATUS_KEY, decode_int64, partition_of_key
 from statecore.runtime.database_state import DatabaseState
-from statecore.stores.rocksdb_directory import open_database, shadow_of
+from statecore.stores.rocksdb_directory import shadow_of
 from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_scan import scan, scan_lists
 
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.05
-_CHUNK_ROWS = 1 << 14
+_CHUNK_ROWS = 1 << 15
+_CHUNK_BYTES = 8 << 20
+_READAHEAD_BYTES = 2 << 20
 
 
 class Database:
@@ -66,15 +65,20 @@ class Database:
         raise AssertionError("unreachable")
 
     def _open(self) -> None:
-        from rocksdict import Options, Rdict
+        from rocksdict import AccessType, Options, Rdict
 
         try:
             self._shadow = shadow_of(self.path)
             self.families = frozenset(Rdict.list_cf(self._shadow.name, Options(raw_mode=True)))
         except Exception as error:  # rocksdict raises bare Exception
             raise translate(self.path, "Opening", error) from error
-        self._db = open_database(self.path, Path(self._shadow.name), self.families, create=False, read_only=True)
-        self._handles = {name: self._db.get_column_family(name) for name in self.families}
+        columns = {name: Options(raw_mode=True) for name in self.families}
+        try:
+            access = AccessType.read_only(False)
+            self._db = Rdict(self._shadow.name, Options(raw_mode=True), column_families=columns, access_type=access)
+            self._handles = {name: self._db.get_column_family(name) for name in self.families}
+        except Exception as error:
+            raise translate(self.path, "Opening", error) from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -94,23 +98,69 @@ class Database:
 
     def rows(self, family: str, first: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Rows of a family from a key on, in key order; none when there is no such family. Raises ``Corrupted``."""
-        if family in self._handles:
-            yield from scan(self.path, self._handles[family], first)
+        iterator = self._iterator(family, first)
+        while iterator is not None and iterator.valid():
+            yield iterator.key(), iterator.value()
+            iterator.next()
+        self._check(iterator)
 
     def chunks(self, family: str, first: bytes | None = None) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """The same in lists of keys and values, thousands at a time. Raises ``Corrupted``."""
-        if family not in self._handles:
+        """The same in lists of keys and values, some megabytes at a time, checksums verified. Raises ``Corrupted``."""
+        iterator = self._iterator(family, first, whole=True)
+        if iterator is None:
             return
-        if first is None:
-            yield from scan_lists(self.path, self._handles[family])
-            return
-        rows = scan(self.path, self._handles[family], first)
-        while chunk := list(islice(rows, _CHUNK_ROWS)):
-            yield [key for key, _ in chunk], [value for _, value in chunk]
+        valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
+        more = valid()
+        while more:
+            keys: list[bytes] = []
+            values: list[bytes] = []
+            size = 0
+            while more and len(keys) < _CHUNK_ROWS and size < _CHUNK_BYTES:
+                keys.append(read_key())
+                value = read_value()
+                values.append(value)
+                size += len(value)
+                advance()
+                more = valid()
+            yield keys, values
+        self._check(iterator)
 
     def count(self, family: str) -> int:
         """How many rows a family has, by counting them. Raises ``Corrupted``."""
-        return sum(1 for _ in self.rows(family))
+        iterator = self._iterator(family, None, whole=True)
+        if iterator is None:
+            return 0
+        rows, valid, advance = 0, iterator.valid, iterator.next
+        while valid():
+            rows += 1
+            advance()
+        self._check(iterator)
+        return rows
+
+    def _iterator(self, family: str, first: bytes | None, *, whole: bool = False) -> Any:
+        from rocksdict import ReadOptions
+
+        if family not in self._handles:
+            return None
+        options = ReadOptions()
+        if whole:
+            options.set_readahead_size(_READAHEAD_BYTES)
+            options.set_verify_checksums(True)
+        iterator = self._handles[family].iter(options)
+        if first is None:
+            iterator.seek_to_first()
+        else:
+            iterator.seek(first)
+        return iterator
+
+    def _check(self, iterator: Any) -> None:
+        """An iterator ends at a broken block as if the rows ended there; its status says so."""
+        if iterator is None:
+            return
+        try:
+            iterator.status()
+        except Exception as error:
+            raise translate(self.path, "Reading", error) from error
 
     def estimate(self, family: str) -> int:
         """How many rows RocksDB believes a family has; overwritten and deleted ones may be counted too."""
@@ -129,12 +179,6 @@ class Database:
         }
         status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
         return DatabaseState(tuple(sorted(self.families)), offsets, status)
-
-    @property
-    def position(self) -> Position:
-        """How far each input topic had been seen; empty where nothing is written. Raises ``Corrupted``."""
-        found = next(iter(self.rows(OFFSETS_COLUMN_FAMILY, POSITION_KEY)), None)
-        return decode_position(found[1]) if found is not None and found[0] == POSITION_KEY else {}
 
 
 def _files(path: Path) -> frozenset[str]:

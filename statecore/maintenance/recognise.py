@@ -254,7 +254,7 @@ def _is_old_versions(value: bytes) -> bool:
         if size < -1 or not since <= begins <= until:
             return False
         if begins == since:
-            return at + values == len(value)
+            return bool(at + values == len(value))
     return False
 
 

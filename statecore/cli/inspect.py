@@ -1,0 +1,218 @@
+"""``statecore inspect``: a state directory at a glance."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from statecore.maintenance.inspection import DatabaseView, Inspection, StoreView
+    from statecore.spec.model import ApplicationSpec
+
+_MANY_PARTITIONS = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
+    parser.add_argument("--application-id", metavar="ID", help="only this application (default: every one there)")
+    parser.add_argument(
+        "--task", action="append", default=[], metavar="T", help="only this task, such as 0_1 or global"
+    )
+    parser.add_argument("--store", action="append", default=[], metavar="NAME", help="only this store; may be repeated")
+    parser.add_argument("--spec", type=Path, metavar="FILE", help="the stores.yaml to hold the directory against")
+    parser.add_argument("--segments", action="store_true", help="show every segment")
+    parser.add_argument(
+        "--estimate", action="store_true", help="RocksDB's estimate of the rows; counting reads every store whole"
+    )
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Look, and show."""
+    from statecore.errors import NotFound
+    from statecore.maintenance.inspection import check_application, inspect
+    from statecore.maintenance.layout import application_directory, applications
+    from statecore.spec.reader import load_spec
+
+    spec: ApplicationSpec | None = load_spec(arguments.spec) if arguments.spec else None
+    wanted = arguments.application_id or (spec.application_id if spec else None)
+    if wanted is not None:
+        check_application(spec, wanted)
+    names = [wanted] if wanted is not None else applications(arguments.state_dir)
+    if not names:
+        raise NotFound(
+            f"{arguments.state_dir} has no directory of an application.",
+            action="Name the application's state.dir: the directory above the one called like the application.",
+            state_dir=str(arguments.state_dir),
+        )
+    found = [
+        inspect(
+            application_directory(arguments.state_dir, name),
+            spec=spec,
+            tasks=arguments.task,
+            stores=arguments.store,
+            estimate=arguments.estimate,
+        )
+        for name in names
+    ]
+    output.document({"applications": [one.to_json() for one in found]})
+    if not output.json:
+        for one in found:
+            show(one, segments=arguments.segments)
+    return 0
+
+
+def show(inspection: Inspection, *, segments: bool = False, console: Console | None = None) -> None:
+    """Print what was found: store by store its tasks, then what lies beside them, then what is wrong."""
+    from statecore.cli.output import result_console
+
+    console = console or result_console()
+    console.print(f"{inspection.application_id} in {inspection.path}", style="bold", markup=False)
+    if inspection.holder is None:
+        console.print("not running: nobody holds its lock", markup=False)
+    else:
+        console.print(f"in use by {inspection.holder}: shown is what was flushed last", markup=False)
+    by_store: dict[tuple[str, str], list[StoreView]] = {}
+    for store in inspection.stores:
+        by_store.setdefault((store.task.rpartition("/")[0], store.store), []).append(store)
+    running = inspection.holder is not None
+    rows = {key: [_row(store, inspection.estimated, running) for store in stores] for key, stores in by_store.items()}
+    header = ("task", "offset", "state", "rows", "bytes", "segments")
+    widths = [
+        max(map(len, column)) for column in zip(header, *(row for part in rows.values() for row in part), strict=True)
+    ]
+    for key, stores in by_store.items():
+        console.print()
+        console.print(_heading(stores), style="bold", markup=False)
+        for line in _about(stores):
+            _indented(console, line, 2)
+        console.print("  " + _aligned(header, widths), style="dim", markup=False)
+        for store, row in zip(stores, rows[key], strict=True):
+            line = _aligned(row, widths)
+            console.print(
+                ("! " if store.trouble else "  ") + line, style="red" if store.trouble else None, markup=False
+            )
+            if segments:
+                for database in store.databases if store.segmented else ():
+                    _indented(console, _segment(database, inspection.estimated), 6)
+            if len(store.offsets) > 1:
+                _indented(console, "offsets: " + _offsets(store), 6)
+    _show_beside(console, inspection)
+    _show_trouble(console, inspection)
+
+
+def _heading(stores: Sequence[StoreView]) -> str:
+    first = stores[0]
+    kind = str(first.kind) if not first.kinds_left else f"? ({first.kinds_left})"
+    topology = first.task.rpartition("/")[0]
+    return f"{first.store}: {kind}" + (f", topology {topology[2:-2]}" if topology else "")
+
+
+def _about(stores: Sequence[StoreView]) -> list[str]:
+    from statecore.spec.duration import format_duration
+
+    topics = sorted({partition.topic for store in stores for partition in store.offsets})
+    lines = [f"changelog {', '.join(topics)}"] if topics else []
+    starts = [one.start for store in stores for one in store.databases if one.start is not None]
+    ends = [one.end for store in stores for one in store.databases if one.end is not None]
+    if starts:
+        length = next(
+            (one.end - one.start for store in stores for one in store.databases if one.end and one.start), None
+        )
+        each = f" of {format_duration(length)}" if length else ""
+        until = f"to {_minute(max(ends))}" if ends else f"to the one of {_minute(max(starts))}"
+        lines.append(f"segments{each} from {_minute(min(starts))} {until}")
+    return lines
+
+
+def _row(store: StoreView, estimated: bool, running: bool) -> tuple[str, ...]:
+    offsets = list(store.offsets.values())
+    said = f"{offsets[0]:,}" if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
+    if any(one.broken for one in store.databases):
+        said = "broken" if not offsets else said
+    state = {None: "-", True: "closed", False: "open" if running else "not closed"}[store.closed]
+    rows = f"{'~' if estimated else ''}{store.rows:,}"
+    task = store.task.rpartition("/")[2]
+    return task, said, state, rows, f"{store.bytes:,}", str(len(store.databases)) if store.segmented else "-"
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """One line: task and state to the left, numbers to the right."""
+    left = {0, 2}
+    return "  ".join(
+        cell.ljust(width) if at in left else cell.rjust(width)
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ).rstrip()
+
+
+def _segment(database: DatabaseView, estimated: bool) -> str:
+    if database.start is None:
+        span = database.name
+    else:
+        span = f"{_minute(database.start)} to {_minute(database.end)}" if database.end else f"{_minute(database.start)}"
+        span += f" ({database.name.rpartition('.')[2]})"
+    return f"{span}: {'~' if estimated else ''}{database.rows:,} rows, {database.bytes:,} bytes"
+
+
+def _offsets(store: StoreView) -> str:
+    every = sorted(store.offsets.items())
+    said = ", ".join(f"{partition.partition} = {offset:,}" for partition, offset in every[:_MANY_PARTITIONS])
+    more = len(every) - _MANY_PARTITIONS
+    return said + (f", and {more} more partitions (--json shows all)" if more > 0 else "")
+
+
+def _show_beside(console: Console, inspection: Inspection) -> None:
+    if inspection.leftovers:
+        console.print("\nbeside the stores", style="bold", markup=False)
+    for one in inspection.leftovers:
+        _indented(console, f"{one.task}/{one.name}: {one.meaning}".removeprefix("/"), 2)
+
+
+def _show_trouble(console: Console, inspection: Inspection) -> None:
+    where: dict[tuple[str, str], list[str]] = {}
+    for store in inspection.stores:
+        for one in store.trouble:
+            where.setdefault((store.store, one), []).append(store.task)
+    lines = [f"{store} in {_tasks(tasks)}: {one}" for (store, one), tasks in where.items()] + list(inspection.trouble)
+    stores, tasks = {store.store for store in inspection.stores}, {store.task for store in inspection.stores}
+    rows = sum(store.rows for store in inspection.stores)
+    size = sum(store.bytes for store in inspection.stores)
+    about = "about " if inspection.estimated else ""
+    counted = "RocksDB's estimate" if inspection.estimated else "counted"
+    console.print()
+    if lines:
+        console.print("trouble", style="bold red", markup=False)
+        for line in lines:
+            _indented(console, line, 2)
+        console.print()
+    console.print(
+        f"{len(tasks)} tasks, {len(stores)} stores, {about}{rows:,} rows ({counted}), {size:,} bytes; "
+        + (f"{len(lines)} troubles" if len(lines) > 1 else "1 trouble" if lines else "no trouble seen"),
+        markup=False,
+    )
+
+
+def _tasks(tasks: Sequence[str]) -> str:
+    shown = ", ".join(tasks[:_MANY_PARTITIONS])
+    return shown + (f" and {len(tasks) - _MANY_PARTITIONS} more" if len(tasks) > _MANY_PARTITIONS else "")
+
+
+def _indented(console: Console, line: str, by: int) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, by)))
+
+
+def _minute(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%MZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds} ms"

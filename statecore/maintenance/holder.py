@@ -1,0 +1,73 @@
+"""Who holds the lock of an application's directory: asked of the kernel, without taking the lock.
+
+A POSIX record lock belongs to a process, and **closing any descriptor of the file drops what the process holds**: a
+file that this process has open is therefore not opened again, only named as held here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+_FLOCK = "hhqqi"
+"""Linux' ``struct flock`` on 64 bits: type, whence, start, length, process."""
+
+
+class Holder(NamedTuple):
+    """The process that holds a lock.
+
+    Attributes:
+        process: its id; 0 when it runs in another container (process namespace).
+        command: its name, as far as it can be seen.
+    """
+
+    process: int
+    command: str
+
+    def __str__(self) -> str:
+        if not self.process:
+            return "a process of another container"
+        return f"process {self.process}" + (f" ({self.command})" if self.command else "")
+
+
+def lock_holder(path: Path) -> Holder | None:
+    """Who holds the lock of a file; ``None`` when nobody does, or there is no such file or no right to read it."""
+    if _open_here(path):
+        return Holder(os.getpid(), "this process")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked + bytes(8)))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    kind, process = answer[0], answer[4]
+    if kind == fcntl.F_UNLCK:
+        return None
+    process = max(process, 0)
+    command = ""
+    with contextlib.suppress(OSError):
+        command = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    return Holder(process, command)
+
+
+def _open_here(path: Path) -> bool:
+    try:
+        wanted = path.stat()
+    except OSError:
+        return False
+    mine = Path("/proc/self/fd")
+    for descriptor in mine.iterdir() if mine.is_dir() else ():
+        with contextlib.suppress(OSError):
+            found = descriptor.stat()
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    return False

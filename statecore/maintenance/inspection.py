@@ -1,0 +1,324 @@
+"""What lies in an application's state directory, looked at without changing anything, also while it runs.
+
+Everything that would surprise somebody tomorrow is named as trouble: a database that cannot be opened, offsets that are
+missing or contradict each other, a store that was not closed, files that decide more than one would think.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
+from statecore.formats.segments import default_segment_interval
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.database import Database
+from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
+from statecore.maintenance.holder import Holder, lock_holder
+from statecore.maintenance.layout import GLOBAL, Segment, StorePlace, named_instead, store_places
+from statecore.maintenance.leftovers import Leftover, leftovers, store_checkpoint
+from statecore.maintenance.recognise import recognise
+from statecore.maintenance.trouble import application_trouble, store_trouble
+from statecore.runtime.database_state import DatabaseState
+from statecore.runtime.state_directory import LOCK_FILE, StateDirectory
+from statecore.spec.model import ApplicationSpec, StoreSpec
+
+
+@dataclass(frozen=True)
+class DatabaseView:
+    """One database: a store, or one segment of it.
+
+    Attributes:
+        name: of its directory.
+        start: first ms of the segment's interval; ``None`` for a store that is one database.
+        end: the ms behind it; ``None`` where the interval is not known.
+        offsets: what it says of each changelog partition.
+        status: 0 closed, 1 open, ``None`` unsaid.
+        rows: how many it holds.
+        bytes: of its files.
+        families: its column families.
+        older_rows: rows that still lie in the family of an older format; part of ``rows``.
+        broken: why it could not be read; empty when it could.
+    """
+
+    name: str
+    start: int | None
+    end: int | None
+    offsets: Mapping[TopicPartition, int]
+    status: int | None
+    rows: int
+    bytes: int
+    families: tuple[str, ...]
+    older_rows: int = 0
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class StoreView:
+    """One store of one task.
+
+    Attributes:
+        task: ``0_1``, ``__north__/0_1`` or ``global``.
+        store: its name.
+        kind: what it is; ``?`` where that cannot be told.
+        kinds_left: what it may be, when the kind is ``?``.
+        segmented: whether it is a directory of databases.
+        databases: the store's, or its segments in order of time.
+        trouble: what is wrong with it.
+        outside: offsets that lie in ``.checkpoint_<store>``, for stores that do not manage their own.
+    """
+
+    task: str
+    store: str
+    kind: StoreKind
+    kinds_left: str
+    segmented: bool
+    databases: tuple[DatabaseView, ...]
+    trouble: tuple[str, ...]
+    outside: Mapping[TopicPartition, int]
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The offsets Kafka Streams goes by: those of the newest segment that has one, or those kept outside."""
+        found: dict[TopicPartition, int] = {}
+        for database in self.databases:
+            found.update(database.offsets)
+        return found or dict(self.outside)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all its databases."""
+        return sum(database.rows for database in self.databases)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all its databases."""
+        return sum(database.bytes for database in self.databases)
+
+    @property
+    def closed(self) -> bool | None:
+        """Whether every database says it was closed; ``None`` when none says anything."""
+        said = [database.status for database in self.databases if database.status is not None]
+        return None if not said else all(status == 0 for status in said)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """An application's directory.
+
+    Attributes:
+        application_id: its ``application.id``.
+        path: the directory.
+        holder: who has its lock, or ``None``.
+        estimated: whether rows are RocksDB's estimate instead of a count.
+        stores: by task.
+        leftovers: files beside the stores that mean something.
+        trouble: what is wrong beyond single stores.
+    """
+
+    application_id: str
+    path: Path
+    holder: Holder | None
+    estimated: bool
+    stores: tuple[StoreView, ...]
+    leftovers: tuple[Leftover, ...]
+    trouble: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as one JSON object; times in ms."""
+        return {
+            "application_id": self.application_id,
+            "path": str(self.path),
+            "lock": {"process": self.holder.process, "command": self.holder.command} if self.holder else None,
+            "rows_are": "estimated" if self.estimated else "counted",
+            "stores": [_store_json(store) for store in self.stores],
+            "leftovers": [asdict(leftover) for leftover in self.leftovers],
+            "trouble": list(self.trouble),
+        }
+
+
+def inspect(
+    directory: StateDirectory,
+    *,
+    spec: ApplicationSpec | None = None,
+    tasks: Sequence[str] = (),
+    stores: Sequence[str] = (),
+    estimate: bool = False,
+) -> Inspection:
+    """Look at an application's directory.
+
+    Args:
+        directory: it.
+        spec: what is declared; kinds come from it then, and differences are trouble.
+        tasks: only these tasks; all without.
+        stores: only these stores; all without.
+        estimate: take RocksDB's estimate for the numbers of rows instead of counting, which reads everything.
+
+    Raises:
+        NotFound: a task or store that was named is not there.
+        Invalid: the directory may not be read.
+    """
+    every = store_places(directory)
+    _check_named("task", tasks, {place.task for place in every}, directory)
+    _check_named("store", stores, {place.store for place in every}, directory)
+    places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
+    holder = lock_holder(directory.path / LOCK_FILE)
+    kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
+    views = []
+    for place in places:
+        kind, left, remark = kinds[place.topology, place.store]
+        declared = _declared(spec, place)
+        views.append(_look(place, kind, left, declared, remark, estimate=estimate, running=holder is not None))
+    found = tuple(
+        one for one in leftovers(directory, {place.task for place in every}) if not tasks or one.task in tasks
+    )
+    whole = not tasks and not stores
+    trouble = application_trouble(spec if whole else None, every, found)
+    return Inspection(directory.application_id, directory.path, holder, estimate, tuple(views), found, tuple(trouble))
+
+
+def _check_named(what: str, wanted: Sequence[str], known: set[str], directory: StateDirectory) -> None:
+    for name in wanted:
+        if name not in known:
+            raise NotFound(
+                f"{directory.path} has no {what} {name}{named_instead(name, known)}",
+                action=f"Name a {what} that exists, or leave --{what} out.",
+                state_dir=str(directory.path),
+                **{what: name},
+            )
+
+
+def _declared(spec: ApplicationSpec | None, place: StorePlace) -> StoreSpec | None:
+    if spec is None:
+        return None
+    every = (*spec.stores, *spec.global_stores)
+    return next((one for one in every if (one.topology, one.name) == (place.topology, place.store)), None)
+
+
+def _kinds(
+    every: list[StorePlace], wanted: set[tuple[str | None, str]], spec: ApplicationSpec | None
+) -> dict[tuple[str | None, str], tuple[StoreKind, str, str]]:
+    """Kind, what else it may be, and a remark, for each store: one look over all its tasks."""
+    kinds = {}
+    for topology, store in wanted:
+        places = [place for place in every if (place.topology, place.store) == (topology, store)]
+        places = [place for place in places if place.segmented == places[0].segmented]
+        declared = _declared(spec, places[0])
+        kind, left, remark = StoreKind.UNKNOWN, BUILT, ""
+        with contextlib.suppress(Corrupted):  # said where the database itself is looked at
+            seen = recognise(places)
+            remark = seen.strange
+            if not seen.strange:
+                kind, left, _ = conclude([*seen.evidence, *of_name(store, ())])
+        if declared is not None and declared.kind.can_be_built:
+            if declared.kind not in left and not remark:
+                remark = f"the spec says {declared.kind}, but what is on disk is {listed(left)}"
+            kind = declared.kind
+        kinds[topology, store] = (kind, "" if kind is not StoreKind.UNKNOWN else _left(left), remark)
+    return kinds
+
+
+def _left(left: frozenset[StoreKind]) -> str:
+    return listed(left) if len(left) <= 4 else ""
+
+
+def _look(
+    place: StorePlace,
+    kind: StoreKind,
+    left: str,
+    declared: StoreSpec | None,
+    remark: str,
+    *,
+    estimate: bool,
+    running: bool,
+) -> StoreView:
+    segments = place.segments if place.segmented else [Segment(path, None) for path in place.databases]
+    interval = _interval(kind, declared, segments)
+    databases = tuple(_database(segment, interval, estimate=estimate) for segment in segments)
+    outside, unreadable = store_checkpoint(place)
+    view = StoreView(place.task, place.store, kind, left, place.segmented, databases, (), outside)
+    trouble = [one for one in (remark, unreadable) if one]
+    trouble += store_trouble(view, running=running)
+    return StoreView(place.task, place.store, kind, left, place.segmented, databases, tuple(trouble), outside)
+
+
+def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:
+    """The length of the segments: as declared, else as far as the distances between them tell."""
+    if declared is not None and kind in WINDOWED_KINDS and declared.retention_ms is not None:
+        return declared.segment_interval_ms or default_segment_interval(kind, declared.retention_ms)
+    starts = [segment.start for segment in segments if segment.start is not None]
+    return gcd(*starts) if len(starts) > 1 else None
+
+
+def _database(segment: Segment, interval: int | None, *, estimate: bool) -> DatabaseView:
+    start = segment.start
+    end = start + interval if start is not None and interval is not None else None
+    size = _bytes(segment.path)
+    rows = older = 0
+    state = DatabaseState((), {}, None)
+    broken = ""
+    try:
+        with Database(segment.path) as database:
+            state = database.state
+            for family in database.families - {OFFSETS_COLUMN_FAMILY}:
+                count = database.estimate(family) if estimate else database.count(family)
+                rows += count
+                older += count if _is_older(family, database.families) else 0
+    except StatecoreError as error:
+        broken = error.what
+    return DatabaseView(
+        segment.path.name, start, end, dict(sorted(state.offsets.items())), state.status, rows, size,
+        tuple(sorted(state.column_families)), older, broken,
+    )  # fmt: skip
+
+
+def _is_older(family: str, families: frozenset[str]) -> bool:
+    """Whether a family is that of an older format: a store has one data family besides ``default``, or two of them."""
+    data = families - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
+    return family == DEFAULT_COLUMN_FAMILY if len(data) == 1 else bool(data) and not family.endswith("Headers")
+
+
+def _bytes(directory: Path) -> int:
+    """Bytes of the files of a directory, of which some may go while one looks."""
+    total = 0
+    for root, _, files in os.walk(directory):
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                total += Path(root, name).stat().st_size
+    return total
+
+
+def _store_json(store: StoreView) -> dict[str, Any]:
+    return {
+        "task": store.task,
+        "partition": None if store.task == GLOBAL else int(store.task.rpartition("_")[2]),
+        "store": store.store,
+        "kind": str(store.kind),
+        "kinds_left": store.kinds_left or None,
+        "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
+        "closed": store.closed,
+        "rows": store.rows,
+        "bytes": store.bytes,
+        "segmented": store.segmented,
+        "databases": [
+            {**asdict(database), "offsets": {str(part): offset for part, offset in database.offsets.items()}}
+            for database in store.databases
+        ],
+        "trouble": list(store.trouble),
+    }
+
+
+def check_application(spec: ApplicationSpec | None, application_id: str) -> None:
+    """Refuse a spec of another application. Raises ``Invalid``."""
+    if spec is not None and spec.application_id != application_id:
+        raise Invalid(
+            f"{spec.source} is the spec of {spec.application_id}, not of {application_id}.",
+            action="Name the spec of this application.",
+            application_id=application_id,
+        )

@@ -1,0 +1,97 @@
+"""What is wrong with a store on disk, in a sentence each: what was found, and what Kafka Streams will make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from statecore.formats.checkpoint import CHECKPOINT_FILE
+from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.maintenance.layout import GLOBAL, StorePlace
+from statecore.maintenance.leftovers import Leftover
+from statecore.spec.model import ApplicationSpec
+
+if TYPE_CHECKING:
+    from statecore.maintenance.inspection import StoreView
+
+
+def store_trouble(store: StoreView, *, running: bool) -> list[str]:
+    """What is wrong with one store of one task.
+
+    Args:
+        store: as it was seen.
+        running: whether the application holds its lock, so that an open store is what one expects.
+    """
+    found = [one.broken for one in store.databases if one.broken]
+    if not store.databases:
+        return [*found, _without_database(store)]
+    whole = [one for one in store.databases if not one.broken]
+    if any(OFFSETS_COLUMN_FAMILY not in one.families for one in whole):
+        found.append(
+            f"has no column family offsets: written by Kafka Streams 4.2 or older, offsets in {CHECKPOINT_FILE}"
+        )
+    elif whole and not store.offsets:
+        found.append("has no offset: Kafka Streams restores it from the start, and under exactly-once wipes its task")
+    if not running:  # what is flushed of a running application may differ by segment
+        found += _disagreement(store)
+    if store.task == GLOBAL and OFFSET_UNKNOWN in store.offsets.values():
+        found.append("has the offset -4: a global store with it fails every start")
+    if store.closed is False and not running:
+        found.append(
+            "was not closed, its process died: under exactly-once the next start wipes the task, otherwise it restores "
+            "what came after the last flush"
+        )
+    if store.kind.can_be_built and any(store.kind.data_column_family not in one.families for one in whole):
+        found.append(f"lacks the column family {store.kind.data_column_family}: Kafka Streams would read it as empty")
+    older = sum(one.older_rows for one in whole)
+    if older:
+        found.append(f"{older:,} rows are still in an older format; the application converts them as it touches them")
+    return found
+
+
+def _without_database(store: StoreView) -> str:
+    if store.segmented:
+        return "has no segment, so nowhere to keep an offset: under exactly-once every start wipes its task"
+    return "is a directory without a database"
+
+
+def _disagreement(store: StoreView) -> list[str]:
+    """Segments of one store at different offsets: Kafka Streams goes by the newest, and older ones miss updates."""
+    found = []
+    for partition in sorted({part for one in store.databases for part in one.offsets}):
+        at: dict[int, list[str]] = {}
+        for one in store.databases:
+            if one.offsets.get(partition, OFFSET_UNKNOWN) != OFFSET_UNKNOWN:
+                at.setdefault(one.offsets[partition], []).append(one.name)
+        if len(at) > 1:
+            said = ", ".join(f"{offset:,} in {_names(names)}" for offset, names in sorted(at.items()))
+            found.append(
+                f"its segments disagree about {partition}: {said}; Kafka Streams goes by the newest segment, so the "
+                "others may miss updates for ever: restore it"
+            )
+    return found
+
+
+def _names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def application_trouble(
+    spec: ApplicationSpec | None, places: Sequence[StorePlace], leftovers: Iterable[Leftover]
+) -> list[str]:
+    """What is wrong beyond single stores; declared stores are compared only with a spec."""
+    found = [
+        f"{one.task}/{one.name} overrules the offsets in that directory's stores at the next start"
+        for one in leftovers
+        if one.name == CHECKPOINT_FILE
+    ]
+    if spec is None:
+        return found
+    seen = {(place.topology, place.store) for place in places}
+    for store in (*spec.stores, *spec.global_stores):
+        if store.kind is not StoreKind.IN_MEMORY and (store.topology, store.name) not in seen:
+            found.append(f"{store.name} is declared and has no directory")
+    declared = {(store.topology, store.name) for store in (*spec.stores, *spec.global_stores)}
+    found += sorted({f"{name} has a directory and is not declared" for topology, name in seen - declared})
+    return found
