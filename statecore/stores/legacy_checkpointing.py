@@ -1,0 +1,206 @@
+"""A store that does not manage its offsets, given a file that does (``LegacyCheckpointingStateStore``, KIP-1035).
+
+The offsets lie in ``.checkpoint_<store>`` beside the store, the position in ``<store>.position``. Both files are always
+behind the rows or level with them, never ahead: they are written after the commit they describe, and when a commit
+lowers or forgets an offset, the file forgets it first.
+
+==================  =============================================  =======================================
+what happens        at-least-once                                  exactly-once
+==================  =============================================  =======================================
+``open``            read                                           read, then deleted once the store is open
+``checkpoint``      written                                        nothing
+``close``           written                                        written
+the process dies    the file stands at an older offset, and the    there is no file: the store has no offset,
+                    rows above it are written once more            and its rows are not trusted
+==================  =============================================  =======================================
+
+When to checkpoint is decided by whoever commits (:mod:`statecore.runtime.checkpoint_policy`). Kafka Streams decides it
+in the store: after 10 000 offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from threading import Lock
+
+from statecore.errors import Invalid
+from statecore.formats.checkpoint import encode_checkpoint, store_checkpoint_file
+from statecore.formats.position import Position, merge_position
+from statecore.formats.topic_partition import TopicPartition
+from statecore.isolation import IsolationLevel
+from statecore.stores.base import StateStore
+from statecore.stores.legacy_files import read_offsets, read_position, remove_offsets, write_offsets, write_position
+from statecore.stores.query import QueryView
+from statecore.stores.rows import Row
+from statecore.stores.wrapped import WrappedStore
+
+
+class LegacyCheckpointingStore(WrappedStore):
+    """Rows in another store, offsets in a file; to everybody else a store that manages its offsets.
+
+    Args:
+        store: a persistent store that does not manage its offsets; its commit is durable when it returns, or at the
+            latest when ``flush`` returns.
+        directory: the task directory (or ``global/``).
+        name: the store's name.
+        changelogs: the changelog partitions of the store; entries of the file that name others are left out.
+        exactly_once: whether the rows are to be trusted only after a clean close.
+
+    Raises:
+        Invalid: the store manages its offsets, or does not survive its process.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        directory: Path,
+        name: str,
+        changelogs: Collection[TopicPartition],
+        *,
+        exactly_once: bool,
+    ) -> None:
+        if store.manages_offsets or not store.persistent:
+            raise Invalid(
+                f"The store {name} manages its offsets itself, or does not outlive its process.",
+                action="Use it as it is: no file is kept for it.",
+                store=name,
+            )
+        super().__init__(store)
+        self._directory = directory
+        self._name = name
+        self._changelogs = frozenset(changelogs)
+        self._exactly_once = exactly_once
+        self._file = directory / store_checkpoint_file(name)
+        self._offsets: dict[TopicPartition, int] = {}
+        self._committed_position: Position = {}
+        self._on_disk: dict[TopicPartition, int] = {}
+        self._corrupted = False
+        self._publishing = Lock()  # so that a query never sees rows of one commit with the offset of another
+
+    @property
+    def manages_offsets(self) -> bool:
+        """True: that is what the wrapper is for."""
+        return True
+
+    def open(self) -> None:
+        """Read the offsets, then open the store; under exactly-once the file is gone afterwards.
+
+        Raises:
+            Corrupted: a file is malformed; the store was not opened and nothing was changed.
+        """
+        if self.is_open:
+            return
+        found = {at: offset for at, offset in read_offsets(self._file).items() if at in self._changelogs}
+        position = read_position(self._directory, self._name)
+        self._store.open()
+        try:
+            if self._exactly_once:
+                remove_offsets(self._file)
+        except BaseException:
+            self._store.close()
+            raise
+        self._offsets = found
+        self._on_disk = {} if self._exactly_once else dict(found)
+        self._corrupted = False
+        merge_position(self._store.position, position)
+        self._committed_position = deepcopy(self._store.position)
+
+    def close(self) -> None:
+        """Close the store, then write what was committed last, unless :meth:`mark_corrupted` was called."""
+        if not self.is_open:
+            return
+        self._store.close()
+        self._write()
+
+    def mark_corrupted(self) -> None:
+        """The rows are not to be trusted: the file goes, and neither ``checkpoint`` nor ``close`` writes another."""
+        self._corrupted = True
+        self._on_disk = {}
+        remove_offsets(self._file)
+
+    def checkpoint(self) -> None:
+        """Write the committed offsets and the position, behind a flush of the rows; nothing under exactly-once.
+
+        Raises:
+            Invalid: the store is not open, or a file cannot be written.
+            Capacity: the disk is full.
+        """
+        if self._exactly_once:
+            return
+        self._store.flush()
+        self._write()
+
+    def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Commit the rows; the offsets are known at once, and in the file with the next checkpoint.
+
+        Raises:
+            Invalid: an offset cannot be kept in a file; nothing was committed. Or see :meth:`StateStore.commit`.
+        """
+        wanted = {**self._offsets, **offsets} if offsets else {}
+        committed = {at: offset for at, offset in wanted.items() if offset is not None}
+        encode_checkpoint(committed)  # refuses now what a checkpoint would refuse later
+        sound = {at: offset for at, offset in self._on_disk.items() if committed.get(at, offset - 1) >= offset}
+        if sound != self._on_disk:  # the file would be ahead of the rows that are about to be committed
+            write_offsets(self._file, sound)
+            self._on_disk = sound
+        with self._publishing:
+            self._store.commit(offsets)
+            self._offsets = committed
+            self._committed_position = deepcopy(self._store.position)
+
+    def abort(self) -> None:
+        """Drop what was written since the last commit; the position that came from the file stays."""
+        self._store.abort()
+        merge_position(self._store.position, self._committed_position)
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """The offset last committed for a changelog partition, or ``None``.
+
+        Raises:
+            Invalid: the store is not open.
+        """
+        if not self.is_open:
+            raise Invalid(f"The store {self._name} is not open.", action="Open it first.", store=self._name)
+        return self._offsets.get(partition)
+
+    def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
+        """See :meth:`StateStore.query_view`."""
+        with self._publishing:
+            return _ViewWithOffsets(self._store.query_view(isolation), self._offsets, self._committed_position)
+
+    def _write(self) -> None:
+        if self._corrupted:
+            return
+        write_position(self._directory, self._name, self._committed_position)
+        write_offsets(self._file, self._offsets)
+        self._on_disk = dict(self._offsets)
+
+
+class _ViewWithOffsets(QueryView):
+    """A view of the wrapped store, with offsets and position of the commit that it shows (nobody changes those)."""
+
+    def __init__(self, view: QueryView, offsets: Mapping[TopicPartition, int], position: Position) -> None:
+        self._view = view
+        self._offsets = offsets
+        self._position = position
+
+    @property
+    def position(self) -> Position:
+        return deepcopy(self._position)
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        return self._offsets.get(partition)
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._view.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._view.get_many(keys)
+
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        return self._view.scan(lower, upper, reverse=reverse)
+
+    def close(self) -> None:
+        self._view.close()
