@@ -1,0 +1,218 @@
+"""Real Kafka Streams opens a grace-period buffer that was put in place, at-least-once and exactly-once.
+
+The buffer of a stream-table join (``Joined.withGracePeriod``) is the one built-in store whose offset Kafka Streams does
+not read from the database but from ``.checkpoint_<store>``. The images here are made by hand from the changelog, row
+for row as the store itself writes them, so that only their placement is on trial. What the join emits for records that
+were in the placed buffer says that Kafka Streams finds and reads them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.runtime.placement import SiblingStore, StoreImage, apply_placement, plan_placement
+from statecore.runtime.state_directory import StateDirectory
+from statecore.spec.model import ProcessingGuarantee
+from statecore.stores.rocksdb import RocksDBStore
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.directory import read_database
+from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.topics import Record
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("grace-buffer")]
+
+PARTITIONS = 2
+GRACE = 60_000
+HISTORY = 600_000
+KEYS = 10
+NOW = int(time.time() * 1000) - HISTORY
+TABLE, BUFFER = "versions", "late-Buffer"
+TASKS = {f"0_{partition}": partition for partition in range(PARTITIONS)}
+
+
+def join(left: str, table: str, output: str) -> Callable[[StreamsJvm], Any]:
+    """Each record of the stream with the table's value at its time, after the grace period."""
+
+    def build(jvm: StreamsJvm) -> Any:
+        streams, f = jvm.jvm.org.apache.kafka.streams, jvm.functions
+        serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
+        ms = jvm.jvm.java.time.Duration.ofMillis
+        builder = streams.StreamsBuilder()
+        consumed = getattr(streams.kstream.Consumed, "with")(serdes.ByteArray(), serdes.String())
+        store = getattr(streams.kstream.Materialized, "as")(
+            streams.state.Stores.persistentVersionedKeyValueStore(TABLE, ms(HISTORY))
+        )
+        store = store.withKeySerde(serdes.ByteArray()).withValueSerde(serdes.String()).withCachingDisabled()
+        versions = builder.stream(table, consumed).toTable(store)
+        text = f.join("+", 2)
+        joiner = f.instance("org.apache.kafka.streams.kstream.ValueJoiner", f.cast(text, *["java.lang.Object"] * 3))
+        joined = getattr(streams.kstream.Joined, "with")(serdes.ByteArray(), serdes.String(), serdes.String())
+        result = builder.stream(left, consumed).join(
+            versions, joiner, joined.withName("late").withGracePeriod(ms(GRACE))
+        )
+        result.to(output, getattr(streams.kstream.Produced, "with")(serdes.ByteArray(), serdes.String()))
+        return builder.build()
+
+    return build
+
+
+class World:
+    """An application whose buffer holds records, closed; its directory, and ways to rebuild a part of it."""
+
+    def __init__(self, broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str) -> None:
+        self.servers, self.jvm, self.guarantee = broker.bootstrap_servers, jvm, ProcessingGuarantee(guarantee)
+        self.application_id, self.state_dir = application_id, state_dir
+        self.left, self.table, self.output = (f"{application_id}-{name}" for name in ("left", "table", "output"))
+        for topic in (self.left, self.table, self.output):
+            topics.create(self.servers, topic, PARTITIONS)
+        self.directory = StateDirectory(state_dir, application_id)
+        self.produce(self.table, [(NOW - HISTORY // 2, b"table")])
+        with self.application():
+            self.wait()
+            # The first records leave the buffer again as stream time goes on: their tombstones are in the changelog.
+            self.produce(self.left, [(NOW, b"gone"), (NOW + 2 * GRACE, b"stays"), (NOW + 2 * GRACE + 5, b"stays too")])
+            self.wait()
+
+    def application(self) -> StreamsApplication:
+        return StreamsApplication(
+            self.jvm,
+            self.application_id,
+            self.servers,
+            self.state_dir,
+            join(self.left, self.table, self.output),
+            guarantee=str(self.guarantee),
+        )
+
+    def produce(self, topic: str, moments: list[tuple[int, bytes]]) -> None:
+        records = [Record(b"key-%d" % key, value, key % PARTITIONS, at) for at, value in moments for key in range(KEYS)]
+        topics.produce(self.servers, topic, records)
+
+    def wait(self) -> None:
+        topics.wait_until_consumed(self.servers, self.application_id, [self.table, self.left])
+
+    def changelog(self, store: str, partition: int) -> TopicPartition:
+        return TopicPartition(f"{self.application_id}-{store}-changelog", partition)
+
+    def emitted(self) -> dict[bytes, int]:
+        """What the join has emitted: value → how often."""
+        found: dict[bytes, int] = {}
+        for partition in range(PARTITIONS):
+            for record in topics.read(self.servers, self.output, partition):
+                assert record.value is not None
+                found[record.value] = found.get(record.value, 0) + 1
+        return found
+
+    def buffered(self, task: str) -> list[tuple[bytes, bytes]]:
+        """The rows in the live buffer."""
+        return read_database(self.directory.task_path(task) / BUFFER / f"{BUFFER}.0")["default"]
+
+    def rows_of_changelog(self, partition: int) -> dict[bytes, bytes]:
+        """The rows that the store itself writes: the changelog's key, its value without the last eight bytes."""
+        rows: dict[bytes, bytes] = {}
+        for record in topics.read(self.servers, self.changelog(BUFFER, partition).topic, partition):
+            assert record.key is not None
+            if record.value is None:
+                rows.pop(record.key, None)
+            else:
+                rows[record.key] = record.value[:-8]
+        return rows
+
+    def buffer_image(self, task: str, path: Path) -> StoreImage:
+        partition = TASKS[task]
+        changelog = self.changelog(BUFFER, partition)
+        end = topics.end_offset(self.servers, changelog.topic, partition)
+        with RocksDBStore(path / f"{BUFFER}.0", StoreKind.GRACE_BUFFER, create=True) as store:
+            for key, value in self.rows_of_changelog(partition).items():
+                store.put(key, value)
+            store.commit({changelog: end - 1})
+        return StoreImage(task, BUFFER, StoreKind.GRACE_BUFFER, changelog, path, {changelog: end - 1})
+
+    def table_image(self, task: str, path: Path) -> StoreImage:
+        """The table's own database, as the application closed it."""
+        changelog = self.changelog(TABLE, TASKS[task])
+        shutil.copytree(self.directory.store_path(task, TABLE, StoreKind.VERSIONED_KEY_VALUE), path)
+        with RocksDBStore(path, StoreKind.VERSIONED_KEY_VALUE, read_only=True) as store:
+            offset = store.committed_offset(changelog)
+        assert offset is not None
+        return StoreImage(task, TABLE, StoreKind.VERSIONED_KEY_VALUE, changelog, path, {changelog: offset})
+
+    def place(self, images: list[StoreImage]) -> None:
+        siblings = [
+            SiblingStore(task, store, kind, self.changelog(store, partition))
+            for task, partition in TASKS.items()
+            for store, kind in ((TABLE, StoreKind.VERSIONED_KEY_VALUE), (BUFFER, StoreKind.GRACE_BUFFER))
+            if (task, store) not in {(image.task, image.store) for image in images}
+        ]
+        with self.directory.lock():
+            plan = plan_placement(
+                self.directory, images, siblings=siblings, guarantee=self.guarantee, replace=True, request_id="one"
+            )
+            apply_placement(plan)
+
+
+@pytest.fixture(params=["at_least_once", "exactly_once_v2"])
+def world(broker, streams_jvm, application_id, state_dir, request) -> World:
+    return World(broker, streams_jvm, application_id, state_dir, request.param)
+
+
+def checkpoint_offset(world: World, task: str) -> int:
+    """What Kafka Streams, or the placement, wrote into the buffer's file."""
+    version, count, line = (world.directory.task_path(task) / f".checkpoint_{BUFFER}").read_text().splitlines()
+    topic, partition, offset = line.split()
+    assert (version, count, topic, int(partition)) == ("0", "1", *world.changelog(BUFFER, TASKS[task]))
+    return int(offset)
+
+
+@pytest.mark.parametrize("beside", ["kept table", "placed table"])
+def test_a_placed_buffer_restores_nothing_and_its_records_are_joined_in_their_time(world, tmp_path, beside):
+    before = {task: world.buffered(task) for task in TASKS}
+    assert world.emitted() == {b"gone+table": KEYS}
+    assert all(len(rows) == 2 * KEYS // PARTITIONS for rows in before.values())
+    images = [world.buffer_image(task, tmp_path / "images" / task / BUFFER) for task in TASKS]
+    if beside == "placed table":
+        images += [world.table_image(task, tmp_path / "images" / task / TABLE) for task in TASKS]
+        shutil.rmtree(world.directory.path)
+    world.place(images)
+    assert {task: world.buffered(task) for task in TASKS} == before  # what the store had written itself, row for row
+
+    with world.application() as application:
+        restored = application.restored_records()
+    assert set(restored.values()) <= {0}, restored
+    assert {task: world.buffered(task) for task in TASKS} == before
+    ends = {task: topics.end_offset(world.servers, *world.changelog(BUFFER, TASKS[task])) for task in TASKS}
+    assert {task: checkpoint_offset(world, task) for task in TASKS} == {task: end - 1 for task, end in ends.items()}
+
+    with world.application() as application:
+        assert set(application.restored_records().values()) <= {0}
+        world.produce(world.left, [(NOW + 5 * GRACE, b"new")])
+        world.wait()
+    assert world.emitted() == {b"gone+table": KEYS, b"stays+table": KEYS, b"stays too+table": KEYS}
+    assert [len(world.buffered(task)) for task in TASKS] == [KEYS // PARTITIONS] * PARTITIONS
+
+
+def test_a_buffer_that_is_missing_costs_its_own_restore_and_not_the_task(world, tmp_path):
+    images = [world.table_image(task, tmp_path / "images" / task / TABLE) for task in TASKS]
+    shutil.rmtree(world.directory.path)
+    world.place(images)
+    created = world.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    for task in TASKS:
+        assert (world.directory.task_path(task) / f".checkpoint_{BUFFER}").exists() is created
+        if created:
+            assert checkpoint_offset(world, task) == -4
+    with world.application() as application:
+        restored = application.restored_records()
+    for partition in range(PARTITIONS):
+        assert restored.get((TABLE, partition), 0) == 0
+        # Of the changelog every record, tombstones too.
+        assert restored[BUFFER, partition] == 4 * KEYS // PARTITIONS
+    with world.application() as application:
+        assert set(application.restored_records().values()) <= {0}
