@@ -12,8 +12,9 @@ One file is one partition of one store::
       "case": "timestamped-key-value-exactly-once",
       "kind": "timestamped-key-value",          as in the spec
       "guarantee": "exactly_once_v2",
-      "input": "in",                            source topic of the store's task (in its position)
+      "input": "in",                            source topic of the task, or the application of many
       "task": "0_0", "store": "golden", "partition": 0,
+      "retention_ms": 600000,                   only where the kind has one
       "changelog": "…-golden-changelog",
       "log_start_offset": 0,
       "log_end_offset": 42,                     with control batches, aborted records and all
@@ -23,7 +24,9 @@ One file is one partition of one store::
       "families": {                             every row of every column family after a clean close, in RocksDB's order
         "default": [["key as hex", "value as hex"]],
         "offsets": [["6f…", "00000000000000ff"]]
-      }
+      },
+      "segments": {"store.1357034400000": {…}}  instead of families where the store has segments: the same for each
+      "checkpoint": "0\n1\n…"                   only where the store keeps its offset in .checkpoint_<store>
     }
 """
 
@@ -35,8 +38,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.harness import directory, jars, topics
+from tests.harness import directory, jars, kinds, topics
 from tests.harness.broker import Broker
+from tests.harness.kinds import HEADERS, PLAIN, RETENTION, KindsApplication
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
@@ -46,6 +50,29 @@ STORE = "golden"
 KINDS = ("key-value", "timestamped-key-value")
 GUARANTEES = {"exactly-once": "exactly_once_v2", "at-least-once": "at_least_once"}
 
+STORES = {
+    "versioned-key-value": (PLAIN, "versioned-key-value"),
+    "window": (PLAIN, "window"),
+    "timestamped-window": (PLAIN, "timestamped-window"),
+    "session": (PLAIN, "session"),
+    "emit-final-window": (PLAIN, "emit-final-window"),
+    "emit-final-sliding-window": (PLAIN, "emit-final-sliding-window"),
+    "emit-final-session": (PLAIN, "emit-final-session"),
+    "join-window": (PLAIN, "inner-this-join-store"),
+    "list": (PLAIN, "outer-outer-shared-join-store"),
+    "grace-buffer": (PLAIN, "grace-Buffer"),
+    "headers-key-value": (HEADERS, "put-key-value"),
+    "headers-window": (HEADERS, "put-window"),
+    "headers-window-of-join": (HEADERS, "inner-this-join-store"),
+    "headers-session": (HEADERS, "put-session"),
+    "headers-emit-final-window": (HEADERS, "headers-emit-final-window"),
+    "headers-emit-final-sliding-window": (HEADERS, "headers-emit-final-sliding-window"),
+    "headers-emit-final-session": (HEADERS, "headers-emit-final-session"),
+}
+"""The other goldens: a name, and the store of ``tests.harness.kinds`` it shows."""
+
+_EVENTS = 30
+_KEEPS = {"log.cleaner.enable": "false", "log.retention.check.interval.ms": "86400000"}
 _DAY = 1_357_034_400_000  # 2013-01-01 10:00 UTC: the first flight of the demo
 
 
@@ -137,6 +164,66 @@ def make(broker: Broker, jvm: StreamsJvm, state_dir: Path, kind: str, guarantee:
         topics.delete(servers, INPUT)
 
 
+def make_all(
+    broker: Broker, jvm: StreamsJvm, state_dir: Path, of: KindsApplication, guarantee: str
+) -> list[dict[str, Any]]:
+    """Runs an application of many stores and returns the golden files of its stores."""
+    servers = broker.bootstrap_servers
+    inputs = {role: f"{of.name}-{guarantee}-{role}" for role in of.roles()}
+    application = StreamsApplication(
+        jvm,
+        f"{of.name}-{guarantee}",
+        servers,
+        state_dir,
+        of.topology(inputs),
+        guarantee=GUARANTEES[guarantee],
+        properties=of.properties,
+    )
+    for topic in inputs.values():
+        topics.create(servers, topic)
+    with application:
+        tasks = {store: task for task, store, _ in application.store_tasks()}
+        for role, portion in kinds.feed(_DAY, 1, _EVENTS):
+            if role in inputs:
+                topics.produce(servers, inputs[role], portion)
+                topics.wait_until_consumed(servers, application.application_id, [inputs[role]])
+    found = directory.read_application(application.directory)
+    cases = {case.store: case for case in of.cases}
+    made = []
+    for name, (where, store) in STORES.items():
+        if where is not of:
+            continue
+        changelog = f"{application.application_id}-{store}-changelog"
+        databases = {
+            key[1].partition("/")[2]: families for key, families in found.items() if key[1].split("/")[0] == store
+        }
+        readable = {
+            segment: {family: [[key.hex(), value.hex()] for key, value in rows] for family, rows in families.items()}
+            for segment, families in databases.items()
+        }
+        checkpoint = application.directory / tasks[store] / f".checkpoint_{store}"
+        made.append(
+            {
+                "kafka_streams": jars.KAFKA_VERSION,
+                "case": f"{name}-{guarantee}",
+                "kind": cases[store].kind,
+                "guarantee": GUARANTEES[guarantee],
+                "input": application.application_id,
+                "task": tasks[store],
+                "store": store,
+                "partition": 0,
+                **({"retention_ms": RETENTION} if cases[store].expires else {}),
+                "changelog": changelog,
+                "log_start_offset": topics.start_offset(servers, changelog, 0),
+                "log_end_offset": topics.end_offset(servers, changelog, 0),
+                "records": [_record(one) for one in topics.read(servers, changelog, 0)],
+                **({"families": readable[""]} if "" in readable else {"segments": readable}),
+                **({"checkpoint": checkpoint.read_text()} if checkpoint.exists() else {}),
+            }
+        )
+    return made
+
+
 def _record(one: Record) -> dict[str, Any]:
     return {
         "offset": one.offset,
@@ -151,22 +238,48 @@ def main() -> None:
     """Makes every golden file."""
     with tempfile.TemporaryDirectory(prefix="statecore-golden-") as scratch:
         base = Path(scratch)
-        # Times decades apart roll segments, and a rolled segment would be compacted: the files show every record.
+        # Times decades apart roll segments, and a rolled segment would be compacted, or deleted where it is of a window:
+        # the files show every record.
         with (
-            Broker(base / "broker", settings={"log.cleaner.enable": "false"}) as broker,
+            Broker(base / "broker", settings=_KEEPS) as broker,
             StreamsJvm(base / "streams.log") as jvm,
         ):
             for kind in KINDS:
                 for guarantee in GUARANTEES:
-                    made = make(broker, jvm, base / "state", kind, guarantee)
-                    target = HERE / f"{made['case']}.json"
-                    target.write_text(_text(made))
-                    print(f"{target.name}: {len(made['records'])} records", file=sys.stderr)
+                    _write(make(broker, jvm, base / "state", kind, guarantee))
+            for of in (PLAIN, HEADERS):
+                for guarantee in GUARANTEES:
+                    for made in make_all(broker, jvm, base / "state", of, guarantee):
+                        _write(made)
+
+
+def _write(made: dict[str, Any]) -> None:
+    target = HERE / f"{made['case']}.json"
+    target.write_text(_text(made))
+    print(f"{target.name}: {len(made['records'])} records", file=sys.stderr)
 
 
 def _text(made: dict[str, Any]) -> str:
     """JSON with a line for each record and row, so that a difference can be read."""
-    return json.dumps(made, indent=1, ensure_ascii=True) + "\n"
+    fields = [f"{json.dumps(name)}: {_lines(value, 1)}" for name, value in made.items()]
+    return "{\n " + ",\n ".join(fields) + "\n}\n"
+
+
+def _lines(value: Any, depth: int) -> str:
+    """A list has a line for each element, and so has an object of lists or of objects."""
+    indent = "\n" + " " * (depth + 1)
+    end = "\n" + " " * depth
+    if isinstance(value, list) and value:
+        return "[" + indent + f",{indent}".join(json.dumps(one) for one in value) + end + "]"
+    if isinstance(value, dict) and value:
+        return (
+            "{"
+            + indent
+            + f",{indent}".join(f"{json.dumps(k)}: {_lines(v, depth + 1)}" for k, v in value.items())
+            + end
+            + "}"
+        )
+    return json.dumps(value)
 
 
 if __name__ == "__main__":

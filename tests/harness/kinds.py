@@ -34,7 +34,7 @@ SPAN = 60 * MINUTE
 _GRACE = 3 * MINUTE
 
 EVENTS, PUTS, LEFT, RIGHT, TABLE, SPARSE = "events", "puts", "left", "right", "table", "sparse"
-REFERENCE, SOURCE = "reference", "source"
+REFERENCE, PRICES, SOURCE = "reference", "prices", "source"
 """Roles of input topics."""
 
 KEYS = (b"a", b"ab", b"", b"\x00", b"\xff\xff", b"k" * 40, "schlüssel".encode(), b"\x00\x00\x01\xa1\xfd\x56\x64\xe0")
@@ -155,6 +155,7 @@ class KindCase:
         add: puts it, and perhaps stores of other cases with it, into a topology.
         query: how it is asked; None where Kafka Streams does not let anybody ask.
         declared: what the spec says besides the kind.
+        source: role of the topic that it is filled from, where it has no changelog of its own.
         is_global: whether it is a global store.
     """
 
@@ -163,6 +164,7 @@ class KindCase:
     add: Add
     query: StoreQuery | None = None
     declared: Mapping[str, str] = field(default_factory=dict)
+    source: str | None = None
     is_global: bool = False
 
     @property
@@ -223,9 +225,17 @@ class KindsApplication:
             if case.query is not None
         }
 
-    def subtopologies(self, description: str) -> dict[str, Any]:
+    def subtopologies(self, description: str, topics: Mapping[str, str]) -> dict[str, Any]:
         """The spec's ``subtopologies``, from the text of ``Topology.describe()``."""
-        declared = {case.store: {"kind": case.kind, **case.declared} for case in self.cases if not case.is_global}
+        declared = {
+            case.store: {
+                "kind": case.kind,
+                **case.declared,
+                **({"changelog": topics[case.source]} if case.source else {}),
+            }
+            for case in self.cases
+            if not case.is_global
+        }
         found = {
             str(number): {"stores": {store: declared[store] for store in sorted(stores) if store in declared}}
             for number, stores in stores_of(description).items()
@@ -235,9 +245,9 @@ class KindsApplication:
     def global_stores(self, topics: Mapping[str, str]) -> dict[str, Any]:
         """The spec's ``global_stores``."""
         return {
-            case.store: {"kind": case.kind, "topic": topics[REFERENCE], **case.declared}
+            case.store: {"kind": case.kind, "topic": topics[case.source], **case.declared}
             for case in self.cases
-            if case.is_global
+            if case.is_global and case.source
         }
 
 
@@ -321,6 +331,24 @@ def _memory(at: Sources) -> None:
     at.stream(EVENTS).toTable(at.materialized(at.stores.inMemoryKeyValueStore("in-memory")))
 
 
+def _source_table(at: Sources) -> None:
+    at.builder.table(at.topic(SOURCE), at.consumed(), at.materialized("source-table"))
+
+
+def _global_table(at: Sources) -> None:
+    at.builder.globalTable(at.topic(REFERENCE), at.consumed(), at.materialized("global-table"))
+
+
+def _plain_global_table(at: Sources) -> None:
+    supplier = at.stores.persistentKeyValueStore("global-plain")
+    at.builder.globalTable(at.topic(PRICES), at.consumed(), at.materialized(supplier))
+
+
+def _reading_table(at: Sources) -> None:
+    """A table, in the topology of the global ones: an application without a task never gets to run."""
+    at.stream(EVENTS).toTable(at.materialized("timestamped-key-value"))
+
+
 def _sparse(at: Sources) -> None:
     """Windows of a topic that has no record in its last partition, in a task whose other stores have some."""
     windowed = at.grouped(SPARSE).windowedBy(at.tumbling())
@@ -368,27 +396,18 @@ def _aggregation_cases(prefix: str) -> tuple[KindCase, ...]:
     )
 
 
-def feed(base: int, partitions: int) -> list[Portion]:
-    """Every role's records, in three portions each."""
+def feed(base: int, partitions: int, count: int = 60) -> list[Portion]:
+    """Every role's records, in three portions each; ``count`` events in a partition, and a few more."""
     portions: list[Portion] = []
     for third in range(3):
-        for role, make in (
-            (EVENTS, events),
-            (PUTS, keyed),
-            (TABLE, tables),
-            (LEFT, sides),
-            (RIGHT, sides),
-            (SPARSE, sparse),
-        ):
-            every = make(base, partitions)
-            if role == RIGHT:  # other times, and some keys without a partner
-                every = [replace(one, timestamp=(one.timestamp or 0) + 7_000) for one in every if one.key != KEYS[1]]
+        for role, make in _MAKERS.items():
+            every = make(base, partitions, count)
             size = -(-len(every) // 3)
             portions.append((role, every[third * size : (third + 1) * size]))
     return portions
 
 
-def events(base: int, partitions: int, count: int = 60) -> list[Record]:
+def events(base: int, partitions: int, count: int) -> list[Record]:
     """Events over the span: out of order, too late, null values, deletes, with and without headers, null keys.
 
     Each partition has its own times and values; its newest record is the last of the span.
@@ -422,24 +441,40 @@ def _headers(i: int) -> tuple[tuple[str, bytes | None], ...]:
     ]
 
 
-def keyed(base: int, partitions: int) -> list[Record]:
+def keyed(base: int, partitions: int, count: int) -> list[Record]:
     """The events that have a key."""
-    return [one for one in events(base, partitions) if one.key is not None]
+    return [one for one in events(base, partitions, count) if one.key is not None]
 
 
-def sides(base: int, partitions: int) -> list[Record]:
+def left(base: int, partitions: int, count: int) -> list[Record]:
     """Records to be joined: the same key and time twice, out of order, some beyond the grace period."""
-    return [one for one in events(base, partitions) if one.key is not None and one.value is not None for _ in range(2)]
+    return [one for one in keyed(base, partitions, count) if one.value is not None for _ in range(2)]
 
 
-def tables(base: int, partitions: int) -> list[Record]:
+def right(base: int, partitions: int, count: int) -> list[Record]:
+    """The other side of ``left``: other times, and on either side keys that the other has not."""
+    found = [one for one in left(base, partitions, count) if one.key != KEYS[1]]
+    return [
+        replace(one, timestamp=(one.timestamp or 0) + 7_000, key=b"right only" if one.key == KEYS[2] else one.key)
+        for one in found
+    ]
+
+
+def tables(base: int, partitions: int, count: int) -> list[Record]:
     """Versions of the table that the grace period's join looks up."""
-    return events(base, partitions, count=30)
+    return events(base, partitions, count // 2)
 
 
-def sparse(base: int, partitions: int) -> list[Record]:
+def sparse(base: int, partitions: int, count: int) -> list[Record]:
     """Events of all partitions but the last."""
-    return [one for one in events(base, partitions, count=20) if partitions == 1 or one.partition < partitions - 1]
+    found = events(base, partitions, count // 3)
+    return [one for one in found if partitions == 1 or one.partition < partitions - 1]
+
+
+_MAKERS = {EVENTS: events, PUTS: keyed, TABLE: tables, LEFT: left, RIGHT: right, SPARSE: sparse}
+
+# The outer join looks for records without a partner at every record, not once a second: runs are then alike.
+_EAGER = {"__emit.interval.ms.kstreams.outer.join.spurious.results.fix__": "0"}
 
 
 PLAIN = KindsApplication(
@@ -456,6 +491,7 @@ PLAIN = KindsApplication(
         KindCase("in-memory", "in-memory", _memory, _ROWS),
     ),
     lambda base, partitions: [one for one in feed(base, partitions) if one[0] != PUTS],
+    _EAGER,
 )
 """A store of every kind in the default format."""
 
@@ -469,6 +505,30 @@ HEADERS = KindsApplication(
         KindCase("headers-session", "put-session", _put_sessions, replace(_SESSIONS, headers=True), _RETAINED),
     ),
     lambda base, partitions: [one for one in feed(base, partitions) if one[0] in (EVENTS, PUTS, LEFT, RIGHT)],
-    {"dsl.store.format": "HEADERS"},
+    {"dsl.store.format": "HEADERS", **_EAGER},
 )
 """A store of every kind that keeps headers."""
+
+SOURCES = KindsApplication(
+    "sources",
+    (KindCase("timestamped-key-value", "source-table", _source_table, _ROWS, source=SOURCE),),
+    lambda base, partitions: [(SOURCE, records) for role, records in feed(base, partitions) if role == PUTS],
+    {"topology.optimization": "all"},
+)
+"""A table whose source topic is its changelog."""
+
+GLOBALS = KindsApplication(
+    "globals",
+    (
+        KindCase("timestamped-key-value", "global-table", _global_table, _ROWS, source=REFERENCE, is_global=True),
+        KindCase("key-value", "global-plain", _plain_global_table, _PLAIN_ROWS, source=PRICES, is_global=True),
+        KindCase("timestamped-key-value", "timestamped-key-value", _reading_table, _ROWS),
+    ),
+    lambda base, partitions: [
+        (role, [replace(one, key=b"%d" % one.partition + one.key) if one.key is not None else one for one in records])
+        for heading, records in feed(base, partitions)
+        if heading == EVENTS
+        for role in (EVENTS, REFERENCE, PRICES)
+    ],
+)
+"""Global tables, each filled from all partitions of its topic, beside a table with tasks."""

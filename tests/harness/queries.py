@@ -50,6 +50,7 @@ class StoreQuery:
         since: windows that start, sessions that end and versions that are valid at this time (ms) or later. What is
             older than the retention is still answered or not, by what the running application has seen.
         keys: the keys that a versioned store is asked for.
+        topology: the named topology it lives in.
     """
 
     timestamped: bool
@@ -59,6 +60,7 @@ class StoreQuery:
     headers: bool = False
     since: int = 0
     keys: tuple[bytes, ...] = ()
+    topology: str | None = None
 
 
 def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> list[Row]:
@@ -69,7 +71,12 @@ def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query
     """
     if query.shape == "versioned":
         return sorted(_versions(jvm, streams, store, partition, query))
-    parameters = jvm.jvm.org.apache.kafka.streams.StoreQueryParameters.fromNameAndType(store, _type(jvm, query))
+    kafka_streams = jvm.jvm.org.apache.kafka.streams
+    if query.topology is None:
+        parameters = kafka_streams.StoreQueryParameters.fromNameAndType(store, _type(jvm, query))
+    else:
+        named = kafka_streams.processor.internals.namedtopology.NamedTopologyStoreQueryParameters
+        parameters = named.fromNamedTopologyAndStoreNameAndType(query.topology, store, _type(jvm, query))
     opened = streams.store(parameters if partition is None else parameters.withPartition(partition))
     with tempfile.TemporaryDirectory() as directory:
         target = Path(directory) / "rows"
