@@ -27,6 +27,8 @@ from statecore.errors import StatecoreError
 
 COMMANDS: dict[str, str] = {
     "discover": "write the spec of an application from its topics, topology and state directory",
+    "dump": "print the rows of a store, decoded",
+    "inspect": "show what lies in a state directory: stores, kinds, offsets, rows, sizes, and what is wrong",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
 }
 """Command → what it is for. The module is ``statecore.cli.<command>``."""

@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 GRACE_BUFFER_SUFFIX = "-Buffer"
 """How Kafka Streams ends the names of its grace-period buffers (``KStreamImpl.doStreamTableJoin``)."""
 
-_OUTER_JOIN_LIST = re.compile(r"^KSTREAM-OUTERSHARED-[0-9]{10}-store$|-(?:outer|left)-shared-join$")
+_OUTER_JOIN_LIST = re.compile(r"^KSTREAM-OUTERSHARED-[0-9]{10}-store$|-(?:outer|left)-shared-join-store$")
 _JOIN_WINDOW = re.compile(r"KSTREAM-(?:JOIN|OUTER)(?:THIS|OTHER)-[0-9]{10}-store$")
 _WINDOWED = re.compile(r"KSTREAM-WINDOWED-[0-9]{10}$")
 

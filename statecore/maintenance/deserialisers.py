@@ -1,0 +1,167 @@
+"""Bytes of keys and values as something to read: Kafka's standard deserializers, hex, or a function of one's own.
+
+The names are those of Kafka's classes (``LongDeserializer`` and so on; integers and floats big-endian, a UUID as its
+text). Bytes that do not fit are refused, not bent: a wrong name must not look like strange data.
+
+A function of one's own, ``module:function``, gets ``bytes`` and returns what JSON can hold, or anything, whose ``str``
+is taken then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statecore.errors import Invalid
+from statecore.formats.row_format import binary_parts
+
+Convert = Callable[[pa.Array], pa.Array]
+
+_NUMBERS: dict[str, tuple[str, pa.DataType]] = {
+    "long": (">i8", pa.int64()),
+    "integer": (">i4", pa.int32()),
+    "int": (">i4", pa.int32()),
+    "short": (">i2", pa.int16()),
+    "double": (">f8", pa.float64()),
+    "float": (">f4", pa.float32()),
+}
+NAMES = ("hex", "bytes", "string", "uuid", *_NUMBERS)
+"""What is known by name."""
+
+
+@dataclass(frozen=True)
+class Deserialiser:
+    """One of them.
+
+    Attributes:
+        name: as it was asked for.
+        type: the Arrow type of what comes out.
+        convert: binary array (nulls stay null) to an array of that type. Raises ``Invalid``.
+        is_json: whether what comes out is JSON text.
+    """
+
+    name: str
+    type: pa.DataType
+    convert: Convert
+    is_json: bool = False
+
+
+def deserialiser(name: str, what: str) -> Deserialiser:
+    """The deserialiser of a name.
+
+    Args:
+        name: one of :data:`NAMES`, or ``module:function``.
+        what: "key" or "value", for messages.
+
+    Raises:
+        Invalid: there is none of that name, or the function cannot be imported.
+    """
+    if name in _NUMBERS:
+        layout, kind = _NUMBERS[name]
+        return Deserialiser(name, kind, lambda array: _numbers(array, layout, kind, name, what))
+    if name == "hex":
+        return Deserialiser(name, pa.large_string(), _hex)
+    if name == "bytes":
+        return Deserialiser(name, pa.large_binary(), lambda array: array.cast(pa.large_binary()))
+    if name in ("string", "uuid"):
+        return Deserialiser(name, pa.large_string(), lambda array: _text(array, what))
+    if ":" in name:
+        function = _imported(name, what)
+        return Deserialiser(name, pa.large_string(), lambda array: _own(array, function, name, what), is_json=True)
+    raise Invalid(
+        f"There is no deserialiser {name!r} for the {what}.",
+        action=f"Take one of {', '.join(NAMES)}, or module:function for one of your own.",
+    )
+
+
+def _numbers(array: pa.Array, layout: str, kind: pa.DataType, name: str, what: str) -> pa.Array:
+    wide = array.cast(pa.large_binary())
+    size = np.dtype(layout).itemsize
+    missing = wide.is_null().to_numpy(zero_copy_only=False)
+    offsets, data = binary_parts(wide)
+    unfit = (np.diff(offsets) != size) & ~missing
+    if unfit.any():
+        row = int(np.flatnonzero(unfit)[0])
+        raise _misfit(wide[row].as_py(), name, what, f"which has {size}")
+    places = offsets[:-1][~missing][:, None] + np.arange(size)
+    numbers = np.zeros(len(array), np.dtype(layout).newbyteorder("="))
+    if len(places):
+        numbers[~missing] = data[places].reshape(-1).view(layout)
+    return pa.array(numbers, kind, mask=missing)
+
+
+def _hex(array: pa.Array) -> pa.Array:
+    return pa.array([None if one is None else one.hex() for one in array.to_pylist()], pa.large_string())
+
+
+def _text(array: pa.Array, what: str) -> pa.Array:
+    try:
+        return array.cast(pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        unfit = next(one for one in array.to_pylist() if one is not None and not _is_utf8(one))
+        raise _misfit(unfit, "string", what, "which is UTF-8") from None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _imported(name: str, what: str) -> Callable[[bytes], Any]:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise Invalid(
+            f"The {what}'s deserialiser {name} cannot be imported: {error}.",
+            action="Write module:function, and put the module's directory on PYTHONPATH.",
+        ) from error
+    if not callable(found):
+        raise Invalid(f"The {what}'s deserialiser {name} is no function.", action="Write module:function.")
+    return found  # type: ignore[no-any-return]
+
+
+def _own(array: pa.Array, function: Callable[[bytes], Any], name: str, what: str) -> pa.Array:
+    """JSON texts of what the function makes of each element; the one loop over rows here, as it is somebody's code."""
+    made = []
+    for one in array.to_pylist():
+        try:
+            made.append(None if one is None else json.dumps(function(one), default=str, ensure_ascii=False))
+        except Exception as error:
+            raise Invalid(
+                f"{name} failed at the {what} {_shown(one)}: {type(error).__name__}: {error}.",
+                action=f"Correct the function, or take --{what} hex.",
+            ) from error
+    return pa.array(made, pa.large_string())
+
+
+def _misfit(data: bytes, name: str, what: str, which: str) -> Invalid:
+    return Invalid(
+        f"The {what} {_shown(data)} of {len(data)} bytes is no {name}, {which}.".replace("which has", "which takes"),
+        action=f"Take another --{what}; hex shows any bytes.",
+    )
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    return data[:32].hex() + ("..." if len(data) > 32 else "")
+
+
+def finite(array: pa.Array) -> pa.Array:
+    """Floating point numbers with those JSON cannot hold (NaN, infinities) as null; anything else unchanged."""
+    if not pa.types.is_floating(array.type):
+        return array
+    return pc.if_else(pc.is_finite(array), array, pa.scalar(None, array.type))
