@@ -1,0 +1,275 @@
+"""What a store, its checkpoints and a restore measure, and who is told: nobody by default, OpenTelemetry on request.
+
+An instrument is named after Kafka Streams' own metric where one exists. Kafka Streams computes rates, averages and
+maxima itself; here that is left to whoever collects: ``commit-total`` gives ``commit-rate``, the histogram
+``commit-latency`` gives ``commit-latency-avg`` and ``commit-latency-max``. Tags are Kafka Streams' too (``task-id``,
+``<type>-state-id``).
+
+Three kinds: a counter is added to, a histogram gets one value an event, a gauge is asked when somebody collects.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+from threading import Lock
+from typing import Any
+
+from statecore.errors import Invalid
+
+Clock = Callable[[], float]
+"""Seconds from some origin, never going back (``time.monotonic``)."""
+
+Tags = Mapping[str, str]
+
+
+class InstrumentKind(StrEnum):
+    """How an instrument is used."""
+
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """Something that is measured.
+
+    Attributes:
+        name: as it is exported.
+        kind: counter, histogram or gauge.
+        unit: UCUM, as OpenTelemetry has it: ``ms``, ``s``, ``By``, or what is counted in braces.
+        meaning: what it says.
+        streams: the metrics of Kafka Streams that follow from it; empty where it has none.
+    """
+
+    name: str
+    kind: InstrumentKind
+    unit: str
+    meaning: str
+    streams: tuple[str, ...] = ()
+
+
+_COUNTER, _HISTOGRAM, _GAUGE = InstrumentKind.COUNTER, InstrumentKind.HISTOGRAM, InstrumentKind.GAUGE
+
+OPEN_STORES = Instrument("num-open-stores", _GAUGE, "{store}", "stores that are open")
+COMMITS = Instrument("commit-total", _COUNTER, "{commit}", "commits of a store that succeeded", ("commit-rate",))
+COMMIT_LATENCY = Instrument(
+    "commit-latency",
+    _HISTOGRAM,
+    "ms",
+    "how long a commit of a store took, until it was durable",
+    ("commit-latency-avg", "commit-latency-max"),
+)
+COMMIT_AGE = Instrument("commit-age", _GAUGE, "s", "time since the last commit, or since the store was opened")
+UNCOMMITTED_BYTES = Instrument("uncommitted-bytes", _GAUGE, "By", "memory that staged writes take now")
+COMMITTED_BYTES = Instrument("committed-bytes", _HISTOGRAM, "By", "memory that the staged writes of a commit took")
+PUTS = Instrument("put-total", _COUNTER, "{call}", "rows written, deletes included; told at commit", ("put-rate",))
+GETS = Instrument("get-total", _COUNTER, "{call}", "rows looked up by key; told at commit", ("get-rate",))
+FLUSH_LATENCY = Instrument(
+    "flush-latency", _HISTOGRAM, "ms", "how long a flush took", ("flush-rate", "flush-latency-avg", "flush-latency-max")
+)
+CHECKPOINTS = Instrument("checkpoint-total", _COUNTER, "{checkpoint}", "checkpoints of a task that were written")
+CHECKPOINT_LATENCY = Instrument("checkpoint-latency", _HISTOGRAM, "ms", "how long a checkpoint of a task took")
+CHECKPOINT_AGE = Instrument(
+    "checkpoint-age", _GAUGE, "s", "time since the last checkpoint of a task, or since its stores were opened"
+)
+RESTORED = Instrument("restore-total", _COUNTER, "{record}", "records restored", ("restore-total", "restore-rate"))
+RESTORE_REMAINING = Instrument(
+    "restore-remaining-records-total",
+    _GAUGE,
+    "{record}",
+    "records (offsets) still to be restored",
+    ("restore-remaining-records-total",),
+)
+
+INSTRUMENTS = (
+    OPEN_STORES,
+    COMMITS,
+    COMMIT_LATENCY,
+    COMMIT_AGE,
+    UNCOMMITTED_BYTES,
+    COMMITTED_BYTES,
+    PUTS,
+    GETS,
+    FLUSH_LATENCY,
+    CHECKPOINTS,
+    CHECKPOINT_LATENCY,
+    CHECKPOINT_AGE,
+    RESTORED,
+    RESTORE_REMAINING,
+)
+"""All of them, in the order of the documentation."""
+
+
+class Metrics(ABC):
+    """Who is told. May be called from any thread."""
+
+    @abstractmethod
+    def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
+        """Add to a counter."""
+
+    @abstractmethod
+    def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
+        """Give a histogram a value."""
+
+    @abstractmethod
+    def observe(self, instrument: Instrument, read: Callable[[], float], tags: Tags) -> Callable[[], None]:
+        """Have a gauge asked from now on; where several have the same tags, their sum is told.
+
+        Args:
+            instrument: the gauge.
+            read: the value now; called from the thread that collects.
+            tags: what it is of.
+
+        Returns:
+            A function that ends it.
+        """
+
+
+class NullMetrics(Metrics):
+    """Nobody is told."""
+
+    def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
+        """Ignored."""
+
+    def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
+        """Ignored."""
+
+    def observe(
+        self,
+        instrument: Instrument,  # noqa: ARG002 - the interface's arguments
+        read: Callable[[], float],  # noqa: ARG002
+        tags: Tags,  # noqa: ARG002
+    ) -> Callable[[], None]:
+        """Ignored."""
+        return _nothing
+
+
+NO_METRICS = NullMetrics()
+"""The default everywhere."""
+
+
+class OpenTelemetryMetrics(Metrics):
+    """OpenTelemetry is told, through the process's meter provider (the application configures where to).
+
+    Args:
+        meter: an ``opentelemetry.metrics.Meter``; the default is the global provider's, named ``statecore``.
+
+    Raises:
+        Invalid: the package ``opentelemetry-api`` is not installed.
+    """
+
+    def __init__(self, meter: Any = None) -> None:
+        try:
+            from opentelemetry import metrics
+        except ImportError as error:
+            raise Invalid(
+                "OpenTelemetry is not installed.", action="Install opentelemetry-api, or use no metrics."
+            ) from error
+        self._observation = metrics.Observation
+        self._meter = meter if meter is not None else metrics.get_meter("statecore")
+        self._instruments: dict[str, Any] = {}
+        self._observed: dict[str, dict[int, tuple[Callable[[], float], Tags]]] = {}
+        self._keys = count()
+        self._lock = Lock()
+
+    def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
+        """See :meth:`Metrics.add`."""
+        self._instrument(instrument).add(amount, tags)
+
+    def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
+        """See :meth:`Metrics.record`."""
+        self._instrument(instrument).record(value, tags)
+
+    def observe(self, instrument: Instrument, read: Callable[[], float], tags: Tags) -> Callable[[], None]:
+        """See :meth:`Metrics.observe`."""
+        self._instrument(instrument)
+        with self._lock:
+            key = next(self._keys)
+            self._observed[instrument.name][key] = (read, tags)
+
+        def end() -> None:
+            with self._lock:
+                self._observed[instrument.name].pop(key, None)
+
+        return end
+
+    def _instrument(self, instrument: Instrument) -> Any:
+        with self._lock:
+            made = self._instruments.get(instrument.name)
+            if made is None:
+                made = self._instruments[instrument.name] = self._make(instrument)
+        return made
+
+    def _make(self, instrument: Instrument) -> Any:
+        name, unit, meaning = instrument.name, instrument.unit, instrument.meaning
+        if instrument.kind is InstrumentKind.COUNTER:
+            return self._meter.create_counter(name, unit, meaning)
+        if instrument.kind is InstrumentKind.HISTOGRAM:
+            return self._meter.create_histogram(name, unit, meaning)
+        self._observed[name] = {}
+        return self._meter.create_observable_gauge(name, [lambda _: self._observations(name)], unit, meaning)
+
+    def _observations(self, name: str) -> Iterable[Any]:
+        with self._lock:
+            observed = list(self._observed[name].values())
+        sums: dict[tuple[tuple[str, str], ...], float] = {}
+        for read, tags in observed:
+            key = tuple(sorted(tags.items()))
+            sums[key] = sums.get(key, 0) + read()
+        return [self._observation(value, dict(key)) for key, value in sums.items()]
+
+
+class RestoreMetrics:
+    """The metrics of one restore: its rate, and how much is left.
+
+    Args:
+        metrics: who is told.
+        remaining: records (offsets) to restore.
+        tags: what is restored: ``task-id``, ``<type>-state-id``, or the application.
+    """
+
+    def __init__(self, metrics: Metrics, remaining: int, tags: Tags) -> None:
+        self._metrics, self._tags = metrics, dict(tags)
+        self._remaining = remaining
+        self._end = metrics.observe(RESTORE_REMAINING, lambda: self._remaining, self._tags)
+
+    def restored(self, records: int) -> None:
+        """So many more are restored."""
+        self._remaining = max(0, self._remaining - records)
+        self._metrics.add(RESTORED, records, self._tags)
+
+    def close(self) -> None:
+        """The restore has ended, whether or not anything is left."""
+        self._end()
+
+
+class Stopwatch:
+    """Milliseconds since it was made.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds so far."""
+        return (self._clock() - self._began) * 1000
+
+
+def store_tags(task: str, store: str, store_type: str = "rocksdb") -> dict[str, str]:
+    """Kafka Streams' tags of a store's metrics: ``task-id`` and ``<type>-state-id``."""
+    return {"task-id": task, f"{store_type}-state-id": store}
+
+
+def _nothing() -> None:
+    return None

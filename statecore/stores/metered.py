@@ -1,0 +1,118 @@
+"""A store whose commits, flushes, staged bytes and calls are measured (``MeteredKeyValueStore``)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from statecore.formats.topic_partition import TopicPartition
+from statecore.metrics import (
+    COMMIT_AGE,
+    COMMIT_LATENCY,
+    COMMITS,
+    COMMITTED_BYTES,
+    FLUSH_LATENCY,
+    GETS,
+    OPEN_STORES,
+    PUTS,
+    UNCOMMITTED_BYTES,
+    Clock,
+    Metrics,
+    Stopwatch,
+    store_tags,
+)
+from statecore.stores.base import StateStore
+from statecore.stores.wrapped import WrappedStore
+
+
+class MeteredStore(WrappedStore):
+    """Any store, with metrics. Calls are counted here and told at the next commit, so that one costs next to nothing.
+
+    Args:
+        store: the store; measured are the calls that come through this wrapper.
+        metrics: who is told.
+        task: its task, ``0_1`` (``global`` for a global store).
+        name: the store's name.
+        store_type: first part of the tag ``<type>-state-id``.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        metrics: Metrics,
+        *,
+        task: str,
+        name: str,
+        store_type: str = "rocksdb",
+        clock: Clock = time.monotonic,
+    ) -> None:
+        super().__init__(store)
+        self._metrics = metrics
+        self._tags = store_tags(task, name, store_type)
+        self._clock = clock
+        self._puts = self._gets = 0
+        self._committed_at = clock()
+        self._ends: list[Callable[[], None]] = []
+
+    def open(self) -> None:
+        """Open the store; from now on it counts as open."""
+        self._store.open()
+        if not self._ends:
+            self._committed_at = self._clock()
+            self._ends = [
+                self._metrics.observe(OPEN_STORES, lambda: 1, {}),
+                self._metrics.observe(COMMIT_AGE, lambda: self._clock() - self._committed_at, self._tags),
+                self._metrics.observe(UNCOMMITTED_BYTES, self._uncommitted_bytes_now, self._tags),
+            ]
+
+    def close(self) -> None:
+        """Close the store; it counts as open no longer, even if that fails."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            end()
+        self._store.close()
+
+    def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Commit the store, and measure how long it took and how much was staged."""
+        staged = self._store.uncommitted_bytes
+        watch = Stopwatch(self._clock)
+        self._store.commit(offsets)
+        self._metrics.record(COMMIT_LATENCY, watch.ms, self._tags)
+        self._metrics.record(COMMITTED_BYTES, staged, self._tags)
+        self._metrics.add(COMMITS, 1, self._tags)
+        self._metrics.add(PUTS, self._puts, self._tags)
+        self._metrics.add(GETS, self._gets, self._tags)
+        self._puts = self._gets = 0
+        self._committed_at = self._clock()
+
+    def flush(self) -> None:
+        """Flush the store, and measure how long it took."""
+        watch = Stopwatch(self._clock)
+        self._store.flush()
+        self._metrics.record(FLUSH_LATENCY, watch.ms, self._tags)
+
+    def get(self, key: bytes) -> bytes | None:
+        """See :meth:`StateStore.get`."""
+        self._gets += 1
+        return self._store.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See :meth:`StateStore.get_many`."""
+        self._gets += len(keys)
+        return self._store.get_many(keys)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """See :meth:`StateStore.put`."""
+        self._puts += 1
+        self._store.put(key, value)
+
+    def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """See :meth:`StateStore.put_all`."""
+        rows = list(rows)
+        self._puts += len(rows)
+        self._store.put_all(rows)
+
+    def _uncommitted_bytes_now(self) -> float:
+        # Asked by the thread that collects, while the writing thread may be closing the store.
+        return self._store.uncommitted_bytes if self._store.is_open else 0

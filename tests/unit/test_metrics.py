@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from statecore import metrics
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.topic_partition import TopicPartition
+from statecore.metrics import (
+    CHECKPOINT_AGE,
+    COMMIT_AGE,
+    COMMIT_LATENCY,
+    COMMITS,
+    COMMITTED_BYTES,
+    GETS,
+    INSTRUMENTS,
+    NO_METRICS,
+    OPEN_STORES,
+    PUTS,
+    RESTORE_REMAINING,
+    RESTORED,
+    UNCOMMITTED_BYTES,
+    Instrument,
+    InstrumentKind,
+    OpenTelemetryMetrics,
+    RestoreMetrics,
+    store_tags,
+)
+from statecore.stores.metered import MeteredStore
+from tests.unit.stores.recorded_store import RecordedStore
+
+CHANGELOG = TopicPartition("app-s-changelog", 0)
+TAGS = {"task-id": "0_1", "rocksdb-state-id": "s"}
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "checkpoints.md"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SlowStore(RecordedStore):
+    """A commit takes 20 ms of the clock."""
+
+    def __init__(self, file: Path, clock: Clock) -> None:
+        super().__init__(file, manages_offsets=True)
+        self.clock = clock
+
+    def _happen(self, what: str) -> None:
+        self.clock.now += 0.02 if what == "commit" else 0.0
+        super()._happen(what)
+
+
+class Collected:
+    """What OpenTelemetry would export."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader])
+        self.metrics = OpenTelemetryMetrics(self.provider.get_meter("statecore"))
+
+    def points(self, instrument: Instrument) -> dict[tuple[tuple[str, str], ...], Any]:
+        data = self.reader.get_metrics_data()
+        found = [
+            metric
+            for resource in (data.resource_metrics if data is not None else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == instrument.name
+        ]
+        assert all((metric.unit, metric.description) == (instrument.unit, instrument.meaning) for metric in found)
+        return {
+            tuple(sorted((point.attributes or {}).items())): point
+            for metric in found
+            for point in metric.data.data_points
+        }
+
+    def value(self, instrument: Instrument, tags: dict[str, str] | None = None) -> Any:
+        return self.points(instrument)[tuple(sorted((TAGS if tags is None else tags).items()))].value
+
+
+@pytest.fixture
+def collected() -> Collected:
+    return Collected()
+
+
+def test_a_stores_commits_are_visible(collected: Collected, tmp_path: Path) -> None:
+    clock = Clock()
+    store = MeteredStore(SlowStore(tmp_path / "rows", clock), collected.metrics, task="0_1", name="s", clock=clock)
+    store.open()
+    store.put(b"key", b"v")
+    store.put_all((bytes([key]), b"v") for key in range(3))
+    store.get_many([b"key", b"other"])
+    assert store.get(b"key") == b"v"
+    assert collected.value(UNCOMMITTED_BYTES) == 6
+    store.commit({CHANGELOG: 7})
+    store.commit({CHANGELOG: 8})
+    clock.now += 30
+    assert collected.value(COMMITS) == 2
+    assert (collected.value(PUTS), collected.value(GETS)) == (4, 3)
+    assert collected.value(UNCOMMITTED_BYTES) == 0
+    assert collected.value(COMMIT_AGE) == pytest.approx(30)
+    latency = collected.points(COMMIT_LATENCY)[tuple(sorted(TAGS.items()))]
+    assert (latency.count, latency.sum, latency.max) == (2, pytest.approx(40), pytest.approx(20))
+    assert collected.points(COMMITTED_BYTES)[tuple(sorted(TAGS.items()))].max == 6
+    store.close()
+    assert collected.points(COMMIT_AGE) == {}
+
+
+def test_a_commit_that_failed_does_not_count(collected: Collected, tmp_path: Path) -> None:
+    inside = RecordedStore(tmp_path / "rows", manages_offsets=True)
+    with MeteredStore(inside, collected.metrics, task="0_1", name="s") as store:
+        store.put(b"key", b"v")
+        inside.failing = "commit"
+        with pytest.raises(Corrupted):
+            store.commit({CHANGELOG: 7})
+        assert collected.points(COMMITS) == {}
+        inside.failing = None
+        store.commit({CHANGELOG: 7})
+        assert (collected.value(COMMITS), collected.value(PUTS)) == (1, 1)
+
+
+def test_open_stores_are_counted_together(collected: Collected, tmp_path: Path) -> None:
+    stores = [
+        MeteredStore(RecordedStore(tmp_path / name, manages_offsets=True), collected.metrics, task="0_1", name=name)
+        for name in ("a", "b")
+    ]
+    for store in stores:
+        store.open()
+        store.open()
+    assert collected.value(OPEN_STORES, {}) == 2
+    stores[0].close()
+    stores[0].close()
+    assert collected.value(OPEN_STORES, {}) == 1
+    stores[1].close()
+    assert collected.points(OPEN_STORES) == {}
+
+
+def test_a_store_that_fails_to_open_or_close_is_not_open(collected: Collected, tmp_path: Path) -> None:
+    inside = RecordedStore(tmp_path / "rows", manages_offsets=True)
+    store = MeteredStore(inside, collected.metrics, task="0_1", name="s")
+    inside.failing = "open"
+    with pytest.raises(Corrupted):
+        store.open()
+    assert collected.points(OPEN_STORES) == {}
+    inside.failing = "close"
+    store.open()
+    with pytest.raises(Corrupted):
+        store.close()
+    assert collected.points(OPEN_STORES) == {}
+
+
+def test_a_restore_says_how_much_is_done_and_left(collected: Collected) -> None:
+    tags = store_tags("0_1", "s")
+    restore = RestoreMetrics(collected.metrics, 1000, tags)
+    restore.restored(300)
+    restore.restored(500)
+    assert (collected.value(RESTORED), collected.value(RESTORE_REMAINING)) == (800, 200)
+    restore.restored(250)
+    assert collected.value(RESTORE_REMAINING) == 0, "a log that grew meanwhile leaves nothing negative"
+    restore.close()
+    assert collected.points(RESTORE_REMAINING) == {}
+    assert collected.value(RESTORED) == 1050
+
+
+def test_two_gauges_with_the_same_tags_are_told_as_their_sum(collected: Collected) -> None:
+    ends = [collected.metrics.observe(CHECKPOINT_AGE, lambda: 2.5, TAGS) for _ in range(2)]
+    other = collected.metrics.observe(CHECKPOINT_AGE, lambda: 9, {"task-id": "0_2"})
+    assert collected.value(CHECKPOINT_AGE) == 5
+    assert collected.value(CHECKPOINT_AGE, {"task-id": "0_2"}) == 9
+    for end in [*ends, *ends, other]:
+        end()
+    assert collected.points(CHECKPOINT_AGE) == {}
+
+
+def test_by_default_nobody_is_told(tmp_path: Path) -> None:
+    with MeteredStore(
+        RecordedStore(tmp_path / "rows", manages_offsets=True), NO_METRICS, task="0_1", name="s"
+    ) as store:
+        store.put(b"key", b"v")
+        store.commit({CHANGELOG: 7})
+        assert store.get(b"key") == b"v"
+
+
+def test_opentelemetry_is_loaded_only_when_it_is_asked_for() -> None:
+    code = (
+        "import sys, statecore.metrics, statecore.runtime.checkpoint_policy, statecore.stores.metered;"
+        "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_opentelemetry_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(Invalid, match="Install opentelemetry-api"):
+        OpenTelemetryMetrics()
+
+
+def test_every_instrument_is_listed_and_documented() -> None:
+    declared = {value for value in vars(metrics).values() if isinstance(value, Instrument)}
+    assert declared == set(INSTRUMENTS)
+    rows = [line for line in DOCUMENTATION.read_text().splitlines() if line.startswith("| `")]
+    documented = [[cell.strip().replace("`", "") for cell in row.strip("|").split("|")] for row in rows]
+    wanted = [[one.name, str(one.kind), one.unit, one.meaning, ", ".join(one.streams) or "none"] for one in INSTRUMENTS]
+    assert documented == wanted
+    assert {one.kind for one in INSTRUMENTS} == set(InstrumentKind)
