@@ -90,13 +90,12 @@ class VersionedFormat(RowFormat):
         require(kind, ~whole, "has a value without a time")
         oldest, whole = numbers(data, starts + 8, ends, 8)
         require(kind, ~whole & ~latest, "has a value without the time of its oldest version")
-        found = [
-            (np.flatnonzero(latest), first[latest], first[latest], (starts + 8)[latest], (ends - starts - 8)[latest])
-        ]
+        alone = np.flatnonzero(latest)
+        found = [(alone, first[alone], first[alone], starts[alone] + 8, ends[alone] - starts[alone] - 8)]
         # Round after round the next version of every row that has one: newest first.
         rows = np.flatnonzero(~latest)
         valid_to, places, value_ends = first[rows], starts[rows] + _HEAD_BYTES, ends[rows]
-        rounds = [np.zeros(len(found[0][0]), np.int64)]
+        rounds = [np.zeros(len(alone), np.int64)]
         while len(rows):
             valid_from, whole = numbers(data, places, value_ends, 8)
             size, whole_size = numbers(data, places + 8, value_ends, 4)

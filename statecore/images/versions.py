@@ -28,13 +28,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
-from statecore.formats.row_format import Records, int64_values
+from statecore.formats.row_format import Records, int64_values, valid_mask
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.formats.versioned import SEGMENT_BYTES
@@ -90,7 +89,7 @@ class VersionRunBuilder:
         """
         if not batch.num_rows:
             return
-        if self._table.keys and self._table.bytes_to_sort > self._budget:
+        if self._table.bytes_to_sort > self._budget:
             self._cut()
         records = Records(batch.column("key"), batch.column("value"), batch.column("timestamp"))
         misfit = self._format.check(records)
@@ -98,7 +97,7 @@ class VersionRunBuilder:
             raise self._refusal(int(batch.column("offset")[misfit.row].as_py()), misfit.why)
         times = int64_values(records.timestamps)
         if records.keys.null_count:  # a store never sees them
-            times = np.where(_present(records.keys), times, -1)
+            times = np.where(valid_mask(records.keys), times, -1)
         stream_times = np.maximum(np.maximum.accumulate(times), self._stream_time)
         self._stream_time = int(stream_times[-1])
         self._table.add_records(records, stream_times)
@@ -182,10 +181,6 @@ def build_version_runs(
         for part in rows:
             files.add(part)
         return files.finish()
-
-
-def _present(keys: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.frombuffer(keys.is_valid().cast(pa.uint8()).buffers()[1], np.uint8)[: len(keys)] != 0
 
 
 def warm() -> None:

@@ -128,18 +128,17 @@ def map_records(run: Run) -> MappedRecords:
         parts.append(np.asarray(data[at : at + 8 * count]).view(np.int64))
         at += 8 * count
     key_offsets, first_records, timestamps, stream_times, places = parts
-    values_at = at + key_bytes + -key_bytes % 8
+    key_data = np.asarray(data[at : at + key_bytes])
+    at += key_bytes + -key_bytes % 8
     return MappedRecords(
-        SortedRecords(
-            key_offsets, np.asarray(data[at : at + key_bytes]), first_records, timestamps, stream_times, places
-        ),
-        np.asarray(data[values_at : values_at + value_bytes]),
+        SortedRecords(key_offsets, key_data, first_records, timestamps, stream_times, places),
+        np.asarray(data[at : at + value_bytes]),
         longest,
     )
 
 
 def _write(file: Any, digest: Any, part: npt.NDArray[Any]) -> None:
-    view = memoryview(part).cast("B") if part.size else memoryview(b"")
+    view = memoryview(part.view(np.uint8).data)
     digest.update(view)
     while len(view):
         view = view[file.write(view[:_WRITE_BYTES]) :]

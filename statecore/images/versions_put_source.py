@@ -225,24 +225,47 @@ def _set_latest(st, time, address, length):
 
 
 @njit(error_model="numpy")
+def _put_to_latest(st, time, address, length):
+    """``maybePutToLatestValueStore``, the record being newer than the latest value: that one moves into a segment."""
+    latest, segment = get(st, _LATEST_FROM), time // get(st, _INTERVAL)
+    if time > latest:
+        row = _row_of(st, segment)
+        if row:
+            _insert_as_latest(st, row, latest, time, get(st, _LATEST_ADDRESS), get(st, _LATEST_LENGTH))
+        else:
+            _new_row(st, segment, latest, time, get(st, _LATEST_ADDRESS), get(st, _LATEST_LENGTH))
+    _set_latest(st, time, address, length)
+
+
+@njit(error_model="numpy")
+def _finish_put(st, time, address, length, found):
+    """``finishPut``: no row has a version that is valid at the time; ``found`` is where the next one begins, or -1."""
+    if found == NONE and length >= 0:
+        _set_latest(st, time, address, length)
+        return
+    segment = (time if found == NONE else found) // get(st, _INTERVAL)
+    row = _row_of(st, segment)
+    if found == NONE:
+        if not row:
+            _new_row(st, segment, time, time, 0, -1)
+        elif get(row, NEXT) != time:  # else its end is this tombstone
+            _insert_as_latest(st, row, get(row, NEXT), time, 0, -1)
+    elif not row:
+        _new_row(st, segment, time, found, address, length)
+    elif get(row, NEXT) <= time:
+        _insert_as_latest(st, row, time, found, address, length)
+    else:
+        _insert_as_earliest(st, row, time, address, length)
+
+
+@njit(error_model="numpy")
 def put_record(st, time, address, length):
     """``doPut`` of a record that is not expired: at most three new versions and one new row."""
-    interval = get(st, _INTERVAL)
-    segment = time // interval
-    found = NONE
-    latest = get(st, _LATEST_FROM)
-    if latest != NONE:
-        if time >= latest:
-            if time > latest:
-                row = _row_of(st, segment)
-                if row:
-                    _insert_as_latest(st, row, latest, time, get(st, _LATEST_ADDRESS), get(st, _LATEST_LENGTH))
-                else:
-                    _new_row(st, segment, latest, time, get(st, _LATEST_ADDRESS), get(st, _LATEST_LENGTH))
-            _set_latest(st, time, address, length)
-            return
-        found = latest
-    index = get(st, _FIRST_ROW)
+    found = get(st, _LATEST_FROM)
+    if found != NONE and time >= found:
+        _put_to_latest(st, time, address, length)
+        return
+    segment, index = time // get(st, _INTERVAL), get(st, _FIRST_ROW)
     while index != NONE:
         row = get(st, _ROWS) + index * _ROW
         if get(row, SEGMENT) < segment or get(row, NEXT) <= time:
@@ -252,20 +275,4 @@ def put_record(st, time, address, length):
             return
         found = get(row, MIN)
         index = get(row, FOLLOWING)
-    if found == NONE:
-        if length >= 0:
-            _set_latest(st, time, address, length)
-            return
-        row = _row_of(st, segment)
-        if not row:
-            _new_row(st, segment, time, time, 0, -1)
-        elif get(row, NEXT) != time:  # else its end is this tombstone
-            _insert_as_latest(st, row, get(row, NEXT), time, 0, -1)
-        return
-    row = _row_of(st, found // interval)
-    if not row:
-        _new_row(st, found // interval, time, found, address, length)
-    elif get(row, NEXT) <= time:
-        _insert_as_latest(st, row, time, found, address, length)
-    else:
-        _insert_as_earliest(st, row, time, address, length)
+    _finish_put(st, time, address, length, found)
