@@ -67,7 +67,7 @@ HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value
 """What decoded headers are: in the record's order, duplicates kept."""
 
 _TIMESTAMP_BYTES = 8
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
 
@@ -257,7 +257,7 @@ def _not_utf8(texts: pa.Array) -> Mask:
 
 
 def _as_java_would(text: bytes) -> bytes:
-    """UTF-8 as it comes out of a Java string: what is malformed is replaced, a lone surrogate as a whole."""
+    """UTF-8 as it comes out of a Java string: what is malformed is replaced, a surrogate as one character."""
     return _SURROGATE.sub(_REPLACEMENT, text).decode("utf-8", "replace").encode()
 
 
