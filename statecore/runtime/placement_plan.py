@@ -14,9 +14,15 @@ declared, not there           left to the application             created with o
 declared, no segment yet      kept                                one segment created with offset -4
 ``.checkpoint``               dropped when it says nothing about  the same
                               kept stores, else refused
-``.checkpoint_<store>``,      kept with their store               the same
-``<store>.position``
+``.checkpoint_<store>``,      kept with their store; of a         the same
+``<store>.position``          restored grace buffer written anew
 ============================  ==================================  =============================================
+
+Global stores have no gaps: Kafka Streams reads one without an offset from the start of its topic, and fails at one with
+-4, so nothing is created in ``global/``; see :mod:`statecore.runtime.kept_stores` for what is not kept there.
+
+A grace buffer's offset counts only in ``.checkpoint_<store>`` (``LegacyCheckpointingStateStore``), where -4 means the
+same as in a database. Its database has to be closed cleanly all the same: the wrapped store opens as any other does.
 
 A ``.checkpoint`` always wins over the offsets inside the stores (``migrateLegacyOffsets``), so a restored store must
 never stand beside one that names its changelog; and it is the only place where stores of older versions keep theirs, so

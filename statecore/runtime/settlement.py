@@ -172,10 +172,11 @@ class Settlement:
                 old.rename(live)
         elif inode(live) is None and entry.old_inode is not None and inode(aside) == entry.old_inode:
             aside.rename(live)
-        sync_file(live.parent)
-        if entry.old_inode is None and live.parent != self.directory.path and not any(live.parent.iterdir()):
-            live.parent.rmdir()  # a named topology that was not there before
-            sync_file(self.directory.path)
+        if live.parent.is_dir():  # that of a named topology may not have been made yet
+            sync_file(live.parent)
+            if entry.old_inode is None and live.parent != self.directory.path and not any(live.parent.iterdir()):
+                live.parent.rmdir()  # nor was it there before
+                sync_file(self.directory.path)
         return Outcome.PUT_BACK
 
     def _set_old_aside(self, entry: JournalTask) -> None:

@@ -56,9 +56,8 @@ def join(left: str, table: str, output: str) -> Callable[[StreamsJvm], Any]:
         text = f.join("+", 2)
         joiner = f.instance("org.apache.kafka.streams.kstream.ValueJoiner", f.cast(text, *["java.lang.Object"] * 3))
         joined = getattr(streams.kstream.Joined, "with")(serdes.ByteArray(), serdes.String(), serdes.String())
-        result = builder.stream(left, consumed).join(
-            versions, joiner, joined.withName("late").withGracePeriod(ms(GRACE))
-        )
+        late = joined.withName("late").withGracePeriod(ms(GRACE))
+        result = builder.stream(left, consumed).join(versions, joiner, late)
         result.to(output, getattr(streams.kstream.Produced, "with")(serdes.ByteArray(), serdes.String()))
         return builder.build()
 

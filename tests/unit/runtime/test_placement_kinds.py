@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -408,6 +409,15 @@ def test_a_topology_directory_that_a_placement_made_goes_when_its_task_is_put_ba
     assert [path.name for path in (directory.path / "__south__").iterdir()] == ["0_1"]
 
 
+def test_a_topology_directory_is_not_made_for_a_task_that_is_not_complete(directory, swapping):
+    plan = plan_placement(directory, [make_image(directory, NORTH, "s")], guarantee=EOS)
+    with pytest.raises(FaultInjected):
+        apply_placement(plan, InjectedFault("placement.before-swap", "raise", 1))
+    next(directory.work_path.glob(f"placement-*/tasks/{NORTH}/rocksdb/s/*.sst")).unlink()
+    assert recover(directory).put_back == (NORTH,)
+    assert sorted(path.name for path in directory.path.iterdir()) == [".lock", ".statecore"]
+
+
 def test_a_topology_directory_that_was_made_just_before_a_crash_is_used(directory, swapping):
     plan = plan_placement(directory, [make_image(directory, NORTH, "s")], guarantee=EOS)
     with pytest.raises(FaultInjected):
@@ -427,6 +437,24 @@ def test_a_topology_directory_that_is_a_link_or_a_file_is_refused(directory, tmp
         above.touch()
     found = refusal(directory, make_image(directory, NORTH, "s"))
     assert f"{NORTH} lies in __north__, which is not a directory of its own" in found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_places_belongs_to_the_owner_of_the_directory(directory, swapping):
+    buffer_live(directory)
+    make_segments(directory.task_path("0_0") / "w", changelog("0_0", "w"), 5, (0,))
+    os.chown(directory.path, 4242, 4243)
+    (directory.task_path("0_0") / "w").chmod(0o770)
+    images = [
+        make_segmented_image(directory, "0_0", "b", kind=BUFFER),
+        make_image(directory, NORTH, "s"),
+        make_global_image(directory, "g", ENDS),
+    ]
+    place(directory, *images, siblings=[sibling("0_0", "gap", BUFFER)], replace=True)
+    for above in (directory.task_path("0_0"), directory.path / "__north__", directory.global_path):
+        for path in (above, *above.rglob("*")):
+            assert (path.stat().st_uid, path.stat().st_gid) == (4242, 4243), path
+    assert stat.S_IMODE((directory.task_path("0_0") / "w").stat().st_mode) == 0o770  # kept as it was
 
 
 # All of them

@@ -18,7 +18,7 @@ from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.runtime.support import make_image, make_live, offset_of, sibling
 
-TASKS = ("0_0", "0_1", "1_0")
+TASKS = ("0_0", "__north__/0_0", "1_0")
 STORES = ("a", "b", "c")
 ALL = [(task, store) for task in TASKS for store in STORES]
 OLD, NEW = 5, 9

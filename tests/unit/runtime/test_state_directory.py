@@ -14,7 +14,7 @@ import pytest
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.runtime.files import make_directories, write_durably
-from statecore.runtime.state_directory import StateDirectory, task_directory
+from statecore.runtime.state_directory import StateDirectory, partition_of, task_directory
 
 
 @pytest.fixture
@@ -53,6 +53,39 @@ def test_stores_lie_where_kafka_streams_looks_for_them(directory):
 def test_what_is_no_task_has_no_path(directory, task):
     with pytest.raises(ValueError, match="is not a task"):
         directory.task_path(task)
+
+
+def test_the_stores_of_a_task_are_told_with_their_shape_and_databases(directory):
+    for task in ("0_0", "__north__/0_1", "global"):
+        path = directory.path / task
+        for database in ("rocksdb/plain", "rocksdb/a.position", "w/w.60000", "w/w.120000", "w/w.0", "b/b.0"):
+            (path / database).mkdir(parents=True)
+            (path / database / "CURRENT").touch()
+        for empty in ("rocksdb/new", "idle", "w/rest"):
+            (path / empty).mkdir()
+        for file in (".checkpoint", ".checkpoint_b", "plain.position", "rocksdb/file"):
+            (path / file).touch()
+        found = directory.stores(task)
+        assert [
+            (one.store, one.name, one.segmented, [str(database.relative_to(path)) for database in one.databases])
+            for one in found
+        ] == [
+            ("a.position", "rocksdb/a.position", False, ["rocksdb/a.position"]),
+            ("new", "rocksdb/new", False, []),
+            ("plain", "rocksdb/plain", False, ["rocksdb/plain"]),
+            ("b", "b", True, ["b/b.0"]),
+            ("idle", "idle", True, []),
+            ("w", "w", True, ["w/w.0", "w/w.60000", "w/w.120000"]),
+        ]
+        assert {one.store: one.checkpoint for one in found if one.checkpoint} == {"b": path / ".checkpoint_b"}
+        assert all(one.path == path / one.name for one in found)
+    assert directory.stores("0_9") == []
+    assert directory.global_path == directory.task_path("global") == directory.path / "global"
+
+
+@pytest.mark.parametrize(("task", "partition"), [("0_3", 3), ("__north__/12_40", 40), ("global", None)])
+def test_a_task_has_a_partition_and_the_global_stores_have_none(task, partition):
+    assert partition_of(task) == partition
 
 
 def test_task_directories_are_found_in_numeric_order_and_nothing_else_is(directory):
