@@ -7,7 +7,7 @@ some have a second row, with an empty value, that finds it by key (``PrefixedWin
 
     windows   changelog   key o start8 o seq4
               base row    00 o start8 o key o seq4    ->  value
-              index row   01 o key o start8 o seq4    ->  empty       sliding windows only
+              index row   01 o key o start8 o seq4    ->  empty       sliding windows, and all windows with headers
     sessions  changelog   key o end8 o start8
               base row    00 o end8 o start8 o key    ->  aggregate
               index row   01 o key o end8 o start8    ->  empty
@@ -25,7 +25,9 @@ Both rows lie in the segment of the window's start, or of the session's end; a t
 
 The last line is a slip of Kafka Streams 4.3.1 that has become a format: its supplier
 (``RocksDbTimeOrderedSessionHeadersBytesStoreSupplier``) returns the class without headers over the column family with
-them, so that a restore takes the values as they are and the headers are lost. It reads back what it wrote.
+them, so that a restore takes the values as they are and the headers are lost. It reads back what it wrote. So is the
+index of windows that do not slide: with headers the type of the store is determined without a look at whether it is to
+have one (``RocksDbIndexedTimeOrderedWindowBytesStoreSupplier.determineStoreType``).
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ class EmitFinalWindowFormat(EmitFinalFormat):
 
 
 class EmitFinalSlidingWindowFormat(EmitFinalWindowFormat):
-    """Keys of the rows of emit-final sliding windows, which are found by key too."""
+    """Keys of the rows of emit-final windows that are found by key too."""
 
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
         """See :meth:`RowFormat.index_keys`."""
@@ -150,12 +152,8 @@ class _SlidingWindow(TimestampedFormat, EmitFinalSlidingWindowFormat):
     pass
 
 
-class _HeadersWindow(TimestampedHeadersFormat, EmitFinalWindowFormat):
-    pass
-
-
-class _HeadersSlidingWindow(TimestampedHeadersFormat, EmitFinalSlidingWindowFormat):
-    pass
+class _HeadersWindow(TimestampedHeadersFormat, EmitFinalSlidingWindowFormat):
+    pass  # indexed whether the windows slide or not, see above
 
 
 def _prefixed(prefix: int, rows: Bytes) -> pa.Array:
@@ -170,7 +168,7 @@ FORMATS: dict[StoreKind, type[RowFormat]] = {
     StoreKind.EMIT_FINAL_WINDOW: _Window,
     StoreKind.EMIT_FINAL_SLIDING_WINDOW: _SlidingWindow,
     StoreKind.HEADERS_EMIT_FINAL_WINDOW: _HeadersWindow,
-    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: _HeadersSlidingWindow,
+    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: _HeadersWindow,
     StoreKind.EMIT_FINAL_SESSION: EmitFinalSessionFormat,
     StoreKind.HEADERS_EMIT_FINAL_SESSION: EmitFinalSessionFormat,
 }

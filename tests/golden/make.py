@@ -238,7 +238,7 @@ def main() -> None:
     """Makes every golden file."""
     with tempfile.TemporaryDirectory(prefix="statecore-golden-") as scratch:
         base = Path(scratch)
-        # Times decades apart roll segments, and a rolled segment would be compacted, or deleted where it is of a window:
+        # Times decades apart roll segments, and a rolled segment would be compacted, or deleted (of a window):
         # the files show every record.
         with (
             Broker(base / "broker", settings=_KEEPS) as broker,
