@@ -104,7 +104,7 @@ def main() -> int:
     parser.add_argument("--sizes", default="2,8,20", help="millions of records, with commas (default: 2,8,20)")
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of store, with commas (default: all)")
     parser.add_argument(
-        "--kinds-size", type=int, default=8, help="millions of records of each kind (default: 8; 0: none)"
+        "--kinds-size", type=int, default=4, help="millions of records of each kind (default: 4; 0: none)"
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each size (default: 3)")
     parser.add_argument("--only", choices=["statecore"], help="leave the others out, to profile")
