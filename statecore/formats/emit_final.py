@@ -105,7 +105,7 @@ class EmitFinalWindowFormat(EmitFinalFormat):
         return {"key": plain, "window_start": int64_array(starts), "sequence": sequences}
 
 
-class EmitFinalSlidingWindowFormat(EmitFinalWindowFormat):
+class IndexedEmitFinalWindowFormat(EmitFinalWindowFormat):
     """Keys of the rows of emit-final windows that are found by key too."""
 
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
@@ -148,11 +148,11 @@ class _Window(TimestampedFormat, EmitFinalWindowFormat):
     pass
 
 
-class _SlidingWindow(TimestampedFormat, EmitFinalSlidingWindowFormat):
+class _SlidingWindow(TimestampedFormat, IndexedEmitFinalWindowFormat):
     pass
 
 
-class _HeadersWindow(TimestampedHeadersFormat, EmitFinalSlidingWindowFormat):
+class _HeadersWindow(TimestampedHeadersFormat, IndexedEmitFinalWindowFormat):
     pass  # indexed whether the windows slide or not, see above
 
 
