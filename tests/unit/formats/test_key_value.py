@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted
 from statecore.formats.key_value import put_on_timestamps, take_off_timestamps
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
@@ -52,6 +52,24 @@ def test_a_row_without_room_for_its_timestamp_is_corrupt() -> None:
         take_off_timestamps(pa.array([b"12345678", b"1234567"]), StoreKind.TIMESTAMPED_KEY_VALUE)
 
 
-def test_a_kind_without_rows_is_refused() -> None:
-    with pytest.raises(Invalid, match="in-memory"):
-        row_format(StoreKind.IN_MEMORY)
+@settings(deadline=None)
+@given(RECORDS, TYPES)
+def test_rows_are_read_as_key_timestamp_and_value(
+    records: list[tuple[bytes | None, int]], arrow_type: pa.DataType
+) -> None:
+    rows = [None if value is None else stamp.to_bytes(8, "big", signed=True) + value for value, stamp in records]
+    keys, values = pa.array([b"k"] * len(rows), arrow_type), pa.array(rows, arrow_type)
+    read = row_format(StoreKind.TIMESTAMPED_KEY_VALUE).decode(keys, values)
+    assert read.to_pylist() == [
+        {"key": b"k", "timestamp": None if value is None else stamp, "value": value} for value, stamp in records
+    ]
+    plain = row_format(StoreKind.KEY_VALUE).decode(keys, values)
+    assert plain.to_pylist() == [{"key": b"k", "value": row} for row in rows]
+
+
+def test_only_stamped_rows_refuse_a_negative_timestamp() -> None:
+    keys = pa.array([b"a", b"b", b"c"])
+    batch = Records(keys, keys, pa.array([5, -1, -2]))
+    assert row_format(StoreKind.KEY_VALUE).check(batch) is None
+    misfit = row_format(StoreKind.TIMESTAMPED_KEY_VALUE).check(batch)
+    assert misfit == (1, "has the timestamp -1; the timestamps of a changelog are not negative")
