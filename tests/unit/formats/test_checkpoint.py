@@ -17,6 +17,24 @@ from statecore.formats.topic_partition import TopicPartition
 A0, A1, B0 = TopicPartition("a-changelog", 0), TopicPartition("a-changelog", 1), TopicPartition("b-changelog", 0)
 INT64_MAX = 2**63 - 1
 
+WRITTEN = {
+    "3.9.1 .checkpoint": (
+        b"0\n2\nold391-ex-plain-changelog 1 19\nold391-ex-stamped-changelog 1 19\n",
+        {("old391-ex-plain-changelog", 1): 19, ("old391-ex-stamped-changelog", 1): 19},
+    ),
+    "3.9.1 plain.position": (b"0\n1\nold391-at-in 1 19\n", {("old391-at-in", 1): 19}),
+    "4.2.0 .checkpoint": (
+        b"0\n2\nold420-ex-stamped-changelog 1 20\nold420-ex-plain-changelog 1 20\n",
+        {("old420-ex-plain-changelog", 1): 20, ("old420-ex-stamped-changelog", 1): 20},
+    ),
+    "4.2.0 plain.position": (b"0\n1\nold420-ex-in 1 19\n", {("old420-ex-in", 1): 19}),
+    "4.3.1 .checkpoint_late-Buffer": (
+        b"0\n1\nSGa-sjg-Buffer-changelog 0 3226\n",
+        {("SGa-sjg-Buffer-changelog", 0): 3226},
+    ),
+}
+"""Files that these versions of Kafka Streams left at a clean close."""
+
 TOPICS = st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True)
 PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, INT64_MAX) | st.just(-4), max_size=20)
@@ -29,6 +47,14 @@ def read(text: str | bytes) -> dict[TopicPartition, int]:
 def test_the_bytes_are_those_of_kafka_streams_with_entries_in_order() -> None:
     data = encode_checkpoint({B0: -4, A1: INT64_MAX, A0: 3144})
     assert data == b"0\n3\na-changelog 0 3144\na-changelog 1 9223372036854775807\nb-changelog 0 -4\n"
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_files_of_real_applications_are_read(name: str) -> None:
+    data, offsets = WRITTEN[name]
+    assert decode_checkpoint(data, name) == offsets
+    ours = encode_checkpoint({TopicPartition(*partition): offset for partition, offset in offsets.items()})
+    assert sorted(ours.splitlines(keepends=True)) == sorted(data.splitlines(keepends=True))
 
 
 @given(OFFSETS)
@@ -45,10 +71,9 @@ def test_the_order_of_a_mapping_does_not_change_the_bytes(offsets: dict[TopicPar
 def test_any_bytes_are_read_or_refused_with_one_error(data: bytes) -> None:
     try:
         offsets = decode_checkpoint(data, "f")
-    except Corrupted as error:
-        assert error.context["file"] == "f"
-    else:
-        assert decode_checkpoint(encode_checkpoint(offsets), "f") == offsets
+    except Corrupted:
+        return
+    assert decode_checkpoint(encode_checkpoint(offsets), "f") == offsets
 
 
 @pytest.mark.parametrize(
@@ -119,6 +144,7 @@ def test_a_malformed_file_is_one_clear_error(text: str | bytes, why: str) -> Non
     with pytest.raises(Corrupted) as raised:
         read(text)
     assert raised.value.what.startswith("0_0/.checkpoint cannot be read: ")
+    assert raised.value.context["file"] == "0_0/.checkpoint"
     assert why in raised.value.what
     assert len(raised.value.what) < 300, "an error shows a little of a line, not all of it"
 
