@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import pyarrow as pa
 
 from statecore.formats.topic_partition import TopicPartition
-
-
-class IsolationLevel(StrEnum):
-    """What a reader sees of transactions, with Kafka's names."""
-
-    READ_COMMITTED = "read_committed"
-    READ_UNCOMMITTED = "read_uncommitted"
+from statecore.isolation import IsolationLevel as IsolationLevel
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """The store Kafka Streams keeps in one RocksDB directory: a data column family and ``offsets`` (KIP-1035).
 
-**Commit.** One ``WriteBatch`` over both families, written to the log (WAL) with ``sync``. Measured with SIGKILL at
-random points, this is the only way in rocksdict 0.3.29 that never had data and offset disagree whatever was flushed in
-between, and the only one that is also durable when it returns. (Kafka Streams writes without a log and relies on
-``atomic_flush``; through rocksdict, which flushes and closes one family at a time, that loses data or replays it.)
+**Commit.** One ``WriteBatch`` over both families, written to the log (WAL), and forced to the disk unless the settings
+say otherwise. Measured with SIGKILL at random points, this is the only way in rocksdict 0.3.29 that never had data and
+offset disagree whatever was flushed in between, and the only one that is also durable when it returns. (Kafka Streams
+writes without a log and relies on ``atomic_flush``; through rocksdict, which flushes and closes one family at a time,
+that loses data or replays it.) Nothing writes rows past this: writes are staged (:mod:`statecore.stores.staged`).
 
 **Ingest.** No call spans two families, so files become visible just before their offset does. From ``open`` on, the
 database itself says ``status`` = 1; a process killed in between leaves rows ahead of an older offset *and* that status:
@@ -11,38 +12,47 @@ under exactly-once Kafka Streams wipes such a store, under at-least-once it appl
 changes nothing. ``close`` only writes ``status`` = 0 when a commit followed the ingest.
 
 **Close** flushes every family, so that no log content is left, and leaves the directory as Kafka Streams expects it:
-without rocksdict's and RocksDB's own notes (``rocksdict-config.json``, ``LOG``), with its modes, all handles released.
+without rocksdict's and RocksDB's own notes (``rocksdict-config.json``, ``LOG``), with its modes, all handles released:
+those of iterators and query views too, else the database stays locked.
 
 **Read-only** goes through a temporary directory of symbolic links: RocksDB and rocksdict both write into a directory
 they open read-only, and a verifier must not.
 
-A process that opened a database must not fork children that open one: they hang at flush. Use spawn.
+**Fork** is refused, see :mod:`statecore.stores.forks`.
 """
 
 from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.formats.position import Position, decode_position, encode_position
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.base import StateStore
+from statecore.stores import forks
 from statecore.stores.files import sync_tree
-from statecore.stores.rocksdb_directory import existing_families, make_directory, open_database, shadow_of, tidy
+from statecore.stores.rocksdb_directory import (
+    existing_families,
+    make_directory,
+    older_families,
+    open_database,
+    shadow_of,
+    tidy,
+)
 from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_scan import overlaid, scan, scan_lists
+from statecore.stores.rocksdb_instant import RocksDBInstant
+from statecore.stores.rocksdb_scan import ListScan, RocksDBCursor
+from statecore.stores.settings import Durability, StoreSettings
+from statecore.stores.sorted_rows import SortedRows
+from statecore.stores.staged import StagedStore
 
-T = TypeVar("T")
 
-
-class RocksDBStore(StateStore):
+class RocksDBStore(StagedStore):
     """One RocksDB directory of one store.
 
     Args:
@@ -51,7 +61,9 @@ class RocksDBStore(StateStore):
         create: make a fresh database; ``path`` must not exist.
         read_only: change nothing, not even a file's time; the database must not be open for writing anywhere.
         exactly_once: refuse a store that its last process did not close cleanly, as Kafka Streams does under
-            exactly-once (there its rows may be ahead of its offset).
+            exactly-once (there its rows may be ahead of its offset). A store that only this class wrote to, without
+            ingesting files, never is ahead, killed or not.
+        settings: durability of commits, and the limit of staged bytes.
     """
 
     def __init__(
@@ -62,6 +74,7 @@ class RocksDBStore(StateStore):
         create: bool = False,
         read_only: bool = False,
         exactly_once: bool = False,
+        settings: StoreSettings | None = None,
     ) -> None:
         if not kind.can_be_built:
             raise Invalid(
@@ -69,6 +82,7 @@ class RocksDBStore(StateStore):
                 action="Leave the store out of the spec.",
                 kind=kind.value,
             )
+        super().__init__(str(path), settings or StoreSettings())
         self._path = path
         self._kind = kind
         self._create = create
@@ -78,10 +92,9 @@ class RocksDBStore(StateStore):
         self._handles: dict[str, Any] = {}
         self._db: Any = None
         self._shadow: tempfile.TemporaryDirectory[str] | None = None
-        self._pending: dict[bytes, bytes | None] = {}
-        self._position: Position = {}
         self._rows_ahead = False
-        self._scans: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+        self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
+        self._instants: weakref.WeakSet[RocksDBInstant] = weakref.WeakSet()
 
     @property
     def is_open(self) -> bool:
@@ -95,29 +108,35 @@ class RocksDBStore(StateStore):
 
     @property
     def manages_offsets(self) -> bool:
-        """True: offsets lie in the ``offsets`` column family."""
-        return True
+        """Whether Kafka Streams asks a store of this kind for its offsets: not a grace buffer.
+
+        They lie in the ``offsets`` column family all the same, in one write with the rows.
+        """
+        return self._kind.manages_offsets
 
     def open(self) -> None:
         """Open the database; see :meth:`StateStore.open`.
 
         Raises:
-            Fenced: another process has it open.
+            Fenced: another process, or another store of this one, has it open.
             NotFound: there is no database at the path.
-            Invalid: a fresh one was asked for and the path exists; or its column families or comparator are not those
-                of this kind.
+            Invalid: a fresh one was asked for and the path exists; its column families or comparator are not those of
+                this kind, or its rows need a merge operator; this user has no right to it; or this process was forked
+                from one that had opened a database.
             Corrupted: it cannot be read; or exactly-once was asked for and it was not closed cleanly.
         """
         if self.is_open:
             return
+        forks.opening(self._path, self)
         wanted = {DEFAULT_COLUMN_FAMILY, self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}
         where = self._path
         if self._create:
             make_directory(self._path)
         else:
             found = existing_families(self._path, self._kind)
+            wanted |= found
             if self._read_only:
-                wanted &= found
+                wanted = found
                 self._shadow = shadow_of(self._path)
                 where = Path(self._shadow.name)
         try:
@@ -125,8 +144,8 @@ class RocksDBStore(StateStore):
             for name in wanted:
                 self._families[name] = self._db.get_column_family(name)
                 self._handles[name] = self._db.get_column_family_handle(name)
-            self._refuse_legacy_rows()
-            self._position = self._read_position()
+            self._refuse_older_rows()
+            self._forget(self._read_position())
             if not self._read_only:
                 self._refuse_unclean()
                 self._write_status(offset_format.STATUS_OPEN)
@@ -134,16 +153,15 @@ class RocksDBStore(StateStore):
             self._release()
             raise
 
-    def _refuse_legacy_rows(self) -> None:
-        """Kafka Streams reads rows of a plain store below a timestamped one on the fly; here they would be missed."""
-        if self._kind.data_column_family == DEFAULT_COLUMN_FAMILY:
-            return
-        if next(scan(self._path, self._families[DEFAULT_COLUMN_FAMILY], None), None) is not None:
-            raise Invalid(
-                f"{self._path} is a {self._kind.value} store that still has rows of an older format.",
-                action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
-                store_path=str(self._path),
-            )
+    def _refuse_older_rows(self) -> None:
+        """Kafka Streams reads rows of an older format below the newer ones on the fly; here they would be missed."""
+        for name in older_families(self._kind) - {self._kind.data_column_family}:
+            if name in self._families and RocksDBCursor(self._path, self._families[name], None, None).chunk():
+                raise Invalid(
+                    f"{self._path} is a {self._kind.value} store that still has rows of an older format in {name}.",
+                    action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
+                    store_path=str(self._path),
+                )
 
     def _refuse_unclean(self) -> None:
         status = self.status
@@ -156,7 +174,12 @@ class RocksDBStore(StateStore):
             )
 
     def close(self) -> None:
-        """Close the database, cleanly unless rows were ingested and no commit followed; see the module's text."""
+        """Close the database, cleanly unless rows were ingested and no commit followed; see the module's text.
+
+        Raises:
+            Capacity, Invalid, Corrupted: what is in memory and log could not be written to files, or the directory
+                could not be tidied. It is closed all the same, and what was committed is there.
+        """
         if not self.is_open:
             return
         try:
@@ -173,56 +196,60 @@ class RocksDBStore(StateStore):
 
     def _release(self) -> None:
         """Drop every handle: RocksDB keeps its lock as long as one of them lives."""
-        for rows in list(self._scans):
-            rows.close()
-        self._handles.clear()
-        families, self._families = self._families, {}
-        db, self._db = self._db, None
-        self._pending = {}
-        for family in families.values():
-            family.close()
-        families.clear()
-        if db is not None:
-            db.close()
+        with self._lock:
+            self._end_reads()
+            for scan in list(self._scans):
+                scan.close()
+            self._handles.clear()
+            families, self._families = self._families, {}
+            db, self._db = self._db, None
+            for family in families.values():
+                family.close()
+            families.clear()
+            if db is not None:
+                db.close()
+            if self._shadow is not None:
+                self._shadow.cleanup()
+                self._shadow = None
+
+    def disown(self) -> list[Any]:
+        """Be closed in a forked child; see :mod:`statecore.stores.forks`."""
+        native = [self._db, *self._families.values(), *self._handles.values()]
+        native += [scan.iterator for scan in self._scans]
+        for instant in self._instants:
+            native += instant.native_objects()
         if self._shadow is not None:
-            self._shadow.cleanup()
-            self._shadow = None
+            native.append(self._shadow)  # its directory is the parent's to remove
+        self._db, self._families, self._handles, self._shadow = None, {}, {}, None
+        return native
 
     @property
     def _data(self) -> Any:
-        return self._opened()[self._kind.data_column_family]
+        return self._families[self._kind.data_column_family]
 
-    def _opened(self) -> dict[str, Any]:
-        if not self.is_open:
-            raise Invalid(
-                f"The store at {self._path} is not open.", action="Open it first.", store_path=str(self._path)
-            )
-        return self._families
-
-    def get(self, key: bytes) -> bytes | None:
-        """The row of a key, or ``None``; writes that are not committed yet are seen."""
-        data = self._data
-        if key in self._pending:
-            return self._pending[key]
+    def _read(self, key: bytes) -> bytes | None:
         try:
-            value: bytes | None = data.get(key)
+            value: bytes | None = self._data.get(key)
         except Exception as error:
             raise translate(self._path, "Reading", error) from error
         return value
 
-    def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with ``first <= key <= last`` in key order; see :meth:`StateStore.range`."""
-        return self._rows(first, lambda key: last is None or key <= last)
+    def _read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            values: list[bytes | None] = self._data.get(list(keys))
+        except Exception as error:
+            raise translate(self._path, "Reading", error) from error
+        return values
 
-    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows whose key begins with ``prefix``, in key order."""
-        return self._rows(prefix, lambda key: key.startswith(prefix))
+    def _instant(self) -> RocksDBInstant:
+        instant = RocksDBInstant(self._path, self._data, self._families.get(OFFSETS_COLUMN_FAMILY))
+        self._instants.add(instant)
+        return instant
 
-    def _rows(self, first: bytes | None, wanted: Callable[[bytes], bool]) -> Iterator[tuple[bytes, bytes]]:
-        """Stored rows with the pending writes of this moment laid over them, from ``first`` on while wanted."""
-        pending = sorted((key, value) for key, value in self._pending.items() if first is None or key >= first)
-        rows = overlaid(scan(self._path, self._data, first), pending)
-        return self._until_closed(takewhile(lambda row: wanted(row[0]), rows), rows)
+    def approximate_num_entries(self) -> int:
+        """RocksDB's ``rocksdb.estimate-num-keys``, which Kafka Streams shows too: exact for keys written once."""
+        self._check_open()
+        return int(self._data.property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def scan_lists(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
         """All committed rows in key order, as lists of keys and values, tens of thousands at a time.
@@ -230,30 +257,32 @@ class RocksDBStore(StateStore):
         Raises:
             Corrupted: a block cannot be read.
         """
-        chunks = scan_lists(self._path, self._data)
-        return self._until_closed(chunks, chunks)
+        return self._lists(self._kind.data_column_family)
 
-    def _until_closed(self, items: Iterator[T], source: Generator[Any, None, None]) -> Iterator[T]:
-        """The items; a store that is closed meanwhile ends its scans, and that must not look like the last row."""
-        self._scans.add(source)
-        return self._checked(items, source, self._db)
+    def _lists(self, family: str) -> ListScan:
+        self._check_open()
+        scan = ListScan(self._path, self._families[family])
+        self._scans.add(scan)
+        return scan
 
-    def _checked(self, items: Iterator[T], source: Generator[Any, None, None], database: Any) -> Iterator[T]:
-        try:
-            yield from items
-        finally:
-            source.close()
-        if self._db is not database:
-            raise Invalid(
-                f"The store at {self._path} was closed during a scan.",
-                action="Keep it open until the scan has ended.",
-                store_path=str(self._path),
-            )
+    def verify(self) -> int:
+        """Read every row of every column family, with checksums.
 
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """Set the row of a key with the next commit; ``None`` deletes it."""
-        self._writable()
-        self._pending[key] = value
+        Returns:
+            How many rows the data has.
+
+        Raises:
+            Corrupted: a block cannot be read, or the offsets are not in their format.
+        """
+        self._check_open()
+        rows = 0
+        for name in self._families:
+            for keys, values in self._lists(name):
+                if name == self._kind.data_column_family:
+                    rows += len(keys)
+                if name == OFFSETS_COLUMN_FAMILY:
+                    _check_offsets(keys, values)
+        return rows
 
     def ingest(self, runs: Sequence[Path]) -> list[Path]:
         """Add SST files to the data, in order: where they overlap, the later one wins. Commit afterwards.
@@ -271,8 +300,8 @@ class RocksDBStore(StateStore):
         """
         from rocksdict import IngestExternalFileOptions
 
-        self._writable()
-        if self._pending:
+        self._check_writable()
+        if len(self._staged):
             raise Invalid(
                 f"The store at {self._path} has writes that were not committed.",
                 action="Commit before ingesting files.",
@@ -286,7 +315,8 @@ class RocksDBStore(StateStore):
         options.set_move_files(True)
         self._rows_ahead = True
         try:
-            self._data.ingest_external_file([str(run) for run in runs], options)
+            with self._lock:
+                self._data.ingest_external_file([str(run) for run in runs], options)
         except Exception as error:
             raise translate(self._path, "Ingesting files into", error) from error
         return sorted(set(self._path.glob("*.sst")) - before, key=lambda file: int(file.stem))
@@ -295,7 +325,7 @@ class RocksDBStore(StateStore):
         """Merge all files of the data into disjoint ones of about 64 MB, without deletes."""
         from rocksdict import BottommostLevelCompaction, CompactOptions
 
-        self._writable()
+        self._check_writable()
         options = CompactOptions()
         options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
         try:
@@ -303,37 +333,38 @@ class RocksDBStore(StateStore):
         except Exception as error:
             raise translate(self._path, "Compacting", error) from error
 
-    def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Write pending rows, offsets and position as one batch, durable when this returns; see the module's text."""
+    def _prepare(self, staged: SortedRows, offsets: Mapping[TopicPartition, int | None], position: Position) -> Any:
         from rocksdict import WriteBatch
 
-        self._writable()
         batch = WriteBatch(raw_mode=True)
         data, meta = self._handles[self._kind.data_column_family], self._handles[OFFSETS_COLUMN_FAMILY]
-        for key, value in self._pending.items():
+        put, delete = batch.put, batch.delete
+        for key, value in staged.items():
             if value is None:
-                batch.delete(key, data)
+                delete(key, data)
             else:
-                batch.put(key, value, data)
+                put(key, value, data)
         if not offsets:
-            self._position = {}
-            for key, _ in scan(self._path, self._families[OFFSETS_COLUMN_FAMILY], None):
-                if key != offset_format.STATUS_KEY:
-                    batch.delete(key, meta)
+            for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY):
+                for key in keys:
+                    if key != offset_format.STATUS_KEY:
+                        delete(key, meta)
         for partition, offset in offsets.items():
             if offset is None:
-                batch.delete(offset_format.offset_key(partition), meta)
+                delete(offset_format.offset_key(partition), meta)
             else:
-                batch.put(offset_format.offset_key(partition), offset_format.encode_int64(offset), meta)
-        if self._position:
-            batch.put(offset_format.POSITION_KEY, encode_position(self._position), meta)
-        self._write(batch)
-        self._pending = {}
+                put(offset_format.offset_key(partition), offset_format.encode_int64(offset), meta)
+        if offsets and position != self._committed_position:
+            put(offset_format.POSITION_KEY, encode_position(position), meta)
+        return batch
+
+    def _publish(self, prepared: Any) -> None:
+        self._write(prepared)
         self._rows_ahead = False
 
     def flush(self) -> None:
         """Write the memtables of all families to files; the log is empty afterwards."""
-        self._writable()
+        self._check_writable()
         try:
             for family in self._families.values():
                 family.flush()
@@ -346,12 +377,6 @@ class RocksDBStore(StateStore):
         return None if value is None else offset_format.decode_int64(value)
 
     @property
-    def position(self) -> Position:
-        """The position as stored, plus what was changed in it since."""
-        self._opened()
-        return self._position
-
-    @property
     def status(self) -> int | None:
         """The ``status`` row: 1 while somebody has the store open for writing, 0 after a clean close."""
         value = self._meta(offset_format.STATUS_KEY)
@@ -362,7 +387,8 @@ class RocksDBStore(StateStore):
         return {} if value is None else decode_position(value)
 
     def _meta(self, key: bytes) -> bytes | None:
-        family = self._opened().get(OFFSETS_COLUMN_FAMILY)
+        self._check_open()
+        family = self._families.get(OFFSETS_COLUMN_FAMILY)
         if family is None:  # written by Kafka Streams 4.2 or older, opened read-only
             return None
         try:
@@ -382,17 +408,26 @@ class RocksDBStore(StateStore):
         from rocksdict import WriteOptions
 
         options = WriteOptions()
-        options.sync = True
+        options.sync = self._settings.durability is Durability.SYNC
         try:
             self._db.write(batch, options)
         except Exception as error:
             raise translate(self._path, "Writing to", error) from error
 
-    def _writable(self) -> None:
-        self._opened()
+    def _check_writable(self) -> None:
+        self._check_open()
         if self._read_only:
             raise Invalid(
                 f"The store at {self._path} is open read-only.",
                 action="Open it for writing.",
                 store_path=str(self._path),
             )
+
+
+def _check_offsets(keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    for key, value in zip(keys, values, strict=True):
+        if key == offset_format.POSITION_KEY:
+            decode_position(value)
+        else:
+            offset_format.partition_of_key(key)
+            offset_format.decode_int64(value)

@@ -7,7 +7,8 @@ too, and RocksDB writes a ``LOG``. None of that may surprise Kafka Streams or a 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,33 @@ from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_file
 from statecore.stores.options import data_options, offsets_options
 from statecore.stores.rocksdb_errors import translate
 
+_WITH_TIMESTAMPS = StoreKind.TIMESTAMPED_KEY_VALUE.data_column_family
+_WITH_HEADERS = StoreKind.HEADERS_KEY_VALUE.data_column_family
+
 CONFIG_FILE = "rocksdict-config.json"
 """What rocksdict drops into every directory it opens."""
 
 
 def make_directory(path: Path) -> None:
-    """Make the directory of a fresh database.
+    """Make the directory of a fresh database, and the ones above it, so that it is still there after a loss of power.
 
     Raises:
-        Invalid: the path exists.
+        Invalid: the path exists, or this user may not make it.
+        Capacity: no room.
     """
+    missing = [path, *(parent for parent in path.parents if not parent.exists())]
     try:
         path.mkdir(parents=True, mode=DIRECTORY_MODE)
+        for made in missing:
+            sync_file(made.parent)
     except FileExistsError as error:
         raise Invalid(
             f"{path} exists already.",
             action="Remove it or name another directory; nothing was changed.",
             store_path=str(path),
         ) from error
+    except OSError as error:
+        raise translate(path, "Making", error) from error
 
 
 def existing_families(path: Path, kind: StoreKind) -> set[str]:
@@ -42,12 +52,16 @@ def existing_families(path: Path, kind: StoreKind) -> set[str]:
 
     Raises:
         NotFound: there is no database at ``path``.
-        Invalid: it has a family that the kind does not have.
+        Invalid: it has a family that the kind does not have, or this user may not read it.
         Corrupted: it lacks the data family (Kafka Streams would open it as an empty store, silently).
     """
     from rocksdict import Options, Rdict
 
-    if not (path / "CURRENT").is_file():
+    try:
+        present = (path / "CURRENT").is_file()
+    except OSError as error:
+        raise translate(path, "Looking into", error) from error
+    if not present:
         raise NotFound(
             f"There is no database at {path}.",
             action="Check the state directory, task and store name.",
@@ -58,7 +72,7 @@ def existing_families(path: Path, kind: StoreKind) -> set[str]:
     except Exception as error:
         raise translate(path, "Listing the column families of", error) from error
     data = kind.data_column_family
-    unexpected = found - {DEFAULT_COLUMN_FAMILY, data, OFFSETS_COLUMN_FAMILY}
+    unexpected = found - {data, OFFSETS_COLUMN_FAMILY, *older_families(kind)}
     if unexpected:
         raise Invalid(
             f"{path} has column families that a {kind.value} store does not have: {', '.join(sorted(unexpected))}.",
@@ -74,12 +88,27 @@ def existing_families(path: Path, kind: StoreKind) -> set[str]:
     return found
 
 
+def older_families(kind: StoreKind) -> set[str]:
+    """Families in which Kafka Streams may have left rows of an older format of such a store, the default one included.
+
+    It reads those rows below the newer ones and moves them one by one (``DualColumnFamilyAccessor``).
+    """
+    data = kind.data_column_family
+    if data == _WITH_HEADERS:
+        return {DEFAULT_COLUMN_FAMILY, _WITH_TIMESTAMPS}
+    return {DEFAULT_COLUMN_FAMILY}
+
+
 def shadow_of(path: Path) -> tempfile.TemporaryDirectory[str]:
     """A temporary directory of symbolic links to the files of a database, to open in its place."""
     shadow = tempfile.TemporaryDirectory(prefix="statecore-read-only-")
-    for file in path.resolve().iterdir():
-        if file.is_file() and file.name not in ("LOCK", "LOG", CONFIG_FILE):
-            Path(shadow.name, file.name).symlink_to(file)
+    try:
+        for file in path.resolve().iterdir():
+            if file.is_file() and file.name not in ("LOCK", "LOG", CONFIG_FILE):
+                Path(shadow.name, file.name).symlink_to(file)
+    except OSError as error:
+        shadow.cleanup()
+        raise translate(path, "Looking into", error) from error
     return shadow
 
 
@@ -99,16 +128,48 @@ def open_database(path: Path, where: Path, families: Set[str], *, create: bool, 
     columns = {name: offsets_options() if name == OFFSETS_COLUMN_FAMILY else data_options() for name in families}
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
     try:
-        return Rdict(str(where), options, column_families=columns, access_type=access)
+        with _notes_undone(where):
+            return Rdict(str(where), options, column_families=columns, access_type=access)
     except Exception as error:
         raise translate(path, "Opening", error) from error
 
 
+@contextmanager
+def _notes_undone(path: Path) -> Iterator[None]:
+    """Take back what rocksdict and RocksDB note in a directory before they find that they cannot open it.
+
+    They do that before they try its lock: the ``LOG`` of the application that has it open would be renamed.
+    """
+    config = path / CONFIG_FILE
+    before = config.read_bytes() if config.exists() else None
+    logs = {file.name for file in path.glob("LOG*")}
+    try:
+        yield
+    except BaseException:
+        if before is None:
+            config.unlink(missing_ok=True)
+        elif config.read_bytes() != before:
+            config.write_bytes(before)
+        if "LOG" not in logs:
+            (path / "LOG").unlink(missing_ok=True)
+        for renamed in path.glob("LOG.old.*"):
+            if renamed.name not in logs:
+                renamed.replace(path / "LOG")
+        raise
+
+
 def tidy(path: Path) -> None:
-    """Leave a closed database as Kafka Streams expects it: without notes of the tools, with its modes."""
-    for name in (CONFIG_FILE, "LOG"):
-        (path / name).unlink(missing_ok=True)
-    for old in path.glob("LOG.old.*"):
-        old.unlink(missing_ok=True)
-    set_modes(path)
-    sync_file(path)
+    """Leave a closed database as Kafka Streams expects it: without notes of the tools, with its modes.
+
+    Raises:
+        Invalid: this user may not.
+    """
+    try:
+        for name in (CONFIG_FILE, "LOG"):
+            (path / name).unlink(missing_ok=True)
+        for old in path.glob("LOG.old.*"):
+            old.unlink(missing_ok=True)
+        set_modes(path)
+        sync_file(path)
+    except OSError as error:
+        raise translate(path, "Tidying", error) from error

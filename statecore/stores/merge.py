@@ -1,0 +1,63 @@
+"""Staged rows laid over stored ones, in key order either way, read lazily and a chunk at a time.
+
+A cursor hands out lists of entries, an empty one at its end; an entry of ``None`` among the staged ones takes the
+stored row away. Chunks keep the store's lock short and the Python per row small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from statecore.stores.rows import Row
+
+Entry = tuple[bytes, bytes | None]
+"""A key and its value, or ``None`` where it is deleted."""
+
+
+class Cursor(Protocol):
+    """A way through entries in key order, forward or in reverse."""
+
+    def chunk(self) -> list[Entry]:
+        """The next entries; empty after the last."""
+
+
+def merged(stored: Cursor, staged: Cursor | None, *, reverse: bool) -> Iterator[Row]:
+    """The rows of both cursors in their common order; where both have a key, the staged entry decides."""
+    entries = _entries(stored) if staged is None else _overlaid(_entries(stored), _Ahead(staged), reverse)
+    for key, value in entries:
+        if value is not None:
+            yield key, value
+
+
+def _entries(cursor: Cursor) -> Iterator[Entry]:
+    while entries := cursor.chunk():
+        yield from entries
+
+
+def _overlaid(stored: Iterator[Entry], staged: _Ahead, reverse: bool) -> Iterator[Entry]:
+    for key, value in stored:
+        while staged.key is not None and (staged.key > key if reverse else staged.key < key):
+            yield staged.take()
+        if staged.key == key:
+            yield staged.take()
+        else:
+            yield key, value
+    while staged.key is not None:
+        yield staged.take()
+
+
+class _Ahead:
+    """The entries of a cursor, with the key of the next one to be seen; ``None`` after the last."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._entries = _entries(cursor)
+        self._next = next(self._entries, None)
+        self.key = None if self._next is None else self._next[0]
+
+    def take(self) -> Entry:
+        taken = self._next
+        assert taken is not None
+        self._next = next(self._entries, None)
+        self.key = None if self._next is None else self._next[0]
+        return taken

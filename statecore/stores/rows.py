@@ -1,0 +1,117 @@
+"""Rows by key, to read and to write: what a store, a transaction and a query view have in common.
+
+Names are those of Kafka Streams' ``ReadOnlyKeyValueStore`` and ``KeyValueStore``; keys are ordered as unsigned bytes,
+as there. All reads by key order come down to one method, :meth:`ReadableRows.scan` over a half-open interval::
+
+    range(first, last)     [first, last + 00)          both ends included
+    prefix_scan(prefix)    [prefix, next prefix)       the next prefix of 61 ff is 62; ff ff has none
+    all()                  everything
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+
+Row = tuple[bytes, bytes]
+"""A key and its value."""
+
+
+class ReadableRows(ABC):
+    """Rows that can be read by key and in key order."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None:
+        """The row of a key, or ``None``.
+
+        Raises:
+            Invalid: it is not open.
+            Corrupted: the row cannot be read.
+        """
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The rows of many keys, in their order, ``None`` where there is none; errors as for :meth:`get`."""
+        return [self.get(key) for key in keys]
+
+    @abstractmethod
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Rows with ``lower <= key < upper`` in key order, or from the greatest key down.
+
+        The rows are those of the moment of this call, whatever is written, committed or dropped while they are read.
+
+        Args:
+            lower: smallest key wanted; ``None`` begins with the first.
+            upper: the key to stop before; ``None`` goes to the end.
+            reverse: from the greatest key down.
+
+        Raises:
+            Invalid: it is not open, or was closed before the last row was read.
+            Corrupted: a row cannot be read; never an early end.
+        """
+
+    def range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
+        """Rows with ``first <= key <= last`` in key order, both ends included; ``None`` leaves an end open."""
+        return self.scan(first, after(last))
+
+    def reverse_range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
+        """The rows of :meth:`range`, greatest key first."""
+        return self.scan(first, after(last), reverse=True)
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[Row]:
+        """Rows whose key begins with ``prefix``, in key order."""
+        return self.scan(prefix, next_prefix(prefix))
+
+    def reverse_prefix_scan(self, prefix: bytes) -> Iterator[Row]:
+        """The rows of :meth:`prefix_scan`, greatest key first."""
+        return self.scan(prefix, next_prefix(prefix), reverse=True)
+
+    def all(self) -> Iterator[Row]:
+        """All rows in key order."""
+        return self.scan(None, None)
+
+    def reverse_all(self) -> Iterator[Row]:
+        """All rows, greatest key first."""
+        return self.scan(None, None, reverse=True)
+
+
+class WritableRows(ReadableRows):
+    """Rows that can also be written; what was written is read back at once by the same object."""
+
+    @abstractmethod
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set the row of a key; ``None`` deletes it.
+
+        Raises:
+            Invalid: it is not open or read-only; or key or value are not ``bytes``.
+        """
+
+    def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """:meth:`put` for each of the rows, in their order."""
+        for key, value in rows:
+            self.put(key, value)
+
+    def put_if_absent(self, key: bytes, value: bytes | None) -> bytes | None:
+        """Set the row of a key that has none.
+
+        Returns:
+            The row that is there already, which stays; ``None`` when there was none.
+        """
+        present = self.get(key)
+        if present is None:
+            self.put(key, value)
+        return present
+
+    def delete(self, key: bytes) -> None:
+        """Delete the row of a key; nothing happens when there is none."""
+        self.put(key, None)
+
+
+def after(key: bytes | None) -> bytes | None:
+    """The smallest key greater than ``key``; ``None`` stays ``None``."""
+    return None if key is None else key + b"\0"
+
+
+def next_prefix(prefix: bytes) -> bytes | None:
+    """The smallest key greater than every key that begins with ``prefix``; ``None`` when there is none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

@@ -1,0 +1,240 @@
+"""Rows in memory, in key order, that can be read as of a moment while they change.
+
+Values lie in a dict. Keys are put in order only when somebody scans, so that a processor that only gets and puts pays
+for the dict alone; then they lie in blocks of up to some thousand: a key costs one bisection and one short move::
+
+    values   {b"a": b"1", b"c": None, b"b": b"2"}        None: deleted
+    fresh    {b"b"}                                       keys not in a block yet
+    blocks   [[b"a", b"c"], ...]
+
+A snapshot copies nothing. While it lives, every change first tells it the value before (``before``), and it looks there
+first: a key that was not there at its moment has ``_ABSENT``. Deleted keys stay as ``None`` until :meth:`purge`.
+
+Nothing here locks; whoever shares the rows between threads does.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+_BLOCK_KEYS = 1024
+_CHUNK_KEYS = 256
+
+ROW_OVERHEAD_BYTES = 160
+"""What one row takes besides its bytes: headers of the two objects, its entry in the dict, its place in order."""
+
+
+class _Absent:
+    """The type of the mark of a key that was not there."""
+
+
+_ABSENT: Final = _Absent()
+
+
+class SortedRows:
+    """A dict of rows with key order and snapshots; a value of ``None`` says that the row is deleted."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes | None] = {}
+        self._fresh: set[bytes] = set()
+        self._blocks: list[list[bytes]] = []
+        self._greatest: list[bytes] = []  # the last key of each block
+        self._snapshots: list[weakref.ref[RowsSnapshot]] = []
+        self._value_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __getitem__(self, key: bytes) -> bytes | None:
+        return self._values[key]
+
+    def get(self, key: bytes, default: T) -> bytes | T | None:
+        """The row of a key, ``None`` when it is deleted, ``default`` when there is no entry."""
+        return self._values.get(key, default)
+
+    def items(self) -> Iterable[tuple[bytes, bytes | None]]:
+        """All rows in the order they were first put."""
+        return self._values.items()
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what the rows take in memory."""
+        return self._value_bytes + ROW_OVERHEAD_BYTES * len(self._values)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set the row of a key."""
+        values = self._values
+        if self._snapshots:
+            self._tell_snapshots(key)
+        size = 0 if value is None else len(value)
+        if key in values:
+            old = values[key]
+            self._value_bytes += size - (0 if old is None else len(old))
+        else:
+            self._fresh.add(key)
+            self._value_bytes += size + len(key)
+        values[key] = value
+
+    def purge(self, keys: Iterable[bytes]) -> bool:
+        """Forget these keys if no snapshot is left that might read them.
+
+        Returns:
+            Whether they were forgotten.
+        """
+        self._snapshots = [reference for reference in self._snapshots if reference() is not None]
+        if self._snapshots:
+            return False
+        for key in keys:
+            value = self._values.pop(key)
+            self._value_bytes -= len(key) + (0 if value is None else len(value))
+            if key in self._fresh:
+                self._fresh.discard(key)
+                continue
+            at = bisect_left(self._greatest, key)
+            block = self._blocks[at]
+            del block[bisect_left(block, key)]
+            if block:
+                self._greatest[at] = block[-1]
+            else:
+                del self._blocks[at], self._greatest[at]
+        return True
+
+    def snapshot(self) -> RowsSnapshot:
+        """The rows as they are now; they stay so as long as somebody holds it."""
+        snapshot = RowsSnapshot(self)
+        self._snapshots.append(weakref.ref(snapshot))
+        return snapshot
+
+    def _tell_snapshots(self, key: bytes) -> None:
+        before = self._values.get(key, _ABSENT)
+        gone = False
+        for reference in self._snapshots:
+            snapshot = reference()
+            if snapshot is None:
+                gone = True
+            else:
+                snapshot.before.setdefault(key, before)
+        if gone:
+            self._snapshots = [reference for reference in self._snapshots if reference() is not None]
+
+    def keys_from(self, key: bytes | None, *, reverse: bool) -> list[bytes]:
+        """The next few keys in order: those ``>= key``, or in reverse those ``< key``; none at the end."""
+        if self._fresh:
+            self._order()
+        blocks = self._blocks
+        if not blocks:
+            return []
+        if not reverse:
+            at = 0 if key is None else bisect_left(self._greatest, key)
+            if at == len(blocks):
+                return []
+            block = blocks[at]
+            start = 0 if key is None else bisect_left(block, key)
+            return block[start : start + _CHUNK_KEYS]
+        at = len(blocks) - 1 if key is None else min(bisect_left(self._greatest, key), len(blocks) - 1)
+        end = len(blocks[at]) if key is None else bisect_left(blocks[at], key)
+        if end == 0:
+            if at == 0:
+                return []
+            at -= 1
+            end = len(blocks[at])
+        return blocks[at][max(end - _CHUNK_KEYS, 0) : end][::-1]
+
+    def _order(self) -> None:
+        """Give the fresh keys their places: one by one when they are few, else all anew."""
+        fresh = sorted(self._fresh)
+        self._fresh = set()
+        if len(fresh) * 8 > len(self._values):
+            keys = sorted(self._values)
+            self._blocks = [keys[at : at + _BLOCK_KEYS] for at in range(0, len(keys), _BLOCK_KEYS)]
+            self._greatest = [block[-1] for block in self._blocks]
+            return
+        for key in fresh:
+            self._insert(key)
+
+    def _insert(self, key: bytes) -> None:
+        at = min(bisect_left(self._greatest, key), len(self._blocks) - 1)
+        block = self._blocks[at]
+        block.insert(bisect_right(block, key), key)
+        if len(block) > 2 * _BLOCK_KEYS:
+            self._blocks[at : at + 1] = [block[:_BLOCK_KEYS], block[_BLOCK_KEYS:]]
+            self._greatest[at : at + 1] = [block[_BLOCK_KEYS - 1], block[-1]]
+        else:
+            self._greatest[at] = block[-1]
+
+
+class RowsSnapshot:
+    """:class:`SortedRows` as they were; ``before`` has what has changed since."""
+
+    __slots__ = ("__weakref__", "_rows", "before")
+
+    def __init__(self, rows: SortedRows) -> None:
+        self._rows = rows
+        self.before: dict[bytes, bytes | _Absent | None] = {}
+
+    def get(self, key: bytes, default: T) -> bytes | T | None:
+        """The row of a key, ``None`` when it was deleted, ``default`` when there was no entry."""
+        if key not in self.before:
+            return self._rows.get(key, default)
+        value = self.before[key]
+        return default if isinstance(value, _Absent) else value
+
+    def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> RowsCursor:
+        """A cursor over the entries with ``lower <= key < upper``."""
+        return RowsCursor(self, self._rows, lower, upper, reverse)
+
+
+class RowsCursor:
+    """Goes through a snapshot, some rows at a time."""
+
+    def __init__(
+        self, snapshot: RowsSnapshot, rows: SortedRows, lower: bytes | None, upper: bytes | None, reverse: bool
+    ) -> None:
+        self._snapshot: RowsSnapshot | None = snapshot
+        self._rows = rows
+        self._lower = lower
+        self._upper = upper
+        self._reverse = reverse
+
+    def chunk(self) -> list[tuple[bytes, bytes | None]]:
+        """The next entries, deleted ones as ``None``; empty after the last."""
+        found: list[tuple[bytes, bytes | None]] = []
+        while not found and self._snapshot is not None:
+            keys = self._keys()
+            if not keys:
+                self._snapshot = None  # nobody needs to be told of changes any more
+                break
+            before, values = self._snapshot.before, self._rows
+            if not before:
+                found = [(key, values[key]) for key in keys]
+                continue
+            for key in keys:
+                value = before[key] if key in before else values[key]
+                if not isinstance(value, _Absent):
+                    found.append((key, value))
+        return found
+
+    def _keys(self) -> list[bytes]:
+        """The next keys within the bounds; moves the bound behind them."""
+        if self._lower is not None and self._upper is not None and self._lower >= self._upper:
+            return []
+        keys = self._rows.keys_from(self._upper if self._reverse else self._lower, reverse=self._reverse)
+        if self._reverse:
+            if keys and self._lower is not None and keys[-1] < self._lower:
+                keys = [key for key in keys if key >= self._lower]
+            if keys:
+                self._upper = keys[-1]
+            return keys
+        if keys and self._upper is not None and keys[-1] >= self._upper:
+            keys = keys[: bisect_left(keys, self._upper)]
+        if keys:
+            self._lower = keys[-1] + b"\0"
+        return keys
