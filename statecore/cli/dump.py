@@ -243,8 +243,8 @@ def _text(value: Any, *, time: bool) -> str:
     if time:
         return iso(value)
     if isinstance(value, list):
-        value = ", ".join(f"{one['key']}={one['value']}" for one in value)
-    text = str(value)
+        return ", ".join(f"{one['key']}={one['value']}" for one in value) or "-"
+    text = str(value) if value != "" else "(empty)"
     if len(text) > _SHOWN_CHARACTERS:
         return f"{text[:_SHOWN_CHARACTERS]}... ({len(text):,} characters; --format jsonl shows all)"
     return text

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, StatecoreError
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
 from statecore.formats.offsets import STATUS_KEY, decode_int64, partition_of_key
 from statecore.runtime.database_state import DatabaseState
@@ -71,14 +71,21 @@ class Database:
             self._shadow = shadow_of(self.path)
             self.families = frozenset(Rdict.list_cf(self._shadow.name, Options(raw_mode=True)))
         except Exception as error:  # rocksdict raises bare Exception
-            raise translate(self.path, "Opening", error) from error
+            raise self._translated("Opening", error) from error
         columns = {name: Options(raw_mode=True) for name in self.families}
         try:
             access = AccessType.read_only(False)
             self._db = Rdict(self._shadow.name, Options(raw_mode=True), column_families=columns, access_type=access)
             self._handles = {name: self._db.get_column_family(name) for name in self.families}
         except Exception as error:
-            raise translate(self.path, "Opening", error) from error
+            raise self._translated("Opening", error) from error
+
+    def _translated(self, doing: str, error: Exception) -> StatecoreError:
+        """The error in terms of the database: RocksDB names the links it was opened through."""
+        said = str(error)
+        if self._shadow is not None:
+            said = said.replace(self._shadow.name, str(self.path))
+        return translate(self.path, doing, Exception(said.rstrip(".")))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,7 +167,7 @@ class Database:
         try:
             iterator.status()
         except Exception as error:
-            raise translate(self.path, "Reading", error) from error
+            raise self._translated("Reading", error) from error
 
     def estimate(self, family: str) -> int:
         """How many rows RocksDB believes a family has; overwritten and deleted ones may be counted too."""

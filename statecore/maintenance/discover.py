@@ -98,6 +98,7 @@ def discover(
             application_id=application_id,
         )
     described = cluster.describe_topics({draft.changelog for draft in declared} & topics)
+    declared = _distinct(declared, notes)
     every = [_decided(draft, described.get(draft.changelog), notes) for draft in declared]
     stores = [store for store in every if not store.is_global]
     global_stores = [store for store in every if store.is_global]
@@ -217,6 +218,19 @@ class _Drafts:
             return existing[0]
         self.notes.general.append(f"{name} was left out: {usual} does not exist, so it keeps no changelog.")
         return None
+
+
+def _distinct(drafts: list[_Draft], notes: Notes) -> list[_Draft]:
+    """One store of a name in a subtopology's number, which is all that a spec can hold; the others are said."""
+    kept: dict[tuple[int, str], _Draft] = {}
+    for draft in drafts:
+        first = kept.setdefault((draft.subtopology, draft.name), draft)
+        if first is not draft:
+            notes.general.append(
+                f"{draft.name} of topology {draft.topology} was left out: topology {first.topology} has a store of that "
+                "name in a subtopology of that number; write a second spec for it."
+            )
+    return list(kept.values())
 
 
 def _decided(draft: _Draft, topic: TopicDescription | None, notes: Notes) -> StoreSpec:

@@ -20,6 +20,9 @@ BUILT = frozenset(kind for kind in StoreKind if kind.can_be_built)
 JOIN_WINDOWS = frozenset({StoreKind.JOIN_WINDOW, StoreKind.HEADERS_WINDOW})
 """What the windows of stream-stream joins are: plain, or with ``dsl.store.format=HEADERS``."""
 
+INDEXED_WINDOWS = frozenset({StoreKind.HEADERS_EMIT_FINAL_WINDOW, StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW})
+"""Written alike, so that either name builds the same store (:mod:`statecore.formats.emit_final`)."""
+
 DAY_MS = 86_400_000
 """What Kafka Streams adds to a retention for its changelog (``windowstore.changelog.additional.retention.ms``)."""
 
@@ -75,6 +78,8 @@ def conclude(evidence: Sequence[Evidence]) -> Conclusion:
         # Both are windows of stream joins; headers are kept only where dsl.store.format says so, which is rare.
         left = frozenset({StoreKind.JOIN_WINDOW})
         remarks.append("a guess: headers-window if the application sets dsl.store.format=HEADERS")
+    if left == INDEXED_WINDOWS:
+        return Conclusion(StoreKind.HEADERS_EMIT_FINAL_WINDOW, left, tuple(remarks))
     if len(left) == 1:
         return Conclusion(next(iter(left)), left, tuple(remarks))
     if len(left) <= 4:

@@ -8,7 +8,7 @@ lie in, so that a key does not pass for a time by chance (all integers big-endia
     join-window        key o start8 o seq4          start in the segment, seq > 0 (it counts from 1)
     session            key o end8 o start8          end in the segment, 0 <= start <= end
     emit-final-window  00 o start8 o key o seq4     start in the segment; no row begins with 01
-      sliding          01 o key o start8 o seq4     index rows beside them, without a value
+      sliding          01 o key o start8 o seq4     index rows beside them, without a value (with headers: both kinds)
     emit-final-session 00 o end8 o start8 o key     end in the segment;
                        01 o key o end8 o start8     always with index rows
     grace-buffer       00 o time8 o key o seq4      one segment <store>.0, whatever the time
@@ -171,7 +171,6 @@ def rows_leave(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[St
     left = frozenset(kind for kind in among if all(_FITS.get(kind, _fits)(row) for row in rows))
     by_index = {
         StoreKind.EMIT_FINAL_WINDOW: not indexed,
-        StoreKind.HEADERS_EMIT_FINAL_WINDOW: not indexed,
         StoreKind.EMIT_FINAL_SLIDING_WINDOW: indexed,
         StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: indexed,
         StoreKind.EMIT_FINAL_SESSION: indexed,

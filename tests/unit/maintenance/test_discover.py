@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import rocksdict
 
 from statecore.changelog.model import CHANGELOG_SCHEMA, LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound
@@ -18,7 +17,7 @@ from statecore.maintenance.topology import parse_topology
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import read_spec
 from statecore.spec.writer import spec_to_yaml
-from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.maintenance.stored import CASES, golden, offsets, write_database, write_golden
 
 TOPOLOGY = """\
 Topologies:
@@ -90,19 +89,12 @@ def found(spec, name):
 
 
 def make_store(directory: Path, kind: StoreKind, partition: TopicPartition | None = None) -> None:
-    store = RocksDBStore(directory, kind, create=True)
-    store.open()
-    store.commit({partition: 5} if partition else {})
-    store.close()
+    families = {"default": [], "offsets": offsets(partition.topic, partition.partition, 5) if partition else []}
+    write_database(directory, {**families, kind.data_column_family: []})
 
 
 def make_families(directory: Path, *families: str) -> None:
-    directory.mkdir(parents=True)
-    options = rocksdict.Options(raw_mode=True)
-    database = rocksdict.Rdict(str(directory), options)
-    for family in families:
-        database.create_column_family(family, rocksdict.Options(raw_mode=True))
-    database.close()
+    write_database(directory, {"default": [], **{family: [] for family in families}})
 
 
 def test_the_description_of_a_topology_is_parsed():
@@ -166,7 +158,7 @@ def test_a_state_directory_tells_kinds_tasks_and_changelogs(tmp_path):
         ("rocksdb/s", ("offsets", "keyValueWithTimestampAndHeaders"), "headers-key-value"),
         ("rocksdb/s", ("offsets", "keyValueWithTimestamp", "keyValueWithTimestampAndHeaders"), "headers-key-value"),
         ("rocksdb/s", ("offsets", "somethingNew"), "?"),
-        ("rocksdb/s", (), "?"),
+        ("rocksdb/s", (), "key-value"),
         ("s/s.60000", ("offsets", "keyValueWithTimestamp"), "timestamped-window"),
         ("s/s.60000", ("offsets", "keyValueWithTimestampAndHeaders"), "headers-window"),
         ("s/s.60000", ("offsets",), "?"),
@@ -186,7 +178,7 @@ def test_column_families_tell_a_kind_only_when_it_is_certain(tmp_path, place, fa
         ({"cleanup.policy": "compact", "min.compaction.lag.ms": "87000000"}, "versioned-key-value", 600_000),
         ({"cleanup.policy": "compact,delete", "retention.ms": "90000000"}, "?", 3_600_000),
         ({"cleanup.policy": "delete", "retention.ms": "90000000"}, "join-window", 3_600_000),
-        ({"cleanup.policy": "delete", "retention.ms": "-1"}, "?", None),
+        ({"cleanup.policy": "something else"}, "?", None),
     ],
 )
 def test_the_configuration_of_a_changelog_tells_retentions(configs, kind, retention):
@@ -194,7 +186,8 @@ def test_the_configuration_of_a_changelog_tells_retentions(configs, kind, retent
     spec, notes = discover(FakeCluster({"app-s-changelog": configs}), "app", topology_text=topology)
     store = found(spec, "s")
     assert (str(store.kind), store.retention_ms) == (kind, retention)
-    assert ("s" in notes.beside) is (retention is not None)
+    assert ("one of" in notes.beside.get("s", "")) is (kind == "?" and configs["cleanup.policy"] == "compact")
+    assert ("is derived from its topic's" in notes.beside.get("s", "")) is (retention is not None)
     assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
 
 
@@ -250,3 +243,130 @@ def test_the_guarantee_is_told_by_the_markers_of_transactions(monkeypatch, offse
     told = discover(cluster, "app", topology_text=TOPOLOGY, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)
     assert told.spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     assert "processing_guarantee" not in told.notes.beside
+
+
+def topic_of(case: dict) -> dict[str, str]:
+    """The configuration that Kafka Streams gives to the changelog of a golden store."""
+    kind, retention = StoreKind(case["kind"]), case.get("retention_ms", 0)
+    if kind.is_versioned:
+        return {"cleanup.policy": "compact", "min.compaction.lag.ms": str(retention + 86_400_000)}
+    if case["case"].startswith(("join-window", "headers-window-of-join")):
+        return {"cleanup.policy": "delete", "retention.ms": str(retention + 86_400_000)}
+    if kind.is_segmented and retention:
+        return {"cleanup.policy": "compact,delete", "retention.ms": str(retention + 86_400_000)}
+    return COMPACT
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_kafka_streams_left_is_written_into_the_spec_with_its_times(tmp_path, case):
+    made = write_golden(tmp_path / made_id(case), case)
+    spec, notes = discover(FakeCluster({made["changelog"]: topic_of(made)}), made_id(case), state_dir=tmp_path)
+    store = found(spec, made["store"])
+    alike = {"headers-emit-final-sliding-window": "headers-emit-final-window"}
+    assert str(store.kind) == alike.get(made["kind"], made["kind"])
+    assert (store.retention_ms, store.segment_interval_ms) == (made.get("retention_ms"), None)
+    assert store.changelog == made["changelog"]
+    remarks = notes.beside.get(store.name, "")
+    assert not any(word in remarks for word in ("guess", "one of", "contradicts", "by its"))
+    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+
+
+def made_id(case: str) -> str:
+    """The application id of a golden file, which its changelog begins with."""
+    made = golden(case)
+    return made["changelog"].removesuffix(f"-{made['store']}-changelog")
+
+
+def test_a_segment_interval_that_is_not_the_usual_one_is_derived_from_the_segments(tmp_path):
+    rows = [(b"k" + (660_000).to_bytes(8) + bytes(4), bytes(8) + b"v")]
+    for start in (660_000, 780_000):
+        write_database(tmp_path / f"app/0_0/s/s.{start}", {"default": [], "keyValueWithTimestamp": rows, "offsets": []})
+    topics = {"app-s-changelog": {"cleanup.policy": "compact,delete", "retention.ms": str(600_000 + 86_400_000)}}
+    spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path)
+    store = found(spec, "s")
+    assert (store.retention_ms, store.segment_interval_ms) == (600_000, 60_000)
+    assert "segment_interval 1m is derived from them" in notes.beside["s"]
+
+
+def test_a_windowed_store_without_a_known_retention_says_that_one_is_to_be_added(tmp_path):
+    make_families(tmp_path / "app/0_0/s/s.60000", "keyValueWithTimestamp", "offsets")
+    topics = {"app-s-changelog": {"cleanup.policy": "compact,delete", "retention.ms": "-1"}}
+    spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path)
+    assert found(spec, "s").retention_ms is None
+    assert "add 'retention'" in notes.beside["s"]
+
+
+def test_a_topic_that_contradicts_the_rows_is_not_believed_but_said(tmp_path):
+    made = write_golden(tmp_path / made_id("key-value"), "key-value")
+    topics = {made["changelog"]: {"cleanup.policy": "compact", "min.compaction.lag.ms": "90000000"}}
+    spec, notes = discover(FakeCluster(topics), made_id("key-value"), state_dir=tmp_path)
+    assert str(found(spec, made["store"]).kind) == "key-value"
+    assert "contradicts" in notes.beside[made["store"]]
+
+
+def test_a_store_whose_tasks_have_directories_and_it_has_none_is_in_memory(tmp_path):
+    make_store(tmp_path / "app/0_0/rocksdb/latest", StoreKind.KEY_VALUE, TopicPartition("app-latest-changelog", 0))
+    spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, topology_text=TOPOLOGY)
+    assert str(found(spec, "counts").kind) == "in-memory"
+    assert "it has none; unless it was added since" in notes.beside["counts"]
+
+
+GLOBALS = """\
+Topologies:
+   Sub-topology: 0 for global store (will not generate tasks)
+    Source: {source} (topics: [products])
+      --> {processor}
+    Processor: {processor} (stores: [{store}])
+      --> none
+      <-- {source}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "processor", "store", "reprocess", "noted"),
+    [
+        ("KSTREAM-SOURCE-0000000001", "KTABLE-SOURCE-0000000002", "products", False, "add 'reprocess: true' if"),
+        ("KSTREAM-SOURCE-0000000001", "KTABLE-SOURCE-0000000002", "products-STATE-STORE-0000000000", False, ""),
+        ("named-source", "named", "products", False, "add 'reprocess: true' if"),
+        ("global-source", "FillProducts", "products", True, "restore refuses it"),
+    ],
+)
+def test_a_global_store_that_user_code_fills_is_marked(source, processor, store, reprocess, noted):
+    text = GLOBALS.format(source=source, processor=processor, store=store)
+    spec, notes = discover(FakeCluster(TOPICS), "app", topology_text=text)
+    (global_store,) = spec.global_stores
+    assert (global_store.name, global_store.reprocess) == (store, reprocess)
+    assert noted in notes.beside.get(store, "")
+    assert ("reprocess" in notes.beside.get(store, "")) is ("reprocess" in noted)
+    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+
+
+def make_named(state_dir: Path, *names: tuple[str, str]) -> dict[str, dict[str, str]]:
+    for topology, store in names:
+        topic = TopicPartition(f"app-{topology}-{store}-changelog", 0)
+        make_store(state_dir / f"app/__{topology}__/0_0/rocksdb/{store}", StoreKind.TIMESTAMPED_KEY_VALUE, topic)
+    return {f"app-{topology}-{store}-changelog": COMPACT for topology, store in names}
+
+
+def test_stores_of_named_topologies_keep_their_topology(tmp_path):
+    topics = make_named(tmp_path, ("north", "counts"), ("south", "totals"))
+    spec, _ = discover(FakeCluster(topics), "app", state_dir=tmp_path)
+    assert [(store.topology, store.changelog) for store in spec.stores] == [
+        ("north", "app-north-counts-changelog"),
+        ("south", "app-south-totals-changelog"),
+    ]
+    assert read_spec(spec_to_yaml(spec)) == spec
+
+
+def test_stores_of_one_name_in_two_named_topologies_do_not_overwrite_each_other_silently(tmp_path):
+    topics = make_named(tmp_path, ("north", "counts"), ("south", "counts"))
+    spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path)
+    assert [(store.topology, store.name) for store in spec.stores] == [("north", "counts")]
+    assert any("counts of topology south was left out" in line for line in notes.general)
+
+
+def test_a_store_of_no_known_class_stays_undecided_and_says_why(tmp_path):
+    make_families(tmp_path / "app/0_0/rocksdb/s", "offsets", "somethingNew")
+    spec, notes = discover(FakeCluster({"app-s-changelog": COMPACT}), "app", state_dir=tmp_path)
+    assert str(found(spec, "s").kind) == "?"
+    assert "somethingNew" in notes.beside["s"]
