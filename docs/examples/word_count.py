@@ -1,0 +1,145 @@
+"""Counts words exactly-once, in plain Python: a Kafka transaction, and a store that keeps its own offset.
+
+::
+
+    python docs/examples/word_count.py --bootstrap-servers localhost:9092 --state-dir state --partition 0
+
+Reads lines from the topic ``lines``, keeps a count for each word in a store, and writes every new count to the topic
+``counts``. Kill it at any moment (``kill -9``), start it again: no word is lost and none is counted twice.
+
+Why that holds. For each batch of lines, in this order::
+
+    Kafka transaction:  counts out, changelog records out, input offsets   one transaction: all or nothing
+    store commit:       rows and changelog offset                          one write: all or nothing
+
+A kill before the first is over aborts the transaction, and the store never saw the batch. A kill between the two leaves
+the store behind the changelog, by exactly the records between its committed offset and the end: they are applied at the
+next start. The store is never ahead, because it commits last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPartition
+from kafka.structs import OffsetAndMetadata
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
+from statecore.changelog.model import OffsetRange
+from statecore.changelog.reader import ChangelogReader
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.isolation import IsolationLevel
+from statecore.stores.base import StateStore
+from statecore.stores.rocksdb import RocksDBStore
+
+APPLICATION = "word-count"
+CHANGELOG = f"{APPLICATION}-words-changelog"
+
+
+def say(line: str) -> None:
+    """Tell whoever watches."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def open_store(directory: Path) -> StateStore:
+    """The store of words, made on the first start."""
+    store = RocksDBStore(directory, StoreKind.KEY_VALUE, create=not directory.exists())
+    store.open()
+    return store
+
+
+def catch_up(store: StateStore, cluster: Cluster, changelog: TopicPartition) -> int:
+    """Apply what the changelog has beyond the store's committed offset: after a kill, after the loss of a disk.
+
+    Returns:
+        How many records that were.
+    """
+    committed = store.committed_offset(changelog)
+    end = cluster.log_offsets([changelog])[changelog].last_stable
+    todo = OffsetRange(changelog.topic, changelog.partition, 0 if committed is None else committed + 1, end)
+    applied = 0
+    if todo.start < end:
+        for batch in ChangelogReader(cluster).read(todo, IsolationLevel.READ_COMMITTED):
+            store.put_all(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
+            applied += len(batch)
+        store.commit({changelog: end - 1})
+    return applied
+
+
+class WordCount:
+    """One partition's processor."""
+
+    def __init__(self, servers: str, state_dir: Path, partition: int) -> None:
+        self.changelog = TopicPartition(CHANGELOG, partition)
+        self.input = KafkaPartition("lines", partition)
+        self.producer = KafkaProducer(
+            bootstrap_servers=servers,
+            transactional_id=f"{APPLICATION}-{partition}",  # a second instance of this partition fences this one
+            transaction_timeout_ms=10_000,
+        )
+        self.producer.init_transactions()  # aborts what a killed predecessor left open
+        self.store = open_store(state_dir / APPLICATION / f"0_{partition}" / "rocksdb" / "words")
+        with Cluster(servers) as cluster:
+            say(f"caught up: {catch_up(self.store, cluster, self.changelog)} records")
+            # Not the consumer's own look at them: it does not wait for a transaction that is just being committed.
+            consumed = committed_offsets(cluster, APPLICATION, [TopicPartition("lines", partition)])
+        self.consumer = KafkaConsumer(
+            bootstrap_servers=servers, enable_auto_commit=False, isolation_level="read_committed"
+        )
+        self.consumer.assign([self.input])
+        self.consumer.seek(self.input, consumed[TopicPartition("lines", partition)] or 0)
+
+    def run(self) -> None:
+        """Process lines until told to stop; what is under way is finished first."""
+        stopping: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
+        say("running")
+        while not stopping:
+            for lines in self.consumer.poll(timeout_ms=200, max_records=500).values():
+                self.process([line.value for line in lines], lines[-1].offset + 1)
+        self.close()
+
+    def process(self, lines: list[bytes], next_offset: int) -> None:
+        """Count the words of some lines; all of it happens, or nothing."""
+        words = Counter(word for line in lines for word in line.split())
+        self.producer.begin_transaction()
+        with self.store.transaction() as transaction:
+            sent = []
+            for word, more in words.items():
+                count = b"%d" % (int(transaction.get(word) or 0) + more)
+                transaction.put(word, count)
+                sent.append(self.producer.send(CHANGELOG, count, word, partition=self.changelog.partition))
+                self.producer.send("counts", count, word)
+            consumed = {self.input: OffsetAndMetadata(next_offset, "", -1)}
+            self.producer.send_offsets_to_transaction(consumed, APPLICATION)
+            self.producer.commit_transaction()
+            if sent:
+                transaction.commit({self.changelog: max(record.get(10).offset for record in sent)})
+
+    def close(self) -> None:
+        """Stop cleanly."""
+        self.store.close()
+        self.consumer.close()
+        self.producer.close()
+
+
+def main() -> None:
+    """The command line at the top of this module."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--state-dir", required=True, type=Path)
+    parser.add_argument("--partition", type=int, default=0)
+    given = parser.parse_args()
+    WordCount(given.bootstrap_servers, given.state_dir, given.partition).run()
+
+
+if __name__ == "__main__":
+    main()

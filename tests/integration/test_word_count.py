@@ -1,0 +1,99 @@
+"""The example of the documentation, killed again and again against a real broker: every word counted once."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.rocksdb import RocksDBStore
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.topics import Record
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "word_count.py"
+CHANGELOG = TopicPartition("word-count-words-changelog", 0)
+KILLS = 6
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The example's topics have fixed names, so it gets a broker of its own."""
+    broker = Broker(tmp_path_factory.mktemp("broker")).start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def start(broker: Broker, state_dir: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, str(EXAMPLE), "--bootstrap-servers", broker.bootstrap_servers]
+    return subprocess.Popen(
+        [*command, "--state-dir", str(state_dir)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def wait_for(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    for said in process.stdout:
+        if said.startswith(line):
+            return
+    raise AssertionError(f"the example ended with {process.wait()} before it said {line!r}")
+
+
+def test_words_are_counted_exactly_once_through_kills(
+    own_broker: Broker, tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    servers = own_broker.bootstrap_servers
+    for topic in ("lines", "counts", CHANGELOG.topic):
+        topics.create(servers, topic, 1)
+    chance = random.Random(7)
+    expected: Counter[bytes] = Counter()
+    words = [b"word-%d" % number for number in range(50)]
+    for _ in range(KILLS):
+        lines = [b" ".join(chance.choices(words, k=6)) for _ in range(400)]
+        expected.update(word for line in lines for word in line.split())
+        topics.produce(servers, "lines", [Record(b"", line, 0) for line in lines])
+        started.append(start(own_broker, tmp_path))
+        wait_for(started[-1], "running")
+        time.sleep(chance.uniform(0.0, 0.25))
+        started[-1].kill()
+        started[-1].wait()
+    process = start(own_broker, tmp_path)
+    started.append(process)
+    wait_for(process, "running")
+    topics.wait_until_consumed(servers, "word-count", ["lines"])
+    process.terminate()
+    assert process.wait(30) == 0
+    with RocksDBStore(
+        tmp_path / "word-count" / "0_0" / "rocksdb" / "words", StoreKind.KEY_VALUE, read_only=True
+    ) as store:
+        stored = {word: int(count) for word, count in store.all()}
+        committed = store.committed_offset(CHANGELOG)
+    assert stored == expected
+    published = {record.key: int(record.value) for record in topics.read(servers, "counts", 0)}
+    assert published == expected
+    assert committed is not None
+    assert committed < topics.end_offset(servers, CHANGELOG.topic, 0)
