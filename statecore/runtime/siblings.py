@@ -18,7 +18,8 @@ class SiblingStore:
         task: its task, ``0_1`` or ``__north__/0_1``; ``global`` for a global store.
         store: its name.
         kind: its kind.
-        changelog: its changelog partition; ``None`` for a global store, which has none of its own.
+        changelog: its changelog partition. A global store has none of its own: any partition of its source topic, or
+            ``None``.
     """
 
     task: str
