@@ -56,7 +56,7 @@ def replay(
     Yields:
         Rows whose buffers are used again for the next ones.
     """
-    arena = np.empty(max(_SMALLEST_ARENA, memory_budget * 2 // 3), np.uint8)
+    arena = np.empty(max(_SMALLEST_ARENA, memory_budget // 2), np.uint8)
     out = np.empty((len(arena) // _ARENA_PER_ROW, OUT_WORDS), np.int64)
     rows, nodes = np.empty((_FIRST_POOL, ROW_WORDS), np.int64), np.empty((_FIRST_POOL, NODE_WORDS), np.int64)
     described = np.array([_described(before, run) for before, run in runs], np.int64).reshape(-1, RUN_WORDS)

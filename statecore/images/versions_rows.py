@@ -8,7 +8,7 @@ next slice then needs a file of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -71,7 +71,7 @@ class RowFiles:
         if self._width == 1:
             order = np.argsort(lanes.astype(np.int16), kind="stable")
         else:
-            self._finish_wide()
+            self._finish([lane for lane in self._open if lane >= 0])
             order = np.argsort(segments, kind="stable")
         found, starts = np.unique(lanes[order], return_index=True)
         for lane, low, high in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
@@ -88,13 +88,13 @@ class RowFiles:
             Capacity: no room for a file.
             Invalid: the directory cannot be written.
         """
-        for lane in list(self._open):
-            self._done.append(self._open.pop(lane).finish())
+        self._finish(list(self._open))
         return sorted(self._done, key=lambda run: run.min_key)
 
-    def _finish_wide(self) -> None:
-        for lane in [lane for lane in self._open if lane >= 0]:
-            self._done.append(self._open.pop(lane).finish())
+    def _finish(self, lanes: Sequence[int]) -> None:
+        for lane in lanes:
+            self._done.append(self._open[lane].finish())
+            del self._open[lane]
 
     def _path(self, lane: int) -> Path:
         if lane < 0:
