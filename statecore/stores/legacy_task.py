@@ -246,7 +246,9 @@ class TaskOffsets:
             return
         offsets = self.known_offsets()
         positions = {
-            one.name: deepcopy(one.store.position) for one in self.stores if one.store.persistent and one.store.is_open
+            one.name: _committed_position(one.store)
+            for one in self.stores
+            if one.store.persistent and one.store.is_open
         }
         failures: list[Exception] = []
         closed: list[TaskStore] = []
@@ -316,6 +318,11 @@ class TaskOffsets:
 def _committed(one: TaskStore) -> dict[TopicPartition, int]:
     asked = ((partition, one.store.committed_offset(partition)) for partition in one.changelogs)
     return {partition: offset for partition, offset in asked if offset is not None}
+
+
+def _committed_position(store: StateStore) -> Position:
+    with store.query_view() as view:
+        return view.position
 
 
 def _in_file(one: TaskStore) -> bool:

@@ -1,0 +1,88 @@
+"""Small line plots as SVG, without a plotting library: panels side by side, one line a series, the same labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+COLOURS = ("#1b6ca8", "#c8553d", "#4c956c", "#7d5ba6")
+WIDTH, HEIGHT = 380, 260
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 34, 74
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot.
+
+    Attributes:
+        title: above it, with the unit.
+        series: values by name, one for each label.
+    """
+
+    title: str
+    series: Mapping[str, Sequence[float]]
+
+
+def plot(labels: Sequence[str], panels: Sequence[Panel]) -> str:
+    """The panels as one SVG document; values grow upwards from 0."""
+    names = list(dict.fromkeys(name for panel in panels for name in panel.series))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(panels)}" height="{HEIGHT + 26}"'
+        ' font-family="sans-serif" font-size="11">',
+        f'<rect width="{WIDTH * len(panels)}" height="{HEIGHT + 26}" fill="white"/>',
+    ]
+    for at, panel in enumerate(panels):
+        parts += [f'<g transform="translate({at * WIDTH},0)">', *_panel(labels, panel, names), "</g>"]
+    for at, name in enumerate(names):
+        x = LEFT + at * 150
+        parts += [
+            f'<rect x="{x}" y="{HEIGHT + 6}" width="12" height="4" fill="{_colour(at)}"/>',
+            f'<text x="{x + 18}" y="{HEIGHT + 12}">{escape(name)}</text>',
+        ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _panel(labels: Sequence[str], panel: Panel, names: Sequence[str]) -> list[str]:
+    top = _round_up(max(max(values) for values in panel.series.values()))
+    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def x(at: int) -> float:
+        return LEFT + wide * at / max(1, len(labels) - 1)
+
+    def y(value: float) -> float:
+        return TOP + high * (1 - value / top)
+
+    parts = [f'<text x="{LEFT}" y="18" font-weight="bold">{escape(panel.title)}</text>']
+    for step in range(5):
+        value = top * step / 4
+        parts += [
+            f'<line x1="{LEFT}" y1="{y(value):.1f}" x2="{LEFT + wide}" y2="{y(value):.1f}" stroke="#ddd"/>',
+            f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>',
+        ]
+    for at, label in enumerate(labels):
+        turned = f"rotate(-40 {x(at):.1f} {TOP + high + 16})"
+        parts.append(
+            f'<text x="{x(at):.1f}" y="{TOP + high + 16}" text-anchor="end" transform="{turned}">{escape(label)}</text>'
+        )
+    for name, values in panel.series.items():
+        colour = _colour(names.index(name))
+        points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in enumerate(values))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [
+            f'<circle cx="{x(at):.1f}" cy="{y(one):.1f}" r="2.5" fill="{colour}"/>' for at, one in enumerate(values)
+        ]
+    return parts
+
+
+def _colour(at: int) -> str:
+    return COLOURS[at % len(COLOURS)]
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 4, 8 times a power of ten, so that its quarters are round too."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(power * step for step in (1, 2, 4, 8, 10) if value <= power * step)
