@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -27,9 +30,24 @@ def changelog(task: str, store: str) -> TopicPartition:
 Offsets = tuple[tuple[TopicPartition, int], ...]
 
 
+TEMPLATES = "STATECORE_TEST_TEMPLATES"
+"""Names the directory where processes of one test find the databases that another has made."""
+
+
 @cache
 def _template(offsets: Offsets, closed: bool, rows: int, kind: StoreKind) -> Path:
-    path = Path(mkdtemp(prefix="statecore-template-")) / "database"
+    shared = os.environ.get(TEMPLATES)
+    if shared is None:
+        return _make_template(offsets, closed, rows, kind)
+    wanted = Path(shared, hashlib.sha256(repr((offsets, closed, rows, kind)).encode()).hexdigest()[:16])
+    if not wanted.exists():
+        with suppress(OSError):  # another process was first
+            _make_template(offsets, closed, rows, kind).rename(wanted)
+    return wanted
+
+
+def _make_template(offsets: Offsets, closed: bool, rows: int, kind: StoreKind) -> Path:
+    path = Path(mkdtemp(prefix="statecore-template-", dir=os.environ.get(TEMPLATES))) / "database"
     store = RocksDBStore(path, kind, create=True)
     store.open()
     for number in range(rows):

@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.unit.runtime.placing_process import TASKS as PLAIN_TASKS
 from tests.unit.runtime.support import (
     BUFFER,
     KIND,
+    TEMPLATES,
     changelog,
     content_of,
     make_live,
@@ -81,6 +83,14 @@ NEW: dict[str, Content] = {
     GLOBAL: {"rocksdb/g": GLOBAL_OFFSETS, **KEPT[GLOBAL]},
 }
 OLD_IS_NEEDED_AT = PLACEMENT_POINTS[: PLACEMENT_POINTS.index("placement.after-mark")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Databases are made once for all processes: making them would take longer than placing them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TEMPLATES, str(tmp_path_factory.mktemp("templates")))
+        yield
 
 
 @pytest.fixture
