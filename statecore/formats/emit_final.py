@@ -50,7 +50,7 @@ from statecore.formats.columns import (
 from statecore.formats.headers import TimestampedHeadersFormat
 from statecore.formats.key_value import TimestampedFormat
 from statecore.formats.kinds import StoreKind
-from statecore.formats.row_format import Bytes, Misfit, Records, RowFormat, int64_at
+from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at
 from statecore.formats.session import SUFFIX_BYTES as SESSION_BYTES
 from statecore.formats.session import misfit_of_session_keys, session_columns
 from statecore.formats.window import SEQUENCE_BYTES, misfit_of_window_keys
@@ -93,7 +93,7 @@ class EmitFinalWindowFormat(EmitFinalFormat):
         """See :meth:`RowFormat.row_keys`."""
         starts = bytes_at(keys, -WINDOW_BYTES, _TIME_BYTES)
         sequences = bytes_at(keys, -SEQUENCE_BYTES, SEQUENCE_BYTES)
-        return join(_prefixed(BASE_PREFIX, starts), cut(keys, back=WINDOW_BYTES), fixed(sequences))
+        return join(_prefixes(keys, BASE_PREFIX), fixed(starts), cut(keys, back=WINDOW_BYTES), fixed(sequences))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
         """See :meth:`RowFormat.key_columns`."""
@@ -110,11 +110,10 @@ class IndexedEmitFinalWindowFormat(EmitFinalWindowFormat):
 
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
         """See :meth:`RowFormat.index_keys`."""
-        ends = np.empty((len(row_keys), WINDOW_BYTES), np.uint8)
-        ends[:, :_TIME_BYTES] = bytes_at(row_keys, 1, _TIME_BYTES)
-        ends[:, _TIME_BYTES:] = bytes_at(row_keys, -SEQUENCE_BYTES, SEQUENCE_BYTES)
+        starts = fixed(bytes_at(row_keys, 1, _TIME_BYTES))
+        sequences = fixed(bytes_at(row_keys, -SEQUENCE_BYTES, SEQUENCE_BYTES))
         plain = cut(row_keys, front=1 + _TIME_BYTES, back=SEQUENCE_BYTES)
-        return join(_prefixed(INDEX_PREFIX, ends[:, :0]), plain, fixed(ends))
+        return join(_prefixes(row_keys, INDEX_PREFIX), plain, starts, sequences)
 
 
 class EmitFinalSessionFormat(EmitFinalFormat):
@@ -129,13 +128,13 @@ class EmitFinalSessionFormat(EmitFinalFormat):
     def row_keys(self, keys: pa.Array) -> pa.Array:
         """See :meth:`RowFormat.row_keys`."""
         times = bytes_at(keys, -SESSION_BYTES, SESSION_BYTES)
-        return join(_prefixed(BASE_PREFIX, times), cut(keys, back=SESSION_BYTES))
+        return join(_prefixes(keys, BASE_PREFIX), fixed(times), cut(keys, back=SESSION_BYTES))
 
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
         """See :meth:`RowFormat.index_keys`."""
         times = bytes_at(row_keys, 1, SESSION_BYTES)
         plain = cut(row_keys, front=1 + SESSION_BYTES)
-        return join(_prefixed(INDEX_PREFIX, times[:, :0]), plain, fixed(times))
+        return join(_prefixes(row_keys, INDEX_PREFIX), plain, fixed(times))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
         """See :meth:`RowFormat.key_columns`."""
@@ -156,12 +155,9 @@ class _HeadersWindow(TimestampedHeadersFormat, IndexedEmitFinalWindowFormat):
     pass  # indexed whether the windows slide or not, see above
 
 
-def _prefixed(prefix: int, rows: Bytes) -> pa.Array:
-    """A byte, and the bytes of each row behind it."""
-    whole = np.empty((len(rows), 1 + rows.shape[1]), np.uint8)
-    whole[:, 0] = prefix
-    whole[:, 1:] = rows
-    return fixed(whole)
+def _prefixes(column: pa.Array, prefix: int) -> pa.Array:
+    """A byte for each element of a column."""
+    return fixed(np.full((len(column), 1), prefix, np.uint8))
 
 
 FORMATS: dict[StoreKind, type[RowFormat]] = {

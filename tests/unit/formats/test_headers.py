@@ -132,6 +132,12 @@ def test_only_the_low_32_bits_of_a_number_count() -> None:
     assert put_on_headers(column([b""]), headers).to_pylist() == [block([("k", b"v")])]
 
 
+@pytest.mark.parametrize("odd", ["8200 02 6b 02 76", "02 8200 6b 02 76", "02 02 6b 8200 76"])
+def test_a_single_number_in_more_bytes_than_needed_is_seen(odd: str) -> None:
+    written = put_on_headers(column([b""]), column([bytes.fromhex(odd)]))
+    assert written.to_pylist() == [block([("k", b"v")])]
+
+
 @pytest.mark.parametrize(
     ("key", "kept"),
     [

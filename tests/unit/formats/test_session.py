@@ -64,6 +64,7 @@ def test_sessions_do_not_look_at_the_records_timestamp() -> None:
     [
         (bytes(15), "Row 1 has a key of 15 bytes; session rows have at least 16"),
         (session_key(b"", 6, 5), "Row 1 has a key whose session ends before it starts"),
+        (session_key(b"", -1, 5), "or starts before 0"),
     ],
 )
 def test_a_row_that_is_no_sessions_is_corrupt(key: bytes, why: str) -> None:
