@@ -12,8 +12,10 @@ Stream time is the greatest timestamp of all records before, of this range (kept
 before it. What comes out is, byte for byte, what a Kafka Streams instance holds that processed the same records and was
 never restarted. That is deliberately not always what Kafka Streams itself restores:
 
-- Its restore (``restoreBatch``) decides with the stream time at the end of each poll what is kept. What it keeps so
-  depends on how records fell into polls. Rows that differ are outside the history retention.
+- Its restore (``restoreBatch``) decides what is kept by the stream time at the end of each poll, so that rows depend on
+  how records fell into polls. It forgets deletes older than the history retention while it still accepts older values
+  that came late: a value put at 1, when the key was deleted at 2, is valid again from 1 to the next put, even within
+  the history retention. Here it ends at 2.
 - A restarted instance begins without a stream time, accepts records that an instance which kept running drops, and no
   longer expires the segments of its former life (``LogicalKeyValueSegments.openExisting`` registers none). Nothing in a
   changelog says when its writer was restarted.
