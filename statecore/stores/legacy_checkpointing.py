@@ -111,7 +111,7 @@ class LegacyCheckpointingStore(WrappedStore):
         """Close the store, then write what was committed last, unless :meth:`mark_corrupted` was called."""
         if not self.is_open:
             return
-        self._store.close()
+        super().close()
         self._write()
 
     def mark_corrupted(self) -> None:
@@ -138,6 +138,7 @@ class LegacyCheckpointingStore(WrappedStore):
         Raises:
             Invalid: an offset cannot be kept in a file; nothing was committed. Or see :meth:`StateStore.commit`.
         """
+        self._check_open()
         wanted = {**self._offsets, **offsets} if offsets else {}
         committed = {at: offset for at, offset in wanted.items() if offset is not None}
         encode_checkpoint(committed)  # refuses now what a checkpoint would refuse later
@@ -161,14 +162,17 @@ class LegacyCheckpointingStore(WrappedStore):
         Raises:
             Invalid: the store is not open.
         """
-        if not self.is_open:
-            raise Invalid(f"The store {self._name} is not open.", action="Open it first.", store=self._name)
+        self._check_open()
         return self._offsets.get(partition)
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
         """See :meth:`StateStore.query_view`."""
         with self._publishing:
             return _ViewWithOffsets(self._store.query_view(isolation), self._offsets, self._committed_position)
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise Invalid(f"The store {self._name} is not open.", action="Open it first.", store=self._name)
 
     def _write(self) -> None:
         if self._corrupted:
@@ -188,9 +192,11 @@ class _ViewWithOffsets(QueryView):
 
     @property
     def position(self) -> Position:
+        _ = self._view.position  # a closed view says so
         return deepcopy(self._position)
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
+        self._view.committed_offset(partition)  # a closed view says so
         return self._offsets.get(partition)
 
     def get(self, key: bytes) -> bytes | None:

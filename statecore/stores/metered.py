@@ -71,7 +71,7 @@ class MeteredStore(WrappedStore):
         ends, self._ends = self._ends, []
         for end in ends:
             end()
-        self._store.close()
+        super().close()
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Commit the store, and measure how long it took and how much was staged."""

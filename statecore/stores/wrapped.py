@@ -50,7 +50,9 @@ class WrappedStore(StateStore):
         self._store.open()
 
     def close(self) -> None:
-        """See :meth:`StateStore.close`."""
+        """See :meth:`StateStore.close`. A transaction of this wrapper ends."""
+        if self._transaction is not None:
+            self._transaction.end()
         self._store.close()
 
     def flush(self) -> None:
