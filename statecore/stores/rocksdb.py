@@ -13,19 +13,17 @@ changes nothing. ``close`` only writes ``status`` = 0 when a commit followed the
 
 **Close** flushes every family, so that no log content is left, and leaves the directory as Kafka Streams expects it:
 without rocksdict's and RocksDB's own notes (``rocksdict-config.json``, ``LOG``), with its modes, all handles released:
-those of iterators and query views too, else the database stays locked.
+those of iterators and query views too, else the database stays locked. A fork is refused (:mod:`.forks`).
 
 **Read-only** goes through a temporary directory of symbolic links: RocksDB and rocksdict both write into a directory
 they open read-only, and a verifier must not.
-
-**Fork** is refused, see :mod:`statecore.stores.forks`.
 """
 
 from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +43,11 @@ from statecore.stores.rocksdb_directory import (
     tidy,
 )
 from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_files import check_offsets, compact_files, ingest_files
 from statecore.stores.rocksdb_instant import RocksDBInstant
-from statecore.stores.rocksdb_scan import ListScan, RocksDBCursor
+from statecore.stores.rocksdb_scan import ListScan
 from statecore.stores.settings import Durability, StoreSettings
-from statecore.stores.sorted_rows import SortedRows
-from statecore.stores.staged import StagedStore
+from statecore.stores.staged import Pending, StagedStore
 
 
 class RocksDBStore(StagedStore):
@@ -134,9 +132,8 @@ class RocksDBStore(StagedStore):
             make_directory(self._path)
         else:
             found = existing_families(self._path, self._kind)
-            wanted |= found
+            wanted = found if self._read_only else wanted | found
             if self._read_only:
-                wanted = found
                 self._shadow = shadow_of(self._path)
                 where = Path(self._shadow.name)
         try:
@@ -156,7 +153,7 @@ class RocksDBStore(StagedStore):
     def _refuse_older_rows(self) -> None:
         """Kafka Streams reads rows of an older format below the newer ones on the fly; here they would be missed."""
         for name in older_families(self._kind) - {self._kind.data_column_family}:
-            if name in self._families and RocksDBCursor(self._path, self._families[name], None, None).chunk():
+            if name in self._families and next(self._lists(name), None) is not None:
                 raise Invalid(
                     f"{self._path} is a {self._kind.value} store that still has rows of an older format in {name}.",
                     action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
@@ -191,8 +188,8 @@ class RocksDBStore(StagedStore):
             self._release()
         if not self._read_only:
             tidy(self._path)
-            if self._create:
-                sync_tree(self._path)
+        if self._create:
+            sync_tree(self._path)
 
     def _release(self) -> None:
         """Drop every handle: RocksDB keeps its lock as long as one of them lives."""
@@ -214,8 +211,7 @@ class RocksDBStore(StagedStore):
 
     def disown(self) -> list[Any]:
         """Be closed in a forked child; see :mod:`statecore.stores.forks`."""
-        native = [self._db, *self._families.values(), *self._handles.values()]
-        native += [scan.iterator for scan in self._scans]
+        native = [self._db, *self._families.values(), *self._handles.values(), *(s.iterator for s in self._scans)]
         for instant in self._instants:
             native += instant.native_objects()
         if self._shadow is not None:
@@ -274,15 +270,11 @@ class RocksDBStore(StagedStore):
         Raises:
             Corrupted: a block cannot be read, or the offsets are not in their format.
         """
-        self._check_open()
-        rows = 0
-        for name in self._families:
-            for keys, values in self._lists(name):
-                if name == self._kind.data_column_family:
-                    rows += len(keys)
-                if name == OFFSETS_COLUMN_FAMILY:
-                    _check_offsets(keys, values)
-        return rows
+        for name in self._families.keys() - {self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}:
+            sum(len(keys) for keys, _ in self._lists(name))
+        if OFFSETS_COLUMN_FAMILY in self._families:
+            check_offsets(self._lists(OFFSETS_COLUMN_FAMILY))
+        return sum(len(keys) for keys, _ in self.scan_lists())
 
     def ingest(self, runs: Sequence[Path]) -> list[Path]:
         """Add SST files to the data, in order: where they overlap, the later one wins. Commit afterwards.
@@ -298,8 +290,6 @@ class RocksDBStore(StagedStore):
             Invalid: there are writes that were not committed, or RocksDB refuses a file.
             Corrupted: a file cannot be read.
         """
-        from rocksdict import IngestExternalFileOptions
-
         self._check_writable()
         if len(self._staged):
             raise Invalid(
@@ -310,52 +300,37 @@ class RocksDBStore(StagedStore):
         if not runs:
             return []
         self.flush()  # else RocksDB may flush keys that overlap, and its file would look like one of the runs
-        before = set(self._path.glob("*.sst"))
-        options = IngestExternalFileOptions()
-        options.set_move_files(True)
         self._rows_ahead = True
-        try:
-            with self._lock:
-                self._data.ingest_external_file([str(run) for run in runs], options)
-        except Exception as error:
-            raise translate(self._path, "Ingesting files into", error) from error
-        return sorted(set(self._path.glob("*.sst")) - before, key=lambda file: int(file.stem))
+        with self._lock:
+            return ingest_files(self._path, self._data, runs)
 
     def compact(self) -> None:
         """Merge all files of the data into disjoint ones of about 64 MB, without deletes."""
-        from rocksdict import BottommostLevelCompaction, CompactOptions
-
         self._check_writable()
-        options = CompactOptions()
-        options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
-        try:
-            self._data.compact_range(None, None, options)
-        except Exception as error:
-            raise translate(self._path, "Compacting", error) from error
+        compact_files(self._path, self._data)
 
-    def _prepare(self, staged: SortedRows, offsets: Mapping[TopicPartition, int | None], position: Position) -> Any:
+    def _prepare(self, pending: Pending) -> Any:
         from rocksdict import WriteBatch
 
         batch = WriteBatch(raw_mode=True)
         data, meta = self._handles[self._kind.data_column_family], self._handles[OFFSETS_COLUMN_FAMILY]
         put, delete = batch.put, batch.delete
-        for key, value in staged.items():
+        for key, value in pending.staged.items():
             if value is None:
                 delete(key, data)
             else:
                 put(key, value, data)
-        if not offsets:
-            for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY):
-                for key in keys:
-                    if key != offset_format.STATUS_KEY:
-                        delete(key, meta)
-        for partition, offset in offsets.items():
+        if not pending.offsets:
+            known = [key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys]
+            for key in filter(offset_format.STATUS_KEY.__ne__, known):
+                delete(key, meta)
+        for partition, offset in pending.offsets.items():
             if offset is None:
                 delete(offset_format.offset_key(partition), meta)
             else:
                 put(offset_format.offset_key(partition), offset_format.encode_int64(offset), meta)
-        if offsets and position != self._committed_position:
-            put(offset_format.POSITION_KEY, encode_position(position), meta)
+        if pending.offsets and pending.position != self._committed_position:
+            put(offset_format.POSITION_KEY, encode_position(pending.position), meta)
         return batch
 
     def _publish(self, prepared: Any) -> None:
@@ -407,7 +382,7 @@ class RocksDBStore(StagedStore):
     def _write(self, batch: Any) -> None:
         from rocksdict import WriteOptions
 
-        options = WriteOptions()
+        options = WriteOptions()  # with the log: see the module's text
         options.sync = self._settings.durability is Durability.SYNC
         try:
             self._db.write(batch, options)
@@ -422,12 +397,3 @@ class RocksDBStore(StagedStore):
                 action="Open it for writing.",
                 store_path=str(self._path),
             )
-
-
-def _check_offsets(keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-    for key, value in zip(keys, values, strict=True):
-        if key == offset_format.POSITION_KEY:
-            decode_position(value)
-        else:
-            offset_format.partition_of_key(key)
-            offset_format.decode_int64(value)

@@ -1,12 +1,12 @@
-"""One commit of a RocksDB store, kept readable by snapshots while later ones are written.
+"""One commit of a RocksDB store, kept readable while later ones are written.
 
-rocksdict's snapshot belongs to one column family, so there are two: of the rows and of the offsets. Both are taken
-under the store's lock, which no commit is written without, and so show the same one.
+rocksdict's snapshots belong to one column family and are good for single keys only (:mod:`.rocksdb_scan`), so there are
+two of them, of the rows and of the offsets, and an iterator of the rows. All are made under the store's lock, which no
+commit is written without, and so show the same one.
 """
 
 from __future__ import annotations
 
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from statecore.formats import offsets as offset_format
 from statecore.formats.position import Position, decode_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_scan import RocksDBCursor
+from statecore.stores.rocksdb_scan import FamilyIterator, RocksDBCursor
 
 _ABSENT = "key not found"
 """How rocksdict's snapshots say it, in the text of a plain ``Exception``."""
@@ -27,7 +27,7 @@ class RocksDBInstant:
         self._path = path
         self._data = data.snapshot()
         self._offsets = None if offsets is None else offsets.snapshot()
-        self._cursors: weakref.WeakSet[RocksDBCursor] = weakref.WeakSet()
+        self._iterator = FamilyIterator(path, data)
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key, or ``None``."""
@@ -35,9 +35,7 @@ class RocksDBInstant:
 
     def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> RocksDBCursor:
         """A cursor over the rows with ``lower <= key < upper``."""
-        cursor = RocksDBCursor(self._path, self._data, lower, upper, reverse=reverse)
-        self._cursors.add(cursor)
-        return cursor
+        return RocksDBCursor(self._iterator, lower, upper, reverse=reverse)
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of a partition, or ``None``."""
@@ -51,12 +49,11 @@ class RocksDBInstant:
 
     def native_objects(self) -> list[Any]:
         """rocksdict's objects that this one holds."""
-        return [self._data, self._offsets, *(cursor.iterator for cursor in self._cursors)]
+        return [self._data, self._offsets, self._iterator.native]
 
     def close(self) -> None:
-        """Let go of snapshots and cursors."""
-        for cursor in list(self._cursors):
-            cursor.close()
+        """Let go of snapshots and iterator."""
+        self._iterator.close()
         self._data = self._offsets = None
 
     def _value(self, snapshot: Any, key: bytes) -> bytes | None:

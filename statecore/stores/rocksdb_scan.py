@@ -3,7 +3,9 @@
 rocksdict's ``items()`` stops at a corrupt block as if the rows ended there. An iterator says so when it is asked for
 its status, which every scan here does at its end; there is no other way to scan in this package.
 
-``ReadOptions.set_iterate_lower_bound`` of rocksdict 0.3.29 sets the upper bound; the lower one is kept here.
+Bounds are kept here, too: in rocksdict 0.3.29 ``ReadOptions.set_iterate_lower_bound`` sets the upper bound, and an
+iterator reads its bounds from the ``ReadOptions`` when that is gone. And a snapshot's iterators do not show the
+snapshot but the newest rows: what shows a moment is an iterator that was made in it, so that is what cursors share.
 
 A scan holds an iterator, an iterator holds the database's lock: whoever closes a database closes its scans first.
 """
@@ -25,40 +27,53 @@ _LIST_BYTES = 16 << 20
 _READAHEAD_BYTES = 4 << 20
 
 
+class FamilyIterator:
+    """rocksdict's iterator of a column family as it is now, for any number of cursors that take turns.
+
+    Args:
+        path: the database, for messages.
+        family: rocksdict's handle of the family.
+    """
+
+    def __init__(self, path: Path, family: Any) -> None:
+        self.path = path
+        self.native: Any = family.iter()
+        """The iterator; ``None`` when it was closed."""
+        self.user: object = None
+        """The token of the cursor that moved it last (the cursor itself would keep both alive in a circle)."""
+
+    def check(self) -> None:
+        """Raise ``Corrupted`` when it stopped for another reason than the last row."""
+        _check(self.path, self.native)
+
+    def close(self) -> None:
+        """Let go of it; nobody may read on."""
+        self.native = self.user = None
+
+
 class RocksDBCursor:
-    """Rows of a column family with ``lower <= key < upper``, as they were when the cursor was made.
+    """Rows of a column family with ``lower <= key < upper``, as they were when the iterator was made.
 
     Chunks grow: a short scan reads little beyond what it needs, a long one spends little on each row.
 
     Args:
-        path: the database, for messages.
-        source: rocksdict's handle of the family, or a snapshot of it.
+        iterator: the iterator; it moves with every chunk and is put back where this cursor left it.
         lower: smallest key wanted, or ``None``.
         upper: the key to stop before, or ``None``.
         reverse: from the greatest key down.
     """
 
     def __init__(
-        self, path: Path, source: Any, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
+        self, iterator: FamilyIterator, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
     ) -> None:
-        from rocksdict import ReadOptions
-
-        self._path = path
-        self._rows = _FIRST_CHUNK_ROWS
+        self._iterator = iterator
+        self._token = object()
+        self._limit = _FIRST_CHUNK_ROWS
         self._reverse = reverse
-        self._least = lower if reverse else None
-        self.iterator: Any = None
-        """rocksdict's iterator; ``None`` at the end and when closed."""
-        if upper is not None and (lower or b"") >= upper:
-            return
-        options = ReadOptions()
-        if upper is not None:
-            options.set_iterate_upper_bound(upper)
-        self.iterator = source.iter(options)
-        if reverse:
-            self.iterator.seek_to_last()
-        else:
-            self.iterator.seek(lower or b"")
+        self._start = upper if reverse else lower
+        self._end = lower if reverse else upper
+        self._next: bytes | None = None
+        self._ended = False
 
     def chunk(self) -> list[Entry]:
         """The next rows; empty after the last.
@@ -66,30 +81,44 @@ class RocksDBCursor:
         Raises:
             Corrupted: a block cannot be read.
         """
-        iterator = self.iterator
-        if iterator is None:
+        if self._ended:
             return []
+        iterator = self._iterator.native
+        if self._iterator.user is not self._token:
+            self._place(iterator)
+            self._iterator.user = self._token
         valid, read_key, read_value = iterator.valid, iterator.key, iterator.value
         advance = iterator.prev if self._reverse else iterator.next
+        reverse, end = self._reverse, self._end
         rows: list[Entry] = []
-        limit, size, least = self._rows, 0, self._least
-        self._rows = min(4 * limit, _CHUNK_ROWS)
+        limit, size = self._limit, 0
+        self._limit = min(4 * limit, _CHUNK_ROWS)
         while valid():
-            if len(rows) == limit or size > _CHUNK_BYTES:
-                return rows
-            key, value = read_key(), read_value()
-            if least is not None and key < least:
+            key = read_key()
+            if end is not None and (key < end if reverse else key >= end):
                 break
+            if len(rows) == limit or size > _CHUNK_BYTES:
+                self._next = key
+                return rows
+            value = read_value()
             rows.append((key, value))
             size += len(value)
             advance()
-        _check(self._path, iterator)
-        self.close()
+        self._iterator.check()
+        self._ended = True
         return rows
 
-    def close(self) -> None:
-        """Let go of the iterator."""
-        self.iterator = None
+    def _place(self, iterator: Any) -> None:
+        if self._next is not None:
+            (iterator.seek_for_prev if self._reverse else iterator.seek)(self._next)
+        elif not self._reverse:
+            iterator.seek(self._start or b"")
+        elif self._start is None:
+            iterator.seek_to_last()
+        else:
+            iterator.seek_for_prev(self._start)
+            if iterator.valid() and iterator.key() == self._start:
+                iterator.prev()
 
 
 class ListScan:

@@ -56,7 +56,7 @@ class SortedRows:
     def __getitem__(self, key: bytes) -> bytes | None:
         return self._values[key]
 
-    def get(self, key: bytes, default: T) -> bytes | T | None:
+    def get(self, key: bytes, default: T | None = None) -> bytes | T | None:
         """The row of a key, ``None`` when it is deleted, ``default`` when there is no entry."""
         return self._values.get(key, default)
 
@@ -180,7 +180,7 @@ class RowsSnapshot:
         self._rows = rows
         self.before: dict[bytes, bytes | _Absent | None] = {}
 
-    def get(self, key: bytes, default: T) -> bytes | T | None:
+    def get(self, key: bytes, default: T | None = None) -> bytes | T | None:
         """The row of a key, ``None`` when it was deleted, ``default`` when there was no entry."""
         if key not in self.before:
             return self._rows.get(key, default)

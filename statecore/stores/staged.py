@@ -21,6 +21,7 @@ import threading
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from statecore.errors import Invalid
@@ -61,6 +62,21 @@ class Instant(Protocol):
         """Let go of everything, cursors too."""
 
 
+@dataclass(frozen=True)
+class Pending:
+    """What a commit is to publish.
+
+    Attributes:
+        staged: the rows.
+        offsets: the offsets, as given to :meth:`StateStore.commit`; none: forget all of them, and the position.
+        position: the position; empty without offsets.
+    """
+
+    staged: SortedRows
+    offsets: Mapping[TopicPartition, int | None]
+    position: Position
+
+
 class StagedStore(StateStore):
     """A store that stages writes in memory; subclasses keep the committed rows.
 
@@ -91,7 +107,7 @@ class StagedStore(StateStore):
         """The committed rows of this moment; the store is open and nobody commits meanwhile."""
 
     @abstractmethod
-    def _prepare(self, staged: SortedRows, offsets: Mapping[TopicPartition, int | None], position: Position) -> Any:
+    def _prepare(self, pending: Pending) -> Any:
         """What :meth:`_publish` needs; readers go on meanwhile. Changes nothing that anybody can see."""
 
     @abstractmethod
@@ -148,7 +164,7 @@ class StagedStore(StateStore):
         """Publish staged rows, offsets and position as one; see :meth:`StateStore.commit`."""
         self._check_writable()
         position = _copy(self._position) if offsets else {}
-        prepared = self._prepare(self._staged, offsets, position)
+        prepared = self._prepare(Pending(self._staged, offsets, position))
         with self._lock:
             self._publish(prepared)
             self._staged = SortedRows()

@@ -1,0 +1,144 @@
+"""A store that keeps its rows in one file and no offsets: for small state, and to show a store that is not RocksDB.
+
+Rows are read into memory when it is opened and written anew, all of them, by every commit: under another name, forced
+to the disk, renamed. Whoever uses it keeps its offset beside it, as Kafka Streams does for such stores; that offset may
+be older than the rows after a crash, never newer. All integers are big-endian::
+
+    53 43 52 4f 57 53 00 01                 magic, version 1
+    int32 length, key, int32 length, value  for each row, in key order
+    ff ff ff ff                             no more rows
+    uint32                                  CRC-32 of all bytes before it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Corrupted, Fenced
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.files import FILE_MODE, write_durably
+from statecore.stores.in_memory import InMemoryStore
+from statecore.stores.rocksdb_errors import translate
+from statecore.stores.settings import StoreSettings
+from statecore.stores.staged import Pending
+
+_MAGIC = b"SCROWS\x00\x01"
+_INT32 = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_END = _INT32.pack(-1)
+
+
+class FileStore(InMemoryStore):
+    """Rows in memory and in one file; without one it is empty.
+
+    Args:
+        path: the file; its directory exists. ``<path>.lock`` beside it is locked while the store is open.
+        settings: the limit of staged bytes; every commit is forced to the disk, whatever ``durability`` says.
+    """
+
+    def __init__(self, path: Path, settings: StoreSettings | None = None) -> None:
+        super().__init__(str(path), settings)
+        self._path = path
+        self._lock_file: int | None = None
+
+    @property
+    def persistent(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def manages_offsets(self) -> bool:
+        """False: somebody keeps them for it."""
+        return False
+
+    def open(self) -> None:
+        """Read the file.
+
+        Raises:
+            Fenced: another process, or another store of this one, has it open.
+            Invalid: this user has no right to it.
+            Corrupted: it is not what was written.
+        """
+        if self.is_open:
+            return
+        try:
+            self._lock_file = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            data = self._path.read_bytes() if self._path.exists() else _encode({})
+            self._begin(_decode(data, self._path))
+        except BlockingIOError as error:
+            self._unlock()
+            raise Fenced(
+                f"The store at {self._path} is open elsewhere.",
+                action="Stop the process that has this store open, then run this again.",
+                store_path=str(self._path),
+            ) from error
+        except OSError as error:
+            self._unlock()
+            raise translate(self._path, "Opening", error) from error
+        except BaseException:
+            self._unlock()
+            raise
+
+    def close(self) -> None:
+        """Let go of rows and file; what was not committed is dropped."""
+        super().close()
+        self._unlock()
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:  # noqa: ARG002 - it keeps none
+        """``None``."""
+        self._check_open()
+        return None
+
+    def _prepare(self, pending: Pending) -> Any:
+        rows = {**dict(self._rows.items()), **dict(pending.staged.items())}
+        data = _encode({key: value for key, value in rows.items() if value is not None})
+        return data, super()._prepare(replace(pending, offsets={}))
+
+    def _publish(self, prepared: Any) -> None:
+        data, rows = prepared
+        try:
+            write_durably(self._path, data)
+        except OSError as error:
+            raise translate(self._path, "Writing", error) from error
+        super()._publish(rows)
+
+    def _unlock(self) -> None:
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
+
+
+def _encode(rows: Mapping[bytes, bytes]) -> bytes:
+    parts = [_MAGIC]
+    for key in sorted(rows):
+        parts += [_INT32.pack(len(key)), key, _INT32.pack(len(rows[key])), rows[key]]
+    data = b"".join([*parts, _END])
+    return data + _CRC.pack(zlib.crc32(data))
+
+
+def _decode(data: bytes, path: Path) -> dict[bytes, bytes]:
+    """The rows in a file whose checksum is right: then every length in it is, too."""
+    body, crc = data[: -_CRC.size], data[-_CRC.size :]
+    if not body.startswith(_MAGIC) or not body.endswith(_END) or _CRC.pack(zlib.crc32(body)) != crc:
+        raise Corrupted(
+            f"{path} is not a whole file of rows of version 1.",
+            action="Remove it, with the offset that is kept for it, and restore the store from its changelog.",
+            store_path=str(path),
+        )
+    rows: dict[bytes, bytes] = {}
+    at = len(_MAGIC)
+    while (length := _INT32.unpack_from(body, at)[0]) >= 0:
+        key = body[at + 4 : at + 4 + length]
+        at += 4 + length
+        (length,) = _INT32.unpack_from(body, at)
+        rows[key] = body[at + 4 : at + 4 + length]
+        at += 4 + length
+    return rows

@@ -1,0 +1,132 @@
+"""A store whose rows live in memory only, for state that may be rebuilt from its changelog, and for tests.
+
+Its offsets live and end with its rows, so it manages them itself: after a restart it has neither. (Kafka Streams says
+``managesOffsets() == false`` of its in-memory stores, to the same effect: no offset outlives the rows.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from statecore.formats.position import Position
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.settings import StoreSettings
+from statecore.stores.sorted_rows import RowsCursor, RowsSnapshot, SortedRows
+from statecore.stores.staged import Pending, StagedStore
+
+
+class InMemoryStore(StagedStore):
+    """Rows and offsets in memory; closing forgets them.
+
+    Args:
+        name: what messages call it.
+        settings: the limit of staged bytes.
+    """
+
+    def __init__(self, name: str = "in-memory", settings: StoreSettings | None = None) -> None:
+        super().__init__(name, settings or StoreSettings())
+        self._open = False
+        self._rows = SortedRows()
+        self._deleted: set[bytes] = set()
+        self._offsets: Mapping[TopicPartition, int] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+        return self._open
+
+    @property
+    def persistent(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def manages_offsets(self) -> bool:
+        """True, for as long as there are rows."""
+        return True
+
+    def open(self) -> None:
+        """Begin empty."""
+        if not self._open:
+            self._begin({})
+
+    def close(self) -> None:
+        """Forget rows and offsets."""
+        with self._lock:
+            self._end_reads()
+            self._open = False
+            self._rows, self._deleted, self._offsets = SortedRows(), set(), {}
+
+    def approximate_num_entries(self) -> int:
+        """Committed rows, exactly."""
+        self._check_open()
+        return len(self._rows) - len(self._deleted)
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """The offset last committed since the store was opened, or ``None``."""
+        self._check_open()
+        return self._offsets.get(partition)
+
+    def flush(self) -> None:
+        """Do nothing: there is nowhere to move rows to."""
+        self._check_writable()
+
+    def _begin(self, rows: Mapping[bytes, bytes]) -> None:
+        for key, value in rows.items():
+            self._rows.put(key, value)
+        self._forget({})
+        self._open = True
+
+    def _read(self, key: bytes) -> bytes | None:
+        return self._rows.get(key)
+
+    def _instant(self) -> MemoryInstant:
+        return MemoryInstant(self._rows.snapshot(), self._offsets, self._committed_position)
+
+    def _prepare(self, pending: Pending) -> Any:
+        known = {**self._offsets, **pending.offsets} if pending.offsets else {}
+        return pending.staged, {partition: offset for partition, offset in known.items() if offset is not None}
+
+    def _publish(self, prepared: Any) -> None:
+        staged, self._offsets = prepared
+        for key, value in staged.items():
+            if value is not None:
+                self._deleted.discard(key)
+            elif key in self._rows:
+                self._deleted.add(key)
+            else:
+                continue
+            self._rows.put(key, value)
+        if self._rows.purge(self._deleted):
+            self._deleted.clear()
+
+
+class MemoryInstant:
+    """One commit of rows in memory; see :class:`statecore.stores.staged.Instant`."""
+
+    def __init__(self, rows: RowsSnapshot, offsets: Mapping[TopicPartition, int], position: Position) -> None:
+        self._rows: RowsSnapshot | None = rows
+        self._offsets = offsets
+        self._position = position
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row of a key, or ``None``."""
+        return None if self._rows is None else self._rows.get(key)
+
+    def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> RowsCursor:
+        """A cursor over the rows with ``lower <= key < upper``."""
+        assert self._rows is not None
+        return self._rows.cursor(lower, upper, reverse=reverse)
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """The offset of a partition, or ``None``."""
+        return self._offsets.get(partition)
+
+    def position(self) -> Position:
+        """The position."""
+        return {topic: dict(partitions) for topic, partitions in self._position.items()}
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._rows = None
