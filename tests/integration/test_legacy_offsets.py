@@ -15,6 +15,7 @@ from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.legacy_files import read_offsets
 from statecore.stores.legacy_task import MeantFor, TaskOffsets, TaskStore
 from statecore.stores.rocksdb import RocksDBStore
@@ -23,6 +24,7 @@ from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
+from tests.integration import test_grace_buffer as grace
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("legacy-offsets")]
 
@@ -226,3 +228,41 @@ def test_a_file_with_offsets_of_another_task_is_refused_and_the_application_stil
         world.offsets(0, MeantFor.KAFKA_STREAMS_4_3).open()
     (world.task(0) / ".checkpoint").unlink()
     assert world.run() == (before, 0)
+
+
+@GUARANTEES
+def test_a_store_without_offsets_of_its_own_is_opened_with_the_file_of_kafka_streams_and_handed_back(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = grace.World(broker, streams_jvm, application_id, state_dir, guarantee)
+    exactly_once = guarantee == "exactly_once_v2"
+    for task, partition in grace.TASKS.items():
+        directory = world.directory.task_path(task)
+        file = directory / f".checkpoint_{grace.BUFFER}"
+        before = file.read_bytes()
+        table, changelog = world.changelog(grace.TABLE, partition), world.changelog(grace.BUFFER, partition)
+        buffer = LegacyCheckpointingStore(
+            RocksDBStore(directory / grace.BUFFER / f"{grace.BUFFER}.0", StoreKind.GRACE_BUFFER),
+            directory,
+            grace.BUFFER,
+            [changelog],
+            exactly_once=exactly_once,
+        )
+        versions = RocksDBStore(directory / "rocksdb" / grace.TABLE, StoreKind.VERSIONED_KEY_VALUE)
+        stores = [TaskStore(grace.TABLE, versions, (table,)), TaskStore(grace.BUFFER, buffer, (changelog,))]
+        offsets = TaskOffsets(directory, stores, exactly_once=exactly_once, meant_for=MeantFor.KAFKA_STREAMS_4_3)
+        assert offsets.open().unknown == ()
+        assert buffer.committed_offset(changelog) == decode_checkpoint(before, "")[changelog]
+        assert file.exists() is not exactly_once
+        offsets.checkpoint()
+        assert file.exists() is not exactly_once
+        offsets.close()
+        assert file.read_bytes() == before
+        assert not (directory / ".checkpoint").exists()
+    with world.application() as application:
+        assert set(application.restored_records().values()) <= {0}
+
+    for task in grace.TASKS:  # and that it was the file
+        (world.directory.task_path(task) / f".checkpoint_{grace.BUFFER}").unlink()
+    with world.application() as application:
+        assert sum(application.restored_records().values()) > 0
