@@ -1,10 +1,16 @@
-"""A process that writes to a store until somebody kills it, and what must hold afterwards.
+"""Processes that write to a store until somebody kills them, and what must hold afterwards.
 
-    python -m tests.unit.stores.crash commit|ingest|before-write|after-write <directory>
+    python -m tests.unit.stores.crash before-write|after-write <directory>
+    python -m tests.unit.stores.crash serve <directory>
 
-It prints the number of each batch once the store has returned from committing it; with the last two it kills itself in
-the third commit, right before or after its write to the database. Every batch sets all keys to its number, so rows of
-two different numbers, or rows and an offset that differ, show a mix.
+The first form kills itself in the third commit, right before or after its write to the database. The second loads
+everything once and forks a writer for each line ``<mode> <durability>`` it reads (it opens no database itself, so its
+children may), and says ``end`` when that child is gone; children are quick to start, so they can be many. A writer says
+its process id, then the number of each batch once the store has returned from committing it.
+
+Every batch sets all keys to its number: rows of two different numbers, or rows and an offset that differ, show a mix.
+Modes: ``commit`` writes and commits, with a flush now and then; ``lives`` also closes and opens the store every few
+batches; ``families`` also flushes single column families behind the store's back; ``ingest`` ingests files instead.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.options import data_options
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.settings import Durability, StoreSettings
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -42,35 +49,70 @@ def kill_at_write(when: str) -> None:
     RocksDBStore._write = writing  # type: ignore[method-assign]
 
 
-def write(mode: str, directory: Path) -> None:
+def opened(directory: Path, durability: Durability = Durability.SYNC) -> RocksDBStore:
+    path = directory / "db"
+    store = RocksDBStore(path, KIND, create=not path.exists(), settings=StoreSettings(durability))
+    store.open()
+    return store
+
+
+def ingest(store: RocksDBStore, directory: Path, number: int) -> None:
     from rocksdict import SstFileWriter
 
-    if mode.endswith("-write"):
-        kill_at_write(mode)
-    path = directory / "db"
-    with RocksDBStore(path, KIND, create=not path.exists()) as store:
-        start = (store.committed_offset(CHANGELOG) or 0) + 1
-        print("open", flush=True)
-        for number in count(start):
-            value = b"%d" % number
-            if mode != "ingest":
-                for key in KEYS:
-                    store.put(key, value)
-                if number % 7 == 0:
-                    store.flush()
-            else:
-                (directory / "next.sst").unlink(missing_ok=True)  # may be a second name of an ingested file
-                writer = SstFileWriter(data_options())
-                writer.open(str(directory / "next.sst"))
-                for key in KEYS:
-                    writer[key] = value
-                writer.finish()
-                store.ingest([directory / "next.sst"])
-                if number % 20 == 0:
-                    store.compact()
-            store.commit({CHANGELOG: number})
-            print(number, flush=True)
+    (directory / "next.sst").unlink(missing_ok=True)  # may be a second name of an ingested file
+    writer = SstFileWriter(data_options())
+    writer.open(str(directory / "next.sst"))
+    for key in KEYS:
+        writer[key] = b"%d" % number
+    writer.finish()
+    store.ingest([directory / "next.sst"])
+    if number % 20 == 0:
+        store.compact()
+
+
+def disturb(store: RocksDBStore, directory: Path, mode: str, number: int, durability: Durability) -> RocksDBStore:
+    """What happens to a store between two batches."""
+    if mode == "families":
+        families = sorted(store._families)
+        store._families[families[number % len(families)]].flush()
+    elif mode != "ingest" and number % 7 == 0:
+        store.flush()
+    if mode == "lives" and number % 5 == 0:
+        store.close()
+        return opened(directory, durability)
+    return store
+
+
+def write(mode: str, directory: Path, durability: Durability = Durability.SYNC) -> None:
+    store = opened(directory, durability)
+    for number in count((store.committed_offset(CHANGELOG) or 0) + 1):
+        if mode == "ingest":
+            ingest(store, directory, number)
+        else:
+            with store.transaction() as aborted:
+                aborted.put(KEYS[number % len(KEYS)], b"-1")
+            store.put_all((key, b"%d" % number) for key in KEYS)
+        store.commit({CHANGELOG: number})
+        os.write(1, b"%d\n" % number)
+        store = disturb(store, directory, mode, number, durability)
+
+
+def serve(directory: Path) -> None:
+    import rocksdict  # noqa: F401 - once, for all children
+
+    for line in sys.stdin:
+        mode, durability = line.split()
+        child = os.fork()
+        if child == 0:
+            os.write(1, b"pid %d\n" % os.getpid())
+            write(mode, directory, Durability(durability))
+        os.waitpid(child, 0)
+        os.write(1, b"end\n")
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], Path(sys.argv[2]))
+    if sys.argv[1] == "serve":
+        serve(Path(sys.argv[2]))
+    else:
+        kill_at_write(sys.argv[1])
+        write("commit", Path(sys.argv[2]))
