@@ -20,9 +20,7 @@ from threading import Lock
 from typing import Any
 
 from statecore.errors import Invalid
-
-Clock = Callable[[], float]
-"""Seconds from some origin, never going back (``time.monotonic``)."""
+from statecore.progress import Clock, Progress
 
 Tags = Mapping[str, str]
 
@@ -247,6 +245,43 @@ class RestoreMetrics:
     def close(self) -> None:
         """The restore has ended, whether or not anything is left."""
         self._end()
+
+
+class MeteredProgress:
+    """A listener of a restore's progress that also tells its metrics; steps that count no offsets are only passed on.
+
+    Args:
+        progress: who is told the progress.
+        metrics: who is told the metrics.
+        tags: what is restored.
+    """
+
+    def __init__(self, progress: Progress, metrics: Metrics, tags: Tags) -> None:
+        self._progress, self._metrics, self._tags = progress, metrics, tags
+        self._restore: RestoreMetrics | None = None
+
+    def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
+        """See :meth:`Progress.phase`."""
+        self._end()
+        if unit in ("offsets", "records") and total is not None:
+            self._restore = RestoreMetrics(self._metrics, total, self._tags)
+        self._progress.phase(name, total, unit)
+
+    def advance(self, amount: int = 1) -> None:
+        """See :meth:`Progress.advance`."""
+        if self._restore is not None:
+            self._restore.restored(amount)
+        self._progress.advance(amount)
+
+    def done(self, message: str = "") -> None:
+        """See :meth:`Progress.done`."""
+        self._end()
+        self._progress.done(message)
+
+    def _end(self) -> None:
+        if self._restore is not None:
+            self._restore.close()
+            self._restore = None
 
 
 class Stopwatch:

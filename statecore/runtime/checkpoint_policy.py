@@ -27,10 +27,10 @@ from statecore.metrics import (
     CHECKPOINT_LATENCY,
     CHECKPOINTS,
     NO_METRICS,
-    Clock,
     Metrics,
     Stopwatch,
 )
+from statecore.progress import Clock
 from statecore.stores.legacy_task import TakenOver, TaskOffsets
 
 INTERVAL_PROPERTY = "statestore.checkpoint.interval.ms"

@@ -250,6 +250,8 @@ class TaskOffsets:
             for one in self.stores
             if one.store.persistent and one.store.is_open
         }
+        if self.meant_for is MeantFor.KAFKA_STREAMS_4_3:
+            remove_offsets(self._file)  # before a store counts as closed: beside one, it would win over its offset
         failures: list[Exception] = []
         closed: list[TaskStore] = []
         for one in self.stores:
@@ -259,9 +261,7 @@ class TaskOffsets:
                 failures.append(error)
             else:
                 closed.append(one)
-        if self.meant_for is MeantFor.KAFKA_STREAMS_4_3:
-            remove_offsets(self._file)
-        else:
+        if self.meant_for is not MeantFor.KAFKA_STREAMS_4_3:
             self._write(offsets, closed)
         if self.meant_for is MeantFor.KAFKA_STREAMS_4_2:
             for one in closed:

@@ -16,11 +16,11 @@ from statecore.metrics import (
     OPEN_STORES,
     PUTS,
     UNCOMMITTED_BYTES,
-    Clock,
     Metrics,
     Stopwatch,
     store_tags,
 )
+from statecore.progress import Clock
 from statecore.stores.base import StateStore
 from statecore.stores.wrapped import WrappedStore
 

@@ -28,6 +28,7 @@ from statecore.metrics import (
     UNCOMMITTED_BYTES,
     Instrument,
     InstrumentKind,
+    MeteredProgress,
     OpenTelemetryMetrics,
     RestoreMetrics,
     store_tags,
@@ -170,6 +171,32 @@ def test_a_restore_says_how_much_is_done_and_left(collected: Collected) -> None:
     restore.close()
     assert collected.points(RESTORE_REMAINING) == {}
     assert collected.value(RESTORED) == 1050
+
+
+def test_the_progress_of_a_restore_tells_its_metrics_too(collected: Collected) -> None:
+    heard: list[tuple[object, ...]] = []
+
+    class Listener:
+        def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
+            heard.append((name, total, unit))
+
+        def advance(self, amount: int = 1) -> None:
+            heard.append((amount,))
+
+        def done(self, message: str = "") -> None:
+            heard.append((message,))
+
+    tags = {"application-id": "orders"}
+    progress = MeteredProgress(Listener(), collected.metrics, tags)
+    progress.phase("read", 1000, "offsets")
+    progress.advance(400)
+    assert (collected.value(RESTORED, tags), collected.value(RESTORE_REMAINING, tags)) == (400, 600)
+    progress.phase("build", 2, "stores")
+    progress.advance()
+    progress.done("all of it")
+    assert collected.value(RESTORED, tags) == 400, "stores are not records"
+    assert collected.points(RESTORE_REMAINING) == {}
+    assert heard == [("read", 1000, "offsets"), (400,), ("build", 2, "stores"), (1,), ("all of it",)]
 
 
 def test_two_gauges_with_the_same_tags_are_told_as_their_sum(collected: Collected) -> None:

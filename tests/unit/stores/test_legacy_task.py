@@ -258,6 +258,20 @@ def test_a_store_that_fails_to_close_is_left_out(tmp_path: Path) -> None:
     assert files(tmp_path) == {".checkpoint": "app-beside-changelog 0 7", "beside.position": "in 0 7"}
 
 
+def test_a_file_that_would_win_is_gone_before_a_store_counts_as_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(tmp_path, meant_for=MeantFor.KAFKA_STREAMS_4_3)
+    task.offsets.open()
+    task.commit(5)
+    task.offsets.checkpoint()
+    assert ".checkpoint" in task.files()
+    seen: list[bool] = []
+    monkeypatch.setattr(task.inside, "close", lambda: seen.append(".checkpoint" in task.files()))
+    task.offsets.close()
+    assert seen == [False]
+
+
 def test_only_global_stores_leave_an_unknown_offset_out(tmp_path: Path) -> None:
     for name, is_global, said in (
         ("a", False, "app-beside-changelog 0 -4; app-inside-changelog 0 -4"),
