@@ -227,7 +227,7 @@ def _distinct(drafts: list[_Draft], notes: Notes) -> list[_Draft]:
         first = kept.setdefault((draft.subtopology, draft.name), draft)
         if first is not draft:
             notes.general.append(
-                f"{draft.name} of topology {draft.topology} was left out: topology {first.topology} has a store of that "
+                f"{draft.name} of topology {draft.topology} was left out: topology {first.topology} has one of that "
                 "name in a subtopology of that number; write a second spec for it."
             )
     return list(kept.values())

@@ -1,0 +1,201 @@
+"""What inspect sees and what it calls trouble."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from statecore.errors import Invalid, NotFound
+from statecore.maintenance.holder import lock_holder
+from statecore.maintenance.inspection import check_application, inspect
+from statecore.maintenance.layout import application_directory, applications
+from statecore.runtime.state_directory import StateDirectory
+from statecore.spec.reader import read_spec
+from tests.unit.maintenance.stored import CASES, offsets, write_database, write_golden
+
+SPEC = """\
+application_id: app
+bootstrap_servers: localhost:1
+processing_guarantee: at_least_once
+subtopologies: {{0: {{stores: {{{stores}}}}}}}
+"""
+
+
+def look(tmp_path, **wanted):
+    return inspect(StateDirectory(tmp_path, "app"), **wanted)
+
+
+def trouble_of(tmp_path, **wanted):
+    return [one for store in look(tmp_path, **wanted).stores for one in store.trouble]
+
+
+def plain(tmp_path, task="0_0", offset=7, status=0, rows=3):
+    families = {
+        "default": [(b"k%d" % i, b"v") for i in range(rows)],
+        "offsets": offsets("app-s-changelog", 0, offset, status),
+    }
+    write_database(tmp_path / f"app/{task}/rocksdb/s", families)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_kafka_streams_closed_is_without_trouble_and_counted(tmp_path, case):
+    made = write_golden(tmp_path / "app", case)
+    before = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "app").rglob("*"))
+    found = look(tmp_path)
+    (store,) = found.stores
+    assert store.trouble == ()
+    databases = made.get("segments", {made["store"]: made.get("families")})
+    assert store.rows == sum(
+        len(rows) for families in databases.values() for name, rows in families.items() if name != "offsets"
+    )
+    assert {database.name for database in store.databases} == set(databases)
+    ((partition, offset),) = store.offsets.items()
+    # A transaction's marker follows the last record only under exactly-once.
+    assert (str(partition), offset) == (f"{made['changelog']}-0", made["log_end_offset"] - 1)
+    assert found.trouble == ()
+    assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "app").rglob("*")) == before
+
+
+def test_an_estimate_is_called_one(tmp_path):
+    plain(tmp_path)
+    assert look(tmp_path).to_json()["rows_are"] == "counted"
+    found = look(tmp_path, estimate=True)
+    assert (found.to_json()["rows_are"], found.stores[0].rows) == ("estimated", 3)
+
+
+def test_a_store_that_was_not_closed_is_trouble_unless_the_application_runs(tmp_path):
+    plain(tmp_path, status=1)
+    assert "was not closed" in trouble_of(tmp_path)[0]
+    lock = tmp_path / "app/.lock"
+    lock.touch()
+    code = (
+        "import fcntl, sys\n"
+        f"file = open({str(lock)!r}, 'r+')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"held\n"
+        found = look(tmp_path)
+        assert found.holder.process == process.pid
+        assert found.holder.command.startswith("python")
+        assert found.stores[0].trouble == ()
+        process.stdin.close()
+    assert look(tmp_path).holder is None
+
+
+def test_asking_who_holds_a_lock_does_not_lose_our_own(tmp_path):
+    directory = StateDirectory(tmp_path, "app")
+    with directory.lock() as lock:
+        assert lock_holder(directory.path / ".lock").command == "this process"
+        lock.check()
+        code = (
+            f"import fcntl; fcntl.lockf(open({str(directory.path / '.lock')!r}, 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 1
+
+
+def test_segments_that_disagree_are_trouble_with_their_offsets(tmp_path):
+    for start, offset in ((600_000, 100), (900_000, 150), (1_200_000, 150)):
+        key = b"k" + (start + 1).to_bytes(8) + bytes(4)
+        families = {
+            "default": [],
+            "keyValueWithTimestamp": [(key, bytes(8))],
+            "offsets": offsets("app-s-changelog", 0, offset),
+        }
+        write_database(tmp_path / f"app/0_0/s/s.{start}", families)
+    (store,) = look(tmp_path).stores
+    assert [(one.start, one.end) for one in store.databases] == [
+        (600_000, 900_000),
+        (900_000, 1_200_000),
+        (1_200_000, 1_500_000),
+    ]
+    assert set(store.offsets.values()) == {150}
+    assert "100 in s.600000, 150 in s.900000 and 1 more" in store.trouble[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: (path / "s").mkdir(parents=True), "has no segment"),
+        (lambda path: (path / "rocksdb/s").mkdir(parents=True), "without a database"),
+        (lambda path: write_database(path / "rocksdb/s", {"default": []}), "no column family offsets"),
+        (lambda path: write_database(path / "rocksdb/s", {"default": [], "offsets": []}), "has no offset"),
+        (
+            lambda path: write_database(
+                path / "rocksdb/s",
+                {"default": [(b"k", b"v")], "keyValueWithTimestamp": [], "offsets": offsets("t", 0, 1)},
+            ),
+            "1 rows in an older format",
+        ),
+        (
+            lambda path: write_database(path / "rocksdb/s", {"default": [], "new": [], "offsets": offsets("t", 0, 1)}),
+            "no store of Kafka Streams 4.3.1 has the column families default, new, offsets",
+        ),
+    ],
+)
+def test_what_will_surprise_at_the_next_start_is_said(tmp_path, make, said):
+    make(tmp_path / "app/0_0")
+    assert any(said in one for one in trouble_of(tmp_path))
+
+
+def test_a_global_store_has_its_offsets_by_partition_and_may_not_be_at_minus_4(tmp_path):
+    rows = [*offsets("products", 0, 5), *offsets("products", 1, -4, None)]
+    write_database(tmp_path / "app/global/rocksdb/products", {"default": [], "offsets": rows})
+    (store,) = look(tmp_path).stores
+    assert {str(partition): offset for partition, offset in store.offsets.items()} == {
+        "products-0": 5,
+        "products-1": -4,
+    }
+    assert "fails every start" in store.trouble[0]
+
+
+def test_a_broken_database_is_said_and_the_others_are_shown(tmp_path):
+    plain(tmp_path)
+    plain(tmp_path, task="0_1")
+    for file in (tmp_path / "app/0_0/rocksdb/s").glob("MANIFEST*"):
+        file.write_bytes(b"junk")
+    broken, whole = look(tmp_path).stores
+    assert "0_0/rocksdb/s" in broken.trouble[0]
+    assert (whole.rows, whole.trouble) == (3, ())
+
+
+def test_files_beside_the_stores_are_named_with_what_they_do(tmp_path):
+    plain(tmp_path)
+    (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\napp-s-changelog 0 3\n")
+    (tmp_path / "app/0_0/s.position").write_text("0\n0\n")
+    found = look(tmp_path)
+    meanings = {one.name: one.meaning for one in found.leftovers}
+    assert "app-s-changelog-0 = 3" in meanings[".checkpoint"]
+    assert "overrule" in meanings[".checkpoint"]
+    assert set(meanings) == {".checkpoint", "s.position"}
+    assert any("0_0/.checkpoint overrules" in one for one in found.trouble)
+
+
+def test_the_spec_is_held_against_the_directory(tmp_path):
+    plain(tmp_path)
+    spec = read_spec(
+        SPEC.format(stores="s: {kind: timestamped-key-value}, gone: {kind: key-value}, m: {kind: in-memory}")
+    )
+    found = look(tmp_path, spec=spec)
+    assert "the spec says timestamped-key-value, but what is on disk is key-value" in found.stores[0].trouble[0]
+    assert found.trouble == ("gone is declared and has no directory",)
+    found = look(tmp_path, spec=read_spec(SPEC.format(stores="other: {kind: key-value}")))
+    assert found.trouble == ("other is declared and has no directory", "s has a directory and is not declared")
+    with pytest.raises(Invalid, match="the spec of app, not of orders"):
+        check_application(spec, "orders")
+
+
+def test_what_is_named_and_absent_is_answered_with_what_there_is(tmp_path):
+    plain(tmp_path)
+    with pytest.raises(NotFound, match=r"no task 0_7; did you mean 0_0\? There are: 0_0\."):
+        look(tmp_path, tasks=["0_7"])
+    with pytest.raises(NotFound, match=r"no store zz\. There are: s\."):
+        look(tmp_path, stores=["zz"])
+    with pytest.raises(NotFound, match=r"no application ap; did you mean app\?"):
+        application_directory(tmp_path, "ap")
+    with pytest.raises(NotFound, match="There is no directory"):
+        application_directory(tmp_path / "absent", "app")
+    assert applications(tmp_path) == ["app"]
