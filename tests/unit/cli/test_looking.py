@@ -1,0 +1,222 @@
+"""``dump`` and ``inspect`` as a person sees them: on a narrow terminal, in a pipe, as a document."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+
+import pytest
+from pyarrow import parquet
+
+from statecore.cli import dump as dump_command
+from statecore.cli.dump import iso
+from statecore.cli.main import main
+from tests.unit.maintenance.stored import offsets, write_database, write_golden
+
+BASE = 1_357_034_400_000
+
+
+@pytest.fixture
+def state_dir(tmp_path):
+    rows = [(b"k%04d" % i, struct.pack(">q", BASE + i) + b"value %d" % i) for i in range(120)]
+    for partition in range(2):
+        families = {"default": [], "keyValueWithTimestamp": rows if not partition else rows[:1]}
+        changelog = offsets("shop-orders-changelog", partition, 41 + partition)
+        write_database(tmp_path / f"shop/0_{partition}/rocksdb/orders", {**families, "offsets": changelog})
+    return tmp_path
+
+
+@pytest.fixture
+def run(capfd, monkeypatch, state_dir):
+    """A command line over the state directory; exit code, stdout and stderr."""
+
+    def run_command(*words, width=None):
+        if width:
+            monkeypatch.setenv("COLUMNS", str(width))
+        name, *more = words
+        code = main([name, "--state-dir", str(state_dir), *more])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run_command
+
+
+def dump(run, *words, **how):
+    return run("dump", "--application-id", "shop", "--store", "orders", *words, **how)
+
+
+def test_a_table_shows_fifty_rows_and_says_how_many_more(run):
+    code, out, _ = dump(run, "--key", "string", "--value", "string", width=80)
+    assert code == 0
+    assert out.startswith("orders: timestamped-key-value, keys as string, values as string\n")
+    assert out.count("\n 0_0") == 50
+    assert "k0049   2013-01-01T10:00:00.049Z   value 49" in out
+    assert "50 rows, and 71 more; --limit shows more, --format jsonl all" in out
+    assert max(map(len, out.splitlines())) <= 80
+    _, out, _ = dump(run, "--limit", "200")
+    assert out.rstrip().endswith("121 rows")
+
+
+def test_counting_what_is_not_shown_ends_when_it_takes_long(run, monkeypatch):
+    monkeypatch.setattr(dump_command, "_COUNTING_SECONDS", -1.0)
+    _, out, _ = dump(run, "--limit", "1")
+    assert "1 row, and more than 120 more (about 121 rows in all, by RocksDB's estimate)" in out
+
+
+def test_rows_that_do_not_fit_side_by_side_are_shown_one_below_the_other(run, state_dir):
+    made = write_golden(state_dir / "shop", "headers-session")
+    code, out, _ = run("dump", "--application-id", "shop", "--store", made["store"], "--limit", "2", width=80)
+    assert code == 0
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[1:3]] == ["task", "key"]
+    assert out.count("session_end    2013-01-01T") == 2
+    # Nothing is cut off: the folded hex is all there.
+    assert "78" * 100 in "".join(line.strip() for line in lines)
+    _, wide, _ = run("dump", "--application-id", "shop", "--store", made["store"], "--limit", "2", width=200)
+    assert "session_start" in wide.splitlines()[2]
+
+
+def test_a_very_long_value_is_shown_in_part_and_says_so(run, state_dir):
+    rows = [(b"k", b"x" * 100_000)]
+    write_database(state_dir / "shop/0_0/rocksdb/large", {"default": rows, "offsets": offsets("t", 0, 1)})
+    _, out, _ = run("dump", "--application-id", "shop", "--store", "large", "--value", "string", width=80)
+    assert "100,000 characters" in out.replace("\n", "")
+    assert len(out) < 3000
+
+
+def test_json_lines_are_every_row(run):
+    code, out, err = dump(run, "--format", "jsonl", "--key", "string", "--value", "string")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, len(rows), err) == (0, 121, "")
+    assert rows[3] == {"task": "0_0", "partition": 0, "key": "k0003", "timestamp": BASE + 3, "value": "value 3"}
+    _, out, _ = dump(run, "--format", "jsonl", "--limit", "3")
+    assert len(out.splitlines()) == 3
+
+
+def test_parquet_goes_to_a_file_only(run, tmp_path):
+    code, out, err = dump(run, "--format", "parquet")
+    assert (code, out) == (13, "")
+    assert "Name a file with --output" in err
+    file = tmp_path / "orders.parquet"
+    code, out, err = dump(run, "--format", "parquet", "--output", str(file), "--value", "string")
+    assert (code, out) == (0, "")
+    assert "orders.parquet: 121 rows of orders (timestamped-key-value)" in err
+    table = parquet.read_table(file)
+    assert table.column("key")[0].as_py() == b"k0000"
+    assert table.schema.metadata[b"statecore.application_id"] == b"shop"
+    code, _, err = dump(run, "--format", "parquet", "--output", str(file))
+    assert (code, "add --force" in err) == (13, True)
+    assert dump(run, "--format", "parquet", "--output", str(file), "--force", "--limit", "2")[0] == 0
+    assert parquet.read_table(file).num_rows == 2
+
+
+def test_a_document_holds_rows_or_says_where_they_are(run, tmp_path):
+    code, out, _ = dump(run, "--json", "--limit", "2", "--key", "string")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["kind"], document["more"], len(document["rows"])) == ("timestamped-key-value", True, 2)
+    assert document["rows"][1]["key"] == "k0001"
+    code, out, _ = dump(run, "--json", "--format", "jsonl", "--output", str(tmp_path / "rows"))
+    assert json.loads(out)["rows"] == 121
+    assert len((tmp_path / "rows").read_text().splitlines()) == 121
+
+
+def test_the_spec_names_application_and_kind(run, tmp_path):
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(
+        "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        "subtopologies: {0: {stores: {orders: {kind: key-value}}}}\n"
+    )
+    code, _, err = run("dump", "--store", "orders", "--spec", str(spec))
+    assert (code, "is no key-value store" in err) == (13, True)
+    spec.write_text(spec.read_text().replace("key-value", "timestamped-key-value"))
+    assert run("dump", "--store", "orders", "--spec", str(spec))[0] == 0
+    code, _, err = run("dump", "--store", "orders")
+    assert (code, "Give --application-id, or --spec" in err) == (13, True)
+
+
+def test_a_reader_that_has_gone_ends_a_dump_quietly(state_dir):
+    rows = [(b"%08d" % i, b"x" * 100) for i in range(20_000)]
+    write_database(state_dir / "shop/0_0/rocksdb/many", {"default": rows, "offsets": offsets("t", 0, 1)})
+    command = [sys.executable, "-m", "statecore.cli.main", "dump", "--state-dir", str(state_dir)]
+    command += ["--application-id", "shop", "--store", "many", "--format", "jsonl"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert json.loads(process.stdout.readline())["key"] == b"00000000".hex()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--limit", "0"], ["--limit", "many"], ["--prefix", "xyz"], ["--kind", "in-memory"], ["--format", "csv"]],
+)
+def test_wrong_words_are_refused_by_the_command_line(words, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["dump", "--state-dir", "d", "--application-id", "a", "--store", "s", *words])
+    assert exit_.value.code == 2
+    assert words[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (BASE + 7, "2013-01-01T10:00:00.007Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        ((1 << 63) - 1, "9223372036854775807 ms"),
+    ],
+)
+def test_times_are_iso_8601_and_never_fail(time, text):
+    assert iso(time) == text
+
+
+def test_inspect_is_readable_at_eighty_columns(run, state_dir):
+    write_golden(state_dir / "shop", "emit-final-sliding-window")
+    code, out, _ = run("inspect", "--segments", width=80)
+    assert code == 0
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("shop in ")
+    assert "not running: nobody holds its lock" in lines
+    assert "orders: timestamped-key-value" in lines
+    assert "    changelog shop-orders-changelog" in lines
+    (row,) = [line for line in lines if line.startswith("  0_0") and " 120 " in line]
+    assert row.split()[:4] == ["0_0", "41", "closed", "120"]
+    assert "    segments of 5m, 2013-01-01 10:45Z to 2013-01-01 11:00Z" in lines
+    assert any(line.startswith("      1357037100000, from 2013-01-01 10:45Z: 4 rows, ") for line in lines)
+    assert "rows (counted)" in out
+    assert "no trouble seen" in out
+
+
+def test_trouble_is_marked_where_it_is_and_said_at_the_end(run, state_dir):
+    for task in ("0_2", "0_3"):
+        families = {"default": [], "keyValueWithTimestamp": [], "offsets": offsets("shop-orders-changelog", 2, 7, 1)}
+        write_database(state_dir / f"shop/{task}/rocksdb/orders", families)
+    _, out, _ = run("inspect", "--application-id", "shop")
+    assert [line[:5] for line in out.splitlines() if "7  not closed" in line] == ["! 0_2", "! 0_3"]
+    assert "orders in 0_2, 0_3: was not closed" in out
+    assert out.rstrip().endswith("1 trouble")
+
+
+def test_inspect_as_a_document(run):
+    _, out, _ = run("inspect", "--json", "--estimate")
+    (application,) = json.loads(out)["applications"]
+    assert application["rows_are"] == "estimated"
+    first = application["stores"][0]
+    assert (first["task"], first["partition"], first["store"], first["kind"]) == (
+        "0_0",
+        0,
+        "orders",
+        "timestamped-key-value",
+    )
+    assert (first["offsets"], first["closed"], first["rows"]) == ({"shop-orders-changelog-0": 41}, True, 120)
+
+
+def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    assert main(["inspect", "--state-dir", str(tmp_path / "nothing")]) == 14
+    code, _, err = run("inspect", "--application-id", "shpo")
+    assert (code, "did you mean shop?" in err) == (14, True)
