@@ -1,8 +1,8 @@
 """When offsets are written beside the stores: on a commit, once the checkpoint interval has elapsed (KIP-116).
 
-A processor's loop commits its stores at ``commit.interval.ms`` and calls :meth:`TaskCheckpointer.committed` after each
-commit. Nothing else writes a checkpoint, no timer and no thread, so the effective interval is a multiple of the commit
-interval, and a task that does not commit writes none. The same holds for active, standby and global tasks.
+A processor's loop commits its stores at ``commit.interval.ms`` through :meth:`TaskCheckpointer.commit`. Nothing else
+writes a checkpoint, no timer and no thread, so the effective interval is a multiple of the commit interval, and a task
+that does not commit writes none. The same holds for active, standby and global tasks.
 
 ::
 
@@ -10,8 +10,7 @@ interval, and a task that does not commit writes none. The same holds for active
     checkpointer.open()
     while running:
         process(...)
-        for one in stores: one.store.commit(offsets)
-        checkpointer.committed()
+        checkpointer.commit({"counts": {changelog: last_offset}})
     checkpointer.close()
 """
 
@@ -22,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from statecore.errors import Invalid
+from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import (
     CHECKPOINT_AGE,
     CHECKPOINT_LATENCY,
@@ -138,10 +138,26 @@ class TaskCheckpointer:
             self._end = self._metrics.observe(CHECKPOINT_AGE, lambda: self._policy.age, self._tags)
         return taken
 
-    def committed(self) -> bool:
-        """To be called after every commit of the task's stores.
+    def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> bool:
+        """Commit stores of the task, and write a checkpoint when it is time.
 
-        A store that was set back below what the file says does not wait for the interval.
+        Args:
+            offsets: by store what to commit; see :meth:`TaskOffsets.commit`.
+
+        Returns:
+            Whether a checkpoint was written.
+
+        Raises:
+            StatecoreError: see :meth:`TaskOffsets.commit` and :meth:`committed`.
+        """
+        self._offsets.commit(offsets)
+        return self.committed()
+
+    def committed(self) -> bool:
+        """To be called after every commit of the task's stores that did not go through :meth:`commit`.
+
+        A store that was set back below what the file says does not wait for the interval; still, a process that dies
+        between that commit and this call leaves a file that is ahead. :meth:`commit` lowers the file first.
 
         Returns:
             Whether a checkpoint was written.

@@ -2,7 +2,7 @@
 
 The offsets lie in ``.checkpoint_<store>`` beside the store, the position in ``<store>.position``. Both files are always
 behind the rows or level with them, never ahead: they are written after the commit they describe, and when a commit
-lowers or forgets an offset, the file forgets it first.
+lowers or forgets an offset, the file is lowered first.
 
 ==================  =============================================  =======================================
 what happens        at-least-once                                  exactly-once
@@ -26,7 +26,8 @@ from pathlib import Path
 from threading import Lock
 
 from statecore.errors import Invalid
-from statecore.formats.checkpoint import encode_checkpoint, store_checkpoint_file
+from statecore.formats.checkpoint import encode_checkpoint, position_file, store_checkpoint_file
+from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.position import Position, merge_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
@@ -142,10 +143,14 @@ class LegacyCheckpointingStore(WrappedStore):
         wanted = {**self._offsets, **offsets} if offsets else {}
         committed = {at: offset for at, offset in wanted.items() if offset is not None}
         encode_checkpoint(committed)  # refuses now what a checkpoint would refuse later
-        sound = {at: offset for at, offset in self._on_disk.items() if committed.get(at, offset - 1) >= offset}
-        if sound != self._on_disk:  # the file would be ahead of the rows that are about to be committed
+        # The file must not be ahead of the rows that are about to be committed. Unknown (-4) is not the same as absent:
+        # for a store without an offset the task's .checkpoint would be asked, which may be as old.
+        sound = {at: min(offset, committed.get(at, OFFSET_UNKNOWN)) for at, offset in self._on_disk.items()}
+        if sound != self._on_disk:
             write_offsets(self._file, sound)
             self._on_disk = sound
+        if not offsets:
+            remove_offsets(self._directory / position_file(self._name))
         with self._publishing:
             self._store.commit(offsets)
             self._offsets = committed

@@ -5,8 +5,8 @@
 - **Taken over once.** An offset is imported into a store only if the store has none (``committed_offset`` returns
   ``None``), and the store has rows: a fresh store beside an old file would otherwise count as restored. Likewise the
   position. Afterwards the file is deleted, as in Kafka Streams. (There the file wins over the store's own offset.)
-- **Never ahead.** The file is written after the commits it describes. It is believed for a store only while that store
-  is closed; an open store is asked itself.
+- **Never ahead.** The file is written after the commits it describes, and lowered before one that sets a store back
+  (:meth:`TaskOffsets.commit`). It is believed for a store only while that store is closed; an open one is asked.
 - **Handed on.** What stays after a clean close depends on who comes next (:class:`MeantFor`).
 
 Under exactly-once a store that keeps its offset in a file has none while it is open: after a crash its rows are not
@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
-from statecore.formats.checkpoint import CHECKPOINT_FILE, position_file, store_checkpoint_file
+from statecore.formats.checkpoint import CHECKPOINT_FILE, encode_checkpoint, position_file, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.position import Position
 from statecore.formats.topic_partition import TopicPartition
@@ -185,8 +185,40 @@ class TaskOffsets:
                 offsets |= {partition: both[partition] for partition in one.changelogs if partition in both}
         return offsets
 
+    def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> None:
+        """Commit stores, one after the other; when one is set back, ``.checkpoint`` is lowered first.
+
+        Args:
+            offsets: for each store to be committed what :meth:`StateStore.commit` takes; an empty mapping forgets.
+
+        Raises:
+            NotFound: there is no such store; nothing was committed.
+            Invalid: an offset is none that a file can hold; nothing was committed.
+            StatecoreError: see :meth:`StateStore.commit`; stores before the one that failed are committed.
+        """
+        by_name = {one.name: one for one in self.stores}
+        missing = sorted(offsets.keys() - by_name.keys())
+        if missing:
+            raise NotFound(
+                f"{self.directory} has no store {', '.join(missing)}.",
+                action="Check the names of the stores; nothing was changed.",
+                stores=missing,
+            )
+        for of in offsets.values():
+            encode_checkpoint({at: offset for at, offset in of.items() if offset is not None})
+        sound = dict(self._written)
+        for name, of in offsets.items():
+            for partition in by_name[name].changelogs:
+                if partition in sound and (partition in of or not of):
+                    offset = of.get(partition)
+                    sound[partition] = min(sound[partition], OFFSET_UNKNOWN if offset is None else offset)
+        if sound != self._written:
+            self._replace(sound)
+        for name, of in offsets.items():
+            by_name[name].store.commit(of)
+
     def must_be_lowered(self) -> bool:
-        """Whether a store has committed less than ``.checkpoint`` says, which must not wait for the interval."""
+        """Whether ``.checkpoint`` says more than a store that was committed past :meth:`commit`; that must not wait."""
         if not self._written:
             return False
         offsets = self.known_offsets()
@@ -214,25 +246,6 @@ class TaskOffsets:
             return
         believed = [one for one in self.stores if not (self._exactly_once and _in_file(one))]
         self._write(self.known_offsets(), believed)
-
-    def forget(self, name: str) -> None:
-        """Forget the offsets and the position of one open store, in its files first: it is to be restored in full.
-
-        Raises:
-            NotFound: there is no such store.
-        """
-        one = next((store for store in self.stores if store.name == name), None)
-        if one is None:
-            raise NotFound(
-                f"{self.directory} has no store {name}.",
-                action="Check the store's name; nothing was changed.",
-                store=name,
-            )
-        remaining = {at: offset for at, offset in self._written.items() if at not in one.changelogs}
-        write_offsets(self._file, remaining)
-        self._written = remaining
-        remove_offsets(self.directory / position_file(name))
-        one.store.commit({})
 
     def close(self) -> None:
         """Close every store and leave the files that whoever comes next wants; nothing when all are closed.
@@ -308,11 +321,14 @@ class TaskOffsets:
         written: dict[TopicPartition, int] = {}
         for one in stores:
             for partition in one.changelogs if one.has_offsets else ():
-                offset = offsets.get(partition, OFFSET_UNKNOWN)
-                if not (self._is_global and offset == OFFSET_UNKNOWN):
-                    written[partition] = offset
-        write_offsets(self._file, written)
-        self._written = written
+                written[partition] = offsets.get(partition, OFFSET_UNKNOWN)
+        self._replace(written)
+
+    def _replace(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._is_global:
+            offsets = {at: offset for at, offset in offsets.items() if offset != OFFSET_UNKNOWN}
+        write_offsets(self._file, offsets)
+        self._written = dict(offsets)
 
 
 def _committed(one: TaskStore) -> dict[TopicPartition, int]:

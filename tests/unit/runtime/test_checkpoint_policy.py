@@ -68,8 +68,7 @@ class Task:
     def commit(self, seconds_later: float) -> bool:
         self.clock.now += seconds_later
         self.offset += 1
-        self.store.commit({CHANGELOG: self.offset})
-        return self.checkpointer.committed()
+        return self.checkpointer.commit({"s": {CHANGELOG: self.offset}})
 
     @property
     def on_disk(self) -> int | None:

@@ -297,23 +297,49 @@ def test_an_offset_that_is_lowered_is_noticed(tmp_path: Path) -> None:
         assert task.offsets.must_be_lowered()
 
 
-def test_a_store_to_be_restored_in_full_is_forgotten_by_its_files_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("to", "left"), [({INSIDE: 3, BESIDE: 3}, 3), ({INSIDE: None, BESIDE: None}, -4), ({}, -4)])
+@pytest.mark.parametrize("crashes", [False, True])
+def test_the_files_are_lowered_before_stores_are_set_back(
+    tmp_path: Path, to: dict[TopicPartition, int | None], left: int, crashes: bool
+) -> None:
     task = Task(tmp_path)
     task.offsets.open()
     task.commit(5)
     task.offsets.checkpoint()
-    task.inside.failing = "commit"
-    with pytest.raises(Corrupted):
-        task.offsets.forget("inside")
-    assert task.files()[".checkpoint"] == "app-beside-changelog 0 5"
-    task.inside.failing = None
-    task.offsets.forget("inside")
-    assert task.inside.committed_offset(INSIDE) is None
-    task.offsets.forget("beside")
+    if crashes:
+        task.inside.failing = task.rows_beside.failing = "commit"
+    for name, changelog in (("inside", INSIDE), ("beside", BESIDE)):
+        of = {changelog: to[changelog]} if to else {}
+        if crashes:
+            with pytest.raises(Corrupted):
+                task.offsets.commit({name: of})
+        else:
+            task.offsets.commit({name: of})
+    assert task.files()[".checkpoint"] == f"app-beside-changelog 0 {left}; app-inside-changelog 0 {left}"
+    assert task.files()[".checkpoint_beside"] == f"app-beside-changelog 0 {left}"
     again = Task(tmp_path)
-    assert set(again.offsets.open().unknown) == {"inside", "beside"}
+    again.offsets.open()
+    own = 5 if crashes else to.get(INSIDE)
+    assert again.inside.committed_offset(INSIDE) == own, "nothing was imported"
+    assert again.beside.committed_offset(BESIDE) == left
+    if not to:
+        assert "beside.position" not in task.files()
+
+
+def test_committing_through_the_task_leaves_the_files_alone_when_offsets_grow(tmp_path: Path) -> None:
+    task = Task(tmp_path)
+    task.offsets.open()
+    task.commit(5)
+    task.offsets.checkpoint()
+    before = task.files()
+    task.offsets.commit({"inside": {INSIDE: 6}, "beside": {BESIDE: 7}})
+    assert (task.inside.committed_offset(INSIDE), task.beside.committed_offset(BESIDE)) == (6, 7)
+    assert task.files() == before
     with pytest.raises(NotFound, match="no store nothing"):
-        again.offsets.forget("nothing")
+        task.offsets.commit({"inside": {INSIDE: 8}, "nothing": {}})
+    with pytest.raises(Invalid, match="offset -1 cannot be written"):
+        task.offsets.commit({"inside": {INSIDE: 8}, "beside": {BESIDE: -1}})
+    assert task.inside.committed_offset(INSIDE) == 6
 
 
 def test_stores_without_a_changelog_or_a_disk_are_in_no_file(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""SIGKILL at random moments: what a file says is never ahead of the rows."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from statecore.stores.legacy_files import read_offsets
+from tests.unit.runtime.checkpointing_process import BESIDE, INSIDE, inside, number, rows_beside, task
+
+KILLS = 15
+
+
+@pytest.mark.parametrize("interval_ms", [0, 7])
+def test_a_file_is_never_ahead_of_the_rows_wherever_the_process_dies(tmp_path: Path, interval_ms: int) -> None:
+    dice = random.Random(interval_ms)
+    turns = []
+    for _ in range(KILLS):
+        _run_and_kill(tmp_path, interval_ms, dice.uniform(0, 0.15))
+        with inside(tmp_path) as store:
+            rows_inside = number(store)
+            assert (store.committed_offset(INSIDE) or 0) == rows_inside
+        with rows_beside(tmp_path) as rows:
+            behind = number(rows)
+        in_task, in_own = read_offsets(tmp_path / ".checkpoint"), read_offsets(tmp_path / ".checkpoint_beside")
+        assert in_task.get(INSIDE, -4) <= rows_inside
+        assert in_task.get(BESIDE, -4) <= behind
+        assert in_own.get(BESIDE, -4) <= behind
+        offsets = task(tmp_path)
+        offsets.open()
+        taken = offsets.stores[1].store.committed_offset(BESIDE)
+        offsets.close()
+        assert (-4 if taken is None else taken) <= behind
+        turns.append((rows_inside, behind))
+    assert len(set(turns)) > KILLS // 2, "it was killed while it worked"
+
+
+def _run_and_kill(directory: Path, interval_ms: int, after: float) -> None:
+    command = [sys.executable, "-m", "tests.unit.runtime.checkpointing_process", str(directory), str(interval_ms)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"running\n"
+        time.sleep(after)
+        process.kill()
