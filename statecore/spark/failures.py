@@ -33,6 +33,7 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
         context: names as fields, for machines.
     """
     if isinstance(error, StatecoreError):
+        error.context = {**context, **error.context}
         return error
     if isinstance(error, OSError) and error.errno is not None:
         said = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")

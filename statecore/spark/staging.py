@@ -3,9 +3,10 @@
 ::
 
     <staging>/<plan id>/driver                                  made by the driver: who does not see it shares no disk
-    <staging>/<plan id>/runs/<task>/<store>/<start>-<end>/      run-00000.sst ... result.json
+    <staging>/<plan id>/failed                                  made by a task that no retry can help: others stop, too
+    <staging>/<plan id>/runs/<task>/<store>/<p>.<start>-<end>/  run-00000.sst ... result.json
     <staging>/<plan id>/images/<task>/<store>/                  database/ ... result.json
-    <staging>/<plan id>/progress/<task>.<store>.<start>         offsets done so far, for the driver to add up
+    <staging>/<plan id>/progress/<task>.<store>.<p>.<start>     offsets done so far, for the driver to add up
     <staging>/<plan id>/attempts/<random>/                      what is not complete yet, or no longer good
 
 An attempt works in a directory of its own and publishes it by one rename, ``result.json`` inside it, durable. So what
@@ -21,15 +22,16 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Retryable
 from statecore.runtime.files import make_directories, write_durably
 
 RESULT = "result.json"
 _MARK = "driver"
+_FAILED = "failed"
 
 
 def prepare(directory: Path) -> None:
@@ -39,6 +41,7 @@ def prepare(directory: Path) -> None:
     """
     shutil.rmtree(directory / "attempts", ignore_errors=True)
     shutil.rmtree(directory / "progress", ignore_errors=True)
+    (directory / _FAILED).unlink(missing_ok=True)
     make_directories(directory / "attempts")
     (directory / _MARK).touch()
 
@@ -54,6 +57,24 @@ def check_shared(directory: Path) -> None:
             f"This executor does not see the staging directory {directory} that the driver made.",
             action="Give a staging directory on a file system that all executors share with the driver.",
             directory=str(directory),
+        )
+
+
+def announce_failure(directory: Path) -> None:
+    """Tell the other tasks of the job that it has failed for good."""
+    with suppress(OSError):  # they only work on in vain
+        (directory / _FAILED).touch()
+
+
+def check_failure(directory: Path) -> None:
+    """Stop where another task has failed for good: hours of reading would be for nothing.
+
+    Raises:
+        Retryable: one has; the driver shows the error of that one.
+    """
+    if (directory / _FAILED).exists():
+        raise Retryable(
+            "Another task of the job has failed, so this one stopped.", action="See the error of the other task."
         )
 
 

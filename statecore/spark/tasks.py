@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
-from statecore.errors import KINDS, Corrupted, StatecoreError
+from statecore.errors import KINDS, Corrupted, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, Run, Segmentation
@@ -198,9 +198,13 @@ def _answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
     doing = f"store {task.store!r} of task {task.task} was built in {task.directory}"
     try:
         staging.check_shared(Path(task.directory))
+        staging.check_failure(Path(task.directory))
         return work(task)
     except Exception as error:
-        return Failure(as_statecore_error(error, doing, task=task.task, store=task.store).to_json())
+        failure = as_statecore_error(error, doing, task=task.task, store=task.store)
+        if not isinstance(failure, Retryable):
+            staging.announce_failure(Path(task.directory))
+        return Failure(failure.to_json())
 
 
 def read_range(task: RangeTask) -> RangeResult | Failure:
@@ -361,7 +365,10 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
 
 
 class _ProgressFile:
-    """Tells the driver how far a range has come, through a small file it adds up with the others."""
+    """Tells the driver how far a range has come, through a small file it adds up with the others.
+
+    Stops the range (``Retryable``) when another task of the job has failed meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -376,3 +383,4 @@ class _ProgressFile:
         self._next = moment + PROGRESS_INTERVAL
         self._partial.write_text(str(offsets))
         self._partial.replace(self._path)
+        staging.check_failure(self._path.parents[1])

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
-from statecore.errors import Capacity, Corrupted, Invalid, StatecoreError
+from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
+from statecore.images.model import Segmentation
 from statecore.spark import staging
 from statecore.spark.tasks import (
     ClusterSettings,
@@ -160,6 +161,7 @@ def test_a_run_damaged_after_it_was_looked_at_fails_once_and_is_read_again_by_th
     data[len(data) // 2] ^= 1
     run_file(first).write_bytes(data)
     assert isinstance(failure(build_store(image_task(task, first))), Corrupted)
+    staging.prepare(Path(task.directory))
     assert build(image_task(task, read(task))).image.rows == 50
 
 
@@ -271,3 +273,13 @@ def test_what_dead_attempts_left_is_cleared_before_a_retry_and_results_are_kept(
     staging.prepare(Path(task.directory))
     assert list(Path(task.directory, "attempts").iterdir()) == []
     assert read(task) == first
+
+
+def test_a_task_that_failed_for_good_stops_the_others_until_the_next_try(task: RangeTask) -> None:
+    wrong = replace(task, kind=StoreKind.WINDOW, segmentation=Segmentation(100, 50), store="windows")
+    error = failure(read_range(wrong))
+    assert error.exit_code == 13
+    assert {"topic", "partition", "offset", "kind", "task", "store"} <= error.context.keys()
+    assert isinstance(failure(read_range(task)), Retryable)
+    staging.prepare(Path(task.directory))
+    read(task)
