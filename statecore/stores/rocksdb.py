@@ -37,13 +37,12 @@ from statecore.stores.files import sync_tree
 from statecore.stores.rocksdb_directory import (
     existing_families,
     make_directory,
-    older_families,
     open_database,
     shadow_of,
     tidy,
 )
 from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_files import check_offsets, compact_files, ingest_files
+from statecore.stores.rocksdb_files import check_offsets, compact_files, ingest_files, refuse_foreign_rows
 from statecore.stores.rocksdb_instant import RocksDBInstant
 from statecore.stores.rocksdb_scan import ListScan
 from statecore.stores.settings import Durability, StoreSettings
@@ -141,24 +140,17 @@ class RocksDBStore(StagedStore):
             for name in wanted:
                 self._families[name] = self._db.get_column_family(name)
                 self._handles[name] = self._db.get_column_family_handle(name)
-            self._refuse_older_rows()
+            refuse_foreign_rows(self._path, self._kind, self._families)
             self._forget(self._read_position())
             if not self._read_only:
                 self._refuse_unclean()
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
+            touched = self.is_open and not self._read_only
             self._release()
+            if touched:
+                tidy(self._path)
             raise
-
-    def _refuse_older_rows(self) -> None:
-        """Kafka Streams reads rows of an older format below the newer ones on the fly; here they would be missed."""
-        for name in older_families(self._kind) - {self._kind.data_column_family}:
-            if name in self._families and next(self._lists(name), None) is not None:
-                raise Invalid(
-                    f"{self._path} is a {self._kind.value} store that still has rows of an older format in {name}.",
-                    action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
-                    store_path=str(self._path),
-                )
 
     def _refuse_unclean(self) -> None:
         status = self.status

@@ -1,14 +1,47 @@
-"""Whole column families: files ingested, files merged, offsets looked through."""
+"""Whole column families: files ingested, files merged, rows that must not be there, offsets looked through."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from statecore.errors import Invalid
 from statecore.formats import offsets as offset_format
+from statecore.formats.kinds import StoreKind
 from statecore.formats.position import decode_position
+from statecore.stores.rocksdb_directory import older_families
 from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_scan import ListScan
+
+_MERGE_OPERANDS = re.compile(r"# merge operands=(\d+);")
+
+
+def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]) -> None:
+    """Look for rows that reading would miss, or that reading does not survive.
+
+    Kafka Streams reads rows of an older format below the newer ones on the fly; this library does not. RocksDB 9.8.4
+    takes the process down when it iterates over a merge operand without a merge operator, so nobody may try.
+
+    Raises:
+        Invalid: there are such rows.
+    """
+    for name, family in families.items():
+        found = _MERGE_OPERANDS.search(family.property_value("rocksdb.aggregated-table-properties") or "")
+        if found is not None and int(found[1]):
+            raise Invalid(
+                f"{path} has rows in {name} that can only be read with the merge operator they were written with.",
+                action="Rebuild the store from its changelog; Kafka Streams writes no such rows.",
+                store_path=str(path),
+            )
+    for name in (older_families(kind) - {kind.data_column_family}) & families.keys():
+        if next(ListScan(path, families[name]), None) is not None:
+            raise Invalid(
+                f"{path} is a {kind.value} store that still has rows of an older format in {name}.",
+                action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
+                store_path=str(path),
+            )
 
 
 def ingest_files(path: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
