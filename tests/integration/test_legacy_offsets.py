@@ -266,3 +266,62 @@ def test_a_store_without_offsets_of_its_own_is_opened_with_the_file_of_kafka_str
         (world.directory.task_path(task) / f".checkpoint_{grace.BUFFER}").unlink()
     with world.application() as application:
         assert sum(application.restored_records().values()) > 0
+
+
+def table_for_all(table: str, stream: str) -> Callable[[StreamsJvm], Any]:
+    """A global table, and a stream that does nothing, since an application needs one."""
+
+    def build(jvm: StreamsJvm) -> Any:
+        streams = jvm.jvm.org.apache.kafka.streams
+        serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
+        builder = streams.StreamsBuilder()
+        consumed = getattr(streams.kstream.Consumed, "with")(serdes.ByteArray(), serdes.ByteArray())
+        store = getattr(streams.kstream.Materialized, "as")("everywhere")
+        builder.globalTable(table, consumed, store.withKeySerde(serdes.ByteArray()).withValueSerde(serdes.ByteArray()))
+        builder.stream(stream, consumed)
+        return builder.build()
+
+    return build
+
+
+@GUARANTEES
+def test_next_offsets_of_a_global_store_are_found_by_kafka_streams(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    servers = broker.bootstrap_servers
+    table, stream = f"{application_id}-table", f"{application_id}-stream"
+    for topic in (table, stream):
+        topics.create(servers, topic, PARTITIONS)
+    topics.produce(servers, table, [Record(b"key-%d" % n, b"value", n % PARTITIONS, NOW) for n in range(50)])
+    directory = state_dir / application_id / "global"
+    partitions = tuple(TopicPartition(table, partition) for partition in range(PARTITIONS))
+
+    def restored() -> int:
+        build = table_for_all(table, stream)
+        with StreamsApplication(
+            streams_jvm, application_id, servers, state_dir, build, guarantee=guarantee
+        ) as application:
+            return sum(application.restored_records().values())
+
+    def store() -> RocksDBStore:
+        return RocksDBStore(directory / "rocksdb" / "everywhere", StoreKind.TIMESTAMPED_KEY_VALUE)
+
+    assert restored() == 50
+    assert restored() == 0
+    offsets = TaskOffsets(
+        directory,
+        [TaskStore("everywhere", store(), partitions)],
+        exactly_once=guarantee == "exactly_once_v2",
+        is_global=True,
+        meant_for=MeantFor.KAFKA_STREAMS_4_2,
+    )
+    offsets.open()
+    offsets.close()
+    assert (directory / ".checkpoint").read_text() == f"0\n2\n{table} 0 25\n{table} 1 25\n"
+    with store() as opened:
+        opened.commit(dict.fromkeys(partitions))
+    assert restored() == 0
+    with store() as opened:
+        assert [opened.committed_offset(partition) for partition in partitions] == [25, 25]
+        opened.commit(dict.fromkeys(partitions))
+    assert restored() == 50, "it was the file"
