@@ -27,6 +27,7 @@ from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
+from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -159,7 +160,7 @@ class _Restore:
         staging = self.work / plan.plan_id
         with self._phase("start"):
             context = spark.context()
-        with self._phase("read"):
+        with self._phase("read"), self._nothing_left_of_the_invalid(staging):
             runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
         with self._phase("build"):
@@ -187,6 +188,16 @@ class _Restore:
         began = time.monotonic()
         yield
         self.phases[name] = time.monotonic() - began
+
+    @contextmanager
+    def _nothing_left_of_the_invalid(self, staging: Path) -> Iterator[None]:
+        """A record that fits no store of the kind stays what it is: a retry could take up nothing of this attempt."""
+        try:
+            yield
+        except Invalid:
+            shutil.rmtree(staging, ignore_errors=True)
+            self.plan_file.unlink(missing_ok=True)
+            raise
 
     def _already_placed(self) -> RestoreReport | None:
         """The report of an earlier attempt of this request, while all that it had placed still stands there."""

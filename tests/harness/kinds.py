@@ -31,6 +31,9 @@ RETENTION = 10 * MINUTE
 SPAN = 60 * MINUTE
 """From the first to the last record of a feed: rows of most of this time have expired at its end."""
 
+MORE = 6 * MINUTE
+"""What ``more`` goes on for, beyond the span."""
+
 _GRACE = 3 * MINUTE
 
 EVENTS, PUTS, LEFT, RIGHT, TABLE, SPARSE = "events", "puts", "left", "right", "table", "sparse"
@@ -90,11 +93,14 @@ class Sources:
             of: the store's supplier.
             put: ``(store, record) -> ignored``.
         """
-        store = builder(of, self._serdes.ByteArray(), self._serdes.String()).withCachingDisabled()
-        self.builder.addStateStore(store)
+        self.builder.addStateStore(self.store_builder(builder, of))
         names = self.jvm.gateway.new_array(self.jvm.jvm.java.lang.String, 1)
         names[0] = of.name()
         self.stream(role).process(supplier(self.jvm, of.name(), put), names)
+
+    def store_builder(self, builder: Callable[..., Any], of: Any) -> Any:
+        """A store's builder, of a method of ``Stores`` and the store's supplier."""
+        return builder(of, self._serdes.ByteArray(), self._serdes.String()).withCachingDisabled()
 
     def duration(self, ms: int) -> Any:
         return self.jvm.jvm.java.time.Duration.ofMillis(ms)
@@ -163,7 +169,7 @@ class KindCase:
     store: str
     add: Add
     query: StoreQuery | None = None
-    declared: Mapping[str, str] = field(default_factory=dict)
+    declared: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None
     is_global: bool = False
 
@@ -216,11 +222,20 @@ class KindsApplication:
         for add in dict.fromkeys(case.add for case in self.cases):
             add(sources)
 
-    def queries(self, base: int) -> dict[str, StoreQuery]:
-        """How the stores are asked: for what lies within the retention at the end of the feed."""
-        since = base + SPAN - RETENTION + 1
+    def queries(self, base: int, until: int = SPAN) -> dict[str, StoreQuery]:
+        """How the stores are asked.
+
+        Args:
+            base: time of the first record in ms.
+            until: time of the newest record, counted from there: what is within the retention then is asked for.
+                Versioned stores are always asked for what still is at the end of ``more``.
+        """
+
+        def since(query: StoreQuery) -> int:
+            return base + (SPAN + MORE if query.shape == "versioned" else until) - RETENTION + 1
+
         return {
-            case.store: replace(case.query, since=since) if case.expires else case.query
+            case.store: replace(case.query, since=since(case.query)) if case.expires else case.query
             for case in self.cases
             if case.query is not None
         }
@@ -322,6 +337,11 @@ def _put_windows(at: Sources) -> None:
     at.put_all(PUTS, at.stores.timestampedWindowStoreWithHeadersBuilder, of, put)
 
 
+def _put_counts(at: Sources) -> None:
+    windowed = at.grouped(PUTS).windowedBy(at.tumbling())
+    windowed.reduce(at.reducer(), at.materialized("counts", retention=True))
+
+
 def _put_sessions(at: Sources) -> None:
     of = at.stores.persistentSessionStoreWithHeaders("put-session", at.duration(RETENTION))
     at.put_all(PUTS, at.stores.sessionStoreWithHeadersBuilder, of, at.puts.session(at.puts.with_headers()))
@@ -342,6 +362,15 @@ def _global_table(at: Sources) -> None:
 def _plain_global_table(at: Sources) -> None:
     supplier = at.stores.persistentKeyValueStore("global-plain")
     at.builder.globalTable(at.topic(PRICES), at.consumed(), at.materialized(supplier))
+
+
+def _processed_global_store(at: Sources) -> None:
+    """A global store that the application fills by a processor of its own."""
+    of = at.stores.persistentTimestampedKeyValueStoreWithHeaders("global-processed")
+    put = at.puts.key_value(at.puts.with_time_and_headers())
+    made = at.store_builder(at.stores.timestampedKeyValueStoreWithHeadersBuilder, of)
+    processors = supplier(at.jvm, "global-processed", put)
+    at.builder.addGlobalStore(made, at.topic(PRICES), at.consumed(), processors)
 
 
 def _reading_table(at: Sources) -> None:
@@ -441,6 +470,21 @@ def _headers(i: int) -> tuple[tuple[str, bytes | None], ...]:
     ]
 
 
+CHANGED = (b"a", b"new")
+"""The keys of ``more``."""
+
+
+def more(base: int, partitions: int) -> list[Record]:
+    """Records after the feed, the newest time first: a restarted application has no stream time of its own."""
+    times = [base + SPAN + MORE - minutes * MINUTE for minutes in (0, 2, 1, 0)]
+    return [
+        Record(key, b"more %d" % number, partition, at)
+        for number, at in enumerate(times)
+        for key in CHANGED
+        for partition in range(partitions)
+    ]
+
+
 def keyed(base: int, partitions: int, count: int) -> list[Record]:
     """The events that have a key."""
     return [one for one in events(base, partitions, count) if one.key is not None]
@@ -517,18 +561,68 @@ SOURCES = KindsApplication(
 )
 """A table whose source topic is its changelog."""
 
+_GLOBAL_TABLE = KindCase(
+    "timestamped-key-value", "global-table", _global_table, _ROWS, source=REFERENCE, is_global=True
+)
+
+
+def _global_feed(base: int, partitions: int) -> list[Portion]:
+    """Events; those of global stores with keys of their own in each partition, whose order nobody decides."""
+
+    def apart(one: Record) -> Record:
+        return one if one.key is None else replace(one, key=b"%d" % one.partition + one.key)
+
+    return [
+        (role, list(map(apart, records)))
+        for heading, records in feed(base, partitions)
+        if heading == PUTS
+        for role in (EVENTS, REFERENCE, PRICES)
+    ]
+
+
 GLOBALS = KindsApplication(
     "globals",
     (
-        KindCase("timestamped-key-value", "global-table", _global_table, _ROWS, source=REFERENCE, is_global=True),
+        _GLOBAL_TABLE,
         KindCase("key-value", "global-plain", _plain_global_table, _PLAIN_ROWS, source=PRICES, is_global=True),
         KindCase("timestamped-key-value", "timestamped-key-value", _reading_table, _ROWS),
     ),
-    lambda base, partitions: [
-        (role, [replace(one, key=b"%d" % one.partition + one.key) if one.key is not None else one for one in records])
-        for heading, records in feed(base, partitions)
-        if heading == EVENTS
-        for role in (EVENTS, REFERENCE, PRICES)
-    ],
+    _global_feed,
 )
 """Global tables, each filled from all partitions of its topic, beside a table with tasks."""
+
+PROCESSED = KindsApplication(
+    "processed",
+    (
+        _GLOBAL_TABLE,
+        KindCase(
+            "headers-key-value",
+            "global-processed",
+            _processed_global_store,
+            replace(_ROWS, headers=True),
+            {"reprocess": True},
+            source=PRICES,
+            is_global=True,
+        ),
+        KindCase("timestamped-key-value", "timestamped-key-value", _reading_table, _ROWS),
+    ),
+    _global_feed,
+)
+"""A global table beside a global store that the application fills by a processor."""
+
+NAMED = {
+    "orders": KindsApplication(
+        "orders",
+        (
+            KindCase("timestamped-key-value", "latest", _table("latest"), replace(_ROWS, topology="orders")),
+            KindCase("session", "visits", _sessions("visits"), replace(_SESSIONS, topology="orders"), _RETAINED),
+        ),
+        lambda base, partitions: [one for one in feed(base, partitions) if one[0] == EVENTS],
+    ),
+    "clicks": KindsApplication(
+        "clicks",
+        (KindCase("timestamped-window", "counts", _put_counts, replace(_WINDOWS, topology="clicks"), _RETAINED),),
+        lambda base, partitions: [one for one in feed(base, partitions) if one[0] == PUTS],
+    ),
+}
+"""Topologies for one application of named topologies, each with topics of its own."""

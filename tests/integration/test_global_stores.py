@@ -1,0 +1,136 @@
+"""Global stores of a real application, lost, rebuilt from all partitions of their topics, and opened by it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.spark.session import spark_context
+from tests.harness import directory
+from tests.harness.broker import Broker
+from tests.harness.kinds import EVENTS, GLOBALS, PRICES, PROCESSED, REFERENCE, KindsApplication
+from tests.harness.rebuilding import PARTITIONS, KindsWorld, eventually, left_behind, restored, table
+from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.topics import Record
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.xdist_group("spark"),
+    # PySpark leaves its gateway's sockets and pipe to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> Iterator[None]:
+    """One Spark context for all tests here: starting one takes longer than most of them."""
+    with spark_context("tests", "local[2]"):
+        yield
+
+
+class World(KindsWorld):
+    """An application with global stores; what its topics hold is known."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        jvm: StreamsJvm,
+        application_id: str,
+        state_dir: Path,
+        guarantee: str,
+        of: KindsApplication,
+    ) -> None:
+        super().__init__(broker, jvm, application_id, state_dir, guarantee, of)
+        self.sent: dict[str, list[Record]] = {role: [] for role in self.inputs}
+
+    def feed_all(self, running: StreamsApplication) -> None:
+        """Feeds everything and waits until the global tables have it."""
+        self.send(running, self.kinds.feed(self.base, PARTITIONS))
+
+    def send(self, running: StreamsApplication, portions: list[tuple[str, list[Record]]]) -> None:
+        for role, records in portions:
+            self.sent[role].extend(records)
+        self.feed(portions)
+        for case in self.kinds.cases:
+            if case.is_global and case.source and case.query and not case.query.headers:
+                expected = table(self.sent[case.source], timestamped=case.query.timestamped)
+                assert eventually(partial(running.query_rows, case.store, None), expected) == expected
+                assert expected
+
+    def offsets(self) -> dict[str, dict[bytes, bytes]]:
+        """Offsets and status of every global store."""
+        found = directory.read_application(self.directory)
+        return {store: dict(families["offsets"]) for (task, store), families in found.items() if task == "global"}
+
+
+@GUARANTEES
+def test_global_tables_are_rebuilt_from_all_partitions_and_nothing_is_restored(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee, GLOBALS)
+    with world.application() as running:
+        world.feed_all(running)
+        before = world.answers(running)
+    rows, offsets = world.rows(), world.offsets()
+    world.lose()
+
+    report = world.restore()
+
+    assert world.rows() == rows
+    assert world.offsets() == offsets
+    assert set(offsets) == {"global-table", "global-plain"}
+    reported = {one.store: one for one in report.stores}
+    assert reported["global-table"].records == len(world.sent[REFERENCE])
+    with world.application() as running:
+        assert restored(running) == {}
+        assert world.answers(running) == before
+        world.send(running, [(role, [Record(b"0new", b"x", 0, world.base)]) for role in (EVENTS, REFERENCE, PRICES)])
+
+
+@GUARANTEES
+def test_a_global_table_of_an_empty_topic_is_opened_again_and_filled(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee, GLOBALS)
+    with world.application():
+        pass
+    world.lose()
+    world.restore()
+    with world.application() as running:
+        assert restored(running) == {}
+        world.feed_all(running)
+        before = world.answers(running)
+    with world.application() as running:
+        assert restored(running) == {}
+        assert world.answers(running) == before
+
+
+@GUARANTEES
+def test_a_global_store_with_a_processor_is_refused_by_name_and_otherwise_left_to_kafka_streams(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee, PROCESSED)
+    with world.application() as running:
+        world.feed_all(running)
+        keys = [key for key, _, _ in table(world.sent[PRICES], timestamped=True)]
+        assert eventually(lambda: [row[0] for row in running.query_rows("global-processed", None)], keys) == keys
+        before = world.answers(running)
+    world.lose()
+
+    with pytest.raises(Invalid, match="global-processed") as refused:
+        world.restore(stores=("global-processed",))
+    assert all(word in str(refused.value) for word in (world.inputs[PRICES], "headers-key-value"))
+    assert left_behind(world.directory) == []
+
+    report = world.restore()
+    assert {one.store for one in report.stores} == {"global-table", "timestamped-key-value"}
+    with world.application() as running:
+        assert set(restored(running)) == {"global-processed"}
+        assert world.answers(running) == before

@@ -1,0 +1,209 @@
+"""Stores of every kind, written by real Kafka Streams, lost, rebuilt from their changelogs, and opened by it again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from statecore.images.plan import VersionedStart
+from statecore.images.report import RestoreReport
+from statecore.spark.session import spark_context
+from tests.harness.broker import Broker
+from tests.harness.kinds import CHANGED, HEADERS, MORE, PLAIN, SOURCES, SPAN, KindCase, more
+from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
+from tests.harness.streams import StreamsJvm
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.xdist_group("spark"),
+    # PySpark leaves its gateway's sockets and pipe to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+GUARANTEES = ("exactly_once_v2", "at_least_once")
+APPLICATIONS = {one.name: one for one in (PLAIN, HEADERS, SOURCES)}
+
+Run = tuple[str, str]
+"""Name of the application, guarantee."""
+
+RUNS: list[Run] = [(name, guarantee) for name in APPLICATIONS for guarantee in GUARANTEES]
+STORES = [(run, case.store) for run in RUNS for case in APPLICATIONS[run[0]].cases if case.kind != "in-memory"]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happened to one application: it was fed, lost, rebuilt, fed again, lost again and rebuilt again.
+
+    Attributes:
+        written: rows that Kafka Streams wrote.
+        rebuilt: rows after the first restore; report: of it.
+        restored: what Kafka Streams restored when it opened them.
+        before: answers before the loss, after: of the rebuilt stores.
+        written_again: rows after more records; rebuilt_again, in ranges: the same from the changelog.
+        restored_again, before_again, after_again: the same for the second restore, which keeps history readable.
+    """
+
+    cases: dict[str, KindCase]
+    written: Rows
+    rebuilt: Rows
+    report: RestoreReport
+    restored: dict[str, int]
+    before: Answers
+    after: Answers
+    written_again: Rows
+    rebuilt_again: Rows
+    report_again: RestoreReport
+    restored_again: dict[str, int]
+    before_again: Answers
+    after_again: Answers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> Iterator[None]:
+    """One Spark context for all tests here: starting one takes longer than most of them."""
+    with spark_context("tests", "local[2]"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def stories() -> dict[Run, Story]:
+    """What has happened already: every application lives once, whatever the order of the tests is."""
+    return {}
+
+
+@pytest.fixture
+def story(
+    run: Run,
+    stories: dict[Run, Story],
+    broker: Broker,
+    streams_jvm: StreamsJvm,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Story:
+    if run not in stories:
+        name, guarantee = run
+        application_id = f"kinds-{name}-{guarantee.replace('_', '-')}-{uuid.uuid4().hex[:8]}"
+        state_dir = tmp_path_factory.mktemp("kinds")
+        stories[run] = live(KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, APPLICATIONS[name]))
+    return stories[run]
+
+
+def live(world: KindsWorld) -> Story:
+    kinds = world.kinds
+    told: dict[str, Any] = {"cases": {case.store: case for case in kinds.cases}}
+    with world.application() as running:
+        world.feed(kinds.feed(world.base, PARTITIONS))
+        told["before"] = world.answers(running)
+    told["written"] = world.rows()
+
+    world.lose()
+    told["report"] = world.restore(versioned=VersionedStart.LATEST)
+    told["rebuilt"] = world.rows()
+    with world.application() as running:
+        told["restored"] = restored(running)
+        told["after"] = world.answers(running)
+        world.feed([(role, more(world.base, PARTITIONS)) for role in world.inputs])
+        told["before_again"] = world.answers(running, SPAN + MORE)
+    told["written_again"] = world.rows()
+
+    world.lose()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("statecore.images.plan.plan_ranges", cut_everywhere)
+        told["report_again"] = world.restore()
+    told["rebuilt_again"] = world.rows()
+    with world.application() as running:
+        told["restored_again"] = restored(running)
+        told["after_again"] = world.answers(running, SPAN + MORE)
+    return Story(**told)
+
+
+def cut_everywhere(partitions: Any, _workers: int) -> list[Any]:
+    from statecore.changelog.ranges import split_range
+
+    return [part for whole in partitions for part in split_range(whole, 2)]
+
+
+def rows_of(rows: Rows, store: str) -> Rows:
+    return {key: families for key, families in rows.items() if key[1].partition("/")[0] == store}
+
+
+def answers_of(answers: Answers, store: str) -> Answers:
+    return {key: found for key, found in answers.items() if key[0] == store}
+
+
+def latest(answers: Answers, store: str) -> Answers:
+    """Answers without the older versions."""
+    return {key: [row for row in found if b"@" not in row[0]] for key, found in answers_of(answers, store).items()}
+
+
+def history(answers: Answers, store: str) -> Answers:
+    """The older versions of keys that were not written again."""
+    written = tuple(key + b"@" for key in CHANGED)
+    return {
+        key: [row for row in found if b"@" in row[0] and not row[0].startswith(written)]
+        for key, found in answers_of(answers, store).items()
+    }
+
+
+def named(run: Run | str) -> str:
+    return run if isinstance(run, str) else "-".join(run)
+
+
+every_store = pytest.mark.parametrize(("run", "store"), STORES, ids=named)
+every_run = pytest.mark.parametrize("run", RUNS, ids=named)
+
+
+@every_store
+def test_every_row_is_the_one_that_kafka_streams_wrote(story: Story, store: str) -> None:
+    expected = rows_of(story.written, store)
+    assert any(rows for families in expected.values() for rows in families.values())
+    assert rows_of(story.rebuilt, store) == expected
+
+
+@every_run
+def test_kafka_streams_restores_nothing_but_what_is_in_memory(story: Story) -> None:
+    assert set(story.restored) <= {"in-memory"}
+
+
+@every_store
+def test_the_rebuilt_stores_answer_as_those_that_were_lost(story: Story, store: str) -> None:
+    assert latest(story.after, store) == latest(story.before, store)
+    if story.cases[store].query is not None:
+        assert any(answers_of(story.before, store).values())
+
+
+@every_store
+def test_what_the_application_writes_after_a_rebuild_is_continued_from_there(story: Story, store: str) -> None:
+    if not story.cases[store].kind.startswith("versioned"):
+        assert rows_of(story.written_again, store) != rows_of(story.written, store)
+        assert rows_of(story.rebuilt_again, store) == rows_of(story.written_again, store)
+    assert latest(story.after_again, store) == latest(story.before_again, store)
+
+
+@every_run
+def test_versioned_stores_are_restored_by_kafka_streams_so_that_their_history_is_found(story: Story) -> None:
+    versioned = {name for name, case in story.cases.items() if case.kind.startswith("versioned")}
+    assert set(story.restored_again) - {"in-memory"} == versioned
+    for store in versioned:
+        assert any(history(story.before, store).values())
+        assert not any(history(story.after, store).values())  # the price of restoring nothing
+        assert history(story.after_again, store) == history(story.before, store)
+
+
+@every_run
+def test_the_report_counts_segments_and_what_has_expired(story: Story) -> None:
+    reported = {(one.store, one.partition): one for one in story.report.stores}
+    for case in story.cases.values():
+        if case.kind == "in-memory":
+            assert (case.store, 0) not in reported
+            continue
+        one = reported[case.store, 0]
+        rows = [len(rows) for families in rows_of(story.rebuilt, case.store).values() for rows in families.values()]
+        assert sum(reported[case.store, p].rows for p in range(PARTITIONS)) == sum(rows)
+        segmented = case.expires and not case.kind.startswith("versioned")
+        assert (one.segments > 0) is (segmented or case.kind == "grace-buffer")
+        assert (one.expired > 0) is segmented
