@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def show(inspection: Inspection, *, segments: bool = False, console: Console | None = None) -> None:
     """Print what was found: store by store its tasks, then what lies beside them, then what is wrong."""
     from statecore.cli.output import result_console
+    from statecore.maintenance.layout import GLOBAL
 
     console = console or result_console()
     console.print(f"{inspection.application_id} in {inspection.path}", style="bold", markup=False)
@@ -88,12 +89,11 @@ def show(inspection: Inspection, *, segments: bool = False, console: Console | N
     widths = [
         max(map(len, column)) for column in zip(header, *(row for part in rows.values() for row in part), strict=True)
     ]
+    console.print("\n  " + _aligned(header, widths), style="dim", markup=False)
     for key, stores in by_store.items():
-        console.print()
         console.print(_heading(stores), style="bold", markup=False)
         for line in _about(stores):
-            _indented(console, line, 2)
-        console.print("  " + _aligned(header, widths), style="dim", markup=False)
+            _indented(console, line, 4)
         for store, row in zip(stores, rows[key], strict=True):
             line = _aligned(row, widths)
             console.print(
@@ -103,7 +103,8 @@ def show(inspection: Inspection, *, segments: bool = False, console: Console | N
                 for database in store.databases if store.segmented else ():
                     _indented(console, _segment(database, inspection.estimated), 6)
             if len(store.offsets) > 1:
-                _indented(console, "offsets: " + _offsets(store), 6)
+                what = "next offsets" if store.task == GLOBAL else "offsets"
+                _indented(console, f"{what}: {_offsets(store)}", 6)
     _show_beside(console, inspection)
     _show_trouble(console, inspection)
 
@@ -120,15 +121,12 @@ def _about(stores: Sequence[StoreView]) -> list[str]:
 
     topics = sorted({partition.topic for store in stores for partition in store.offsets})
     lines = [f"changelog {', '.join(topics)}"] if topics else []
-    starts = [one.start for store in stores for one in store.databases if one.start is not None]
-    ends = [one.end for store in stores for one in store.databases if one.end is not None]
-    if starts:
-        length = next(
-            (one.end - one.start for store in stores for one in store.databases if one.end and one.start), None
-        )
-        each = f" of {format_duration(length)}" if length else ""
-        until = f"to {_minute(max(ends))}" if ends else f"to the one of {_minute(max(starts))}"
-        lines.append(f"segments{each} from {_minute(min(starts))} {until}")
+    starts = [one.start for store in stores for one in store.databases if one.start]
+    if starts:  # the one segment of a grace buffer begins at 0 and never ends
+        ends = [one.end for store in stores for one in store.databases if one.end is not None]
+        each = f" of {format_duration(ends[0] - starts[0])}" if ends else ""
+        until = f"to {_minute(max(ends))}" if ends else f"to the one that begins {_minute(max(starts))}"
+        lines.append(f"segments{each}, {_minute(min(starts))} {until}")
     return lines
 
 
@@ -153,12 +151,9 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _segment(database: DatabaseView, estimated: bool) -> str:
-    if database.start is None:
-        span = database.name
-    else:
-        span = f"{_minute(database.start)} to {_minute(database.end)}" if database.end else f"{_minute(database.start)}"
-        span += f" ({database.name.rpartition('.')[2]})"
-    return f"{span}: {'~' if estimated else ''}{database.rows:,} rows, {database.bytes:,} bytes"
+    rows = f"{'~' if estimated else ''}{database.rows:,} row{'s' if database.rows != 1 else ''}"
+    since = "" if not database.start else f", from {_minute(database.start)}"
+    return f"{database.name.rpartition('.')[2]}{since}: {rows}, {database.bytes:,} bytes"
 
 
 def _offsets(store: StoreView) -> str:
@@ -208,7 +203,7 @@ def _indented(console: Console, line: str, by: int) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, by)))
+    console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, by), expand=False))
 
 
 def _minute(milliseconds: int) -> str:

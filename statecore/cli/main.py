@@ -40,6 +40,10 @@ A first restore:
   statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams --plan
   statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams
 
+A look at what is there:
+  statecore inspect --state-dir /var/lib/kafka-streams
+  statecore dump --state-dir /var/lib/kafka-streams --application-id orders --store clicks --key string
+
 Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by another, 12 corrupted, 13 invalid request,
 14 not found, 15 not enough room, 1 a defect, 130 interrupted, 143 terminated. 'statecore COMMAND --help' says more.
 """

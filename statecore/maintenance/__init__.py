@@ -1,1 +1,1 @@
-"""Operations on an application's topics and directories: discover."""
+"""Operations on an application's topics and directories: discover, inspect, dump."""

@@ -18,7 +18,8 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader
 from statecore.errors import Invalid, NotFound
-from statecore.formats.kinds import RETAINED_KINDS, StoreKind
+from statecore.formats.kinds import RETAINED_KINDS, WINDOWED_KINDS, StoreKind
+from statecore.formats.segments import SHORTEST_INTERVAL_MS
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.evidence import conclude, of_name, of_topic, versioned_history, window_retention
 from statecore.maintenance.survey import FoundStore, survey
@@ -267,11 +268,15 @@ def _with_times(store: StoreSpec, topic: TopicDescription | None, found: FoundSt
         if store.kind in RETAINED_KINDS:
             notes.add(store.name, "its retention is not to be seen: add 'retention' as the application has it")
         return store
-    remark = f"retention {format_duration(retention)} is derived from its topic's {setting}; check it"
+    derived = f"is derived from its topic's {setting}"
     interval = found.segment_interval(store.kind, retention) if found is not None else None
-    if interval is not None:
-        remark += f", as its segments do not fit it: segment_interval {format_duration(interval)} is derived from them"
-    notes.add(store.name, remark)
+    if interval is not None and store.kind in WINDOWED_KINDS and interval > SHORTEST_INTERVAL_MS:
+        # Suppliers take no interval of their own: another interval means another retention than the topic was made for.
+        derived = f"is derived from its segments of {format_duration(interval)}, which contradict its topic's {setting}"
+        retention, interval = 2 * interval, None
+    elif interval is not None:
+        derived += f", and segment_interval {format_duration(interval)} from its segments, which do not fit it"
+    notes.add(store.name, f"retention {format_duration(retention)} {derived}; check it")
     return replace(store, retention_ms=retention, segment_interval_ms=interval)
 
 

@@ -114,10 +114,10 @@ def test_a_real_application_is_discovered(
         "plain": "key-value",
         "stamped": "timestamped-key-value",
         "clicks": "timestamped-window",
-        "memory": "?",
+        "memory": "in-memory",
     }
     assert stores["clicks"]["retention"] == "10m"
-    assert "in memory?" in document["notes"]["beside"]["memory"]
+    assert "in memory, because its tasks have a directory" in document["notes"]["beside"]["memory"]
     assert document["spec"]["global_stores"]["products"]["kind"] == "timestamped-key-value"
     assert sorted((path, path.stat().st_mtime_ns) for path in state_dir.rglob("*")) == before
 

@@ -277,15 +277,24 @@ def made_id(case: str) -> str:
     return made["changelog"].removesuffix(f"-{made['store']}-changelog")
 
 
-def test_a_segment_interval_that_is_not_the_usual_one_is_derived_from_the_segments(tmp_path):
-    rows = [(b"k" + (660_000).to_bytes(8) + bytes(4), bytes(8) + b"v")]
-    for start in (660_000, 780_000):
+@pytest.mark.parametrize(
+    ("starts", "retention", "interval", "said"),
+    [
+        ((600_000, 900_000), 600_000, None, "is derived from its topic's retention.ms; check it"),
+        # Stores.persistentWindowStore with another retention than the windows the topic is made for.
+        ((1_400_000, 2_100_000), 1_400_000, None, "derived from its segments of 700s, which contradict its topic's"),
+        ((660_000, 780_000), 600_000, 60_000, "segment_interval 1m from its segments, which do not fit it"),
+    ],
+)
+def test_segments_that_contradict_the_retention_of_the_topic_are_believed(tmp_path, starts, retention, interval, said):
+    for start in starts:
+        rows = [(b"k" + (start + 1).to_bytes(8) + bytes(4), bytes(8) + b"v")]
         write_database(tmp_path / f"app/0_0/s/s.{start}", {"default": [], "keyValueWithTimestamp": rows, "offsets": []})
     topics = {"app-s-changelog": {"cleanup.policy": "compact,delete", "retention.ms": str(600_000 + 86_400_000)}}
     spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path)
     store = found(spec, "s")
-    assert (store.retention_ms, store.segment_interval_ms) == (600_000, 60_000)
-    assert "segment_interval 1m is derived from them" in notes.beside["s"]
+    assert (store.retention_ms, store.segment_interval_ms) == (retention, interval)
+    assert said in notes.beside["s"]
 
 
 def test_a_windowed_store_without_a_known_retention_says_that_one_is_to_be_added(tmp_path):
