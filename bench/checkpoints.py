@@ -232,8 +232,8 @@ def draw(measured: dict[tuple[int, int | None], Figure], rows: Iterable[int]) ->
     return plot(
         labels,
         [
-            Panel("checkpoints, seconds per hour", lines("checkpoint_s", hour)),
-            Panel("a read of a random key, µs", lines("read_us")),
+            Panel("checkpoints, seconds per hour", lines("checkpoint_s", hour), logarithmic=True),
+            Panel("a read of a random key, µs", lines("read_us"), logarithmic=True),
             Panel("log to replay after a crash, MiB", lines("log_mb")),
         ],
     )

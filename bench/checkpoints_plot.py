@@ -9,7 +9,7 @@ from html import escape
 
 COLOURS = ("#1b6ca8", "#c8553d", "#4c956c", "#7d5ba6")
 WIDTH, HEIGHT = 380, 260
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 34, 74
+LEFT, RIGHT, TOP, BOTTOM = 74, 12, 34, 74
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,16 @@ class Panel:
     Attributes:
         title: above it, with the unit.
         series: values by name, one for each label.
+        logarithmic: each line of the grid is ten times the one below; values must be above 0.
     """
 
     title: str
     series: Mapping[str, Sequence[float]]
+    logarithmic: bool = False
 
 
 def plot(labels: Sequence[str], panels: Sequence[Panel]) -> str:
-    """The panels as one SVG document; values grow upwards from 0."""
+    """The panels as one SVG document."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.series))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(panels)}" height="{HEIGHT + 26}"'
@@ -45,18 +47,20 @@ def plot(labels: Sequence[str], panels: Sequence[Panel]) -> str:
 
 
 def _panel(labels: Sequence[str], panel: Panel, names: Sequence[str]) -> list[str]:
-    top = _round_up(max(max(values) for values in panel.series.values()))
+    values = [value for series in panel.series.values() for value in series]
+    grid = _decades(min(values), max(values)) if panel.logarithmic else _quarters(max(values))
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
     def x(at: int) -> float:
         return LEFT + wide * at / max(1, len(labels) - 1)
 
     def y(value: float) -> float:
-        return TOP + high * (1 - value / top)
+        scale = math.log10 if panel.logarithmic else float
+        share = (scale(value) - scale(grid[0])) / (scale(grid[-1]) - scale(grid[0]))
+        return TOP + high * (1 - share)
 
     parts = [f'<text x="{LEFT}" y="18" font-weight="bold">{escape(panel.title)}</text>']
-    for step in range(5):
-        value = top * step / 4
+    for value in grid:
         parts += [
             f'<line x1="{LEFT}" y1="{y(value):.1f}" x2="{LEFT + wide}" y2="{y(value):.1f}" stroke="#ddd"/>',
             f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>',
@@ -80,9 +84,14 @@ def _colour(at: int) -> str:
     return COLOURS[at % len(COLOURS)]
 
 
-def _round_up(value: float) -> float:
-    """The next of 1, 2, 4, 8 times a power of ten, so that its quarters are round too."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(power * step for step in (1, 2, 4, 8, 10) if value <= power * step)
+def _quarters(greatest: float) -> list[float]:
+    """From 0 in four steps to the next of 1, 2, 4, 8 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(greatest)) if greatest > 0 else 1.0
+    top = next(power * step for step in (1, 2, 4, 8, 10) if greatest <= power * step)
+    return [top * step / 4 for step in range(5)]
+
+
+def _decades(least: float, greatest: float) -> list[float]:
+    """The powers of ten around the values."""
+    first, last = math.floor(math.log10(least)), math.ceil(math.log10(greatest))
+    return [10.0**power for power in range(first, max(last, first + 1) + 1)]
