@@ -164,10 +164,14 @@ def _offsets(store: StoreView) -> str:
 
 
 def _show_beside(console: Console, inspection: Inspection) -> None:
-    if inspection.leftovers:
+    from statecore.formats.checkpoint import store_checkpoint_file
+
+    shown = {(store.task, store_checkpoint_file(store.store)) for store in inspection.stores}  # with their stores
+    beside = [one for one in inspection.leftovers if (one.task, one.name) not in shown]
+    if beside:
         console.print("\nbeside the stores", style="bold", markup=False)
-    for one in inspection.leftovers:
-        _indented(console, f"{one.task}/{one.name}: {one.meaning}".removeprefix("/"), 2)
+    for one in beside:
+        _item(console, f"{one.task}/{one.name}: {one.meaning}".removeprefix("/"))
 
 
 def _show_trouble(console: Console, inspection: Inspection) -> None:
@@ -185,10 +189,10 @@ def _show_trouble(console: Console, inspection: Inspection) -> None:
     if lines:
         console.print("trouble", style="bold red", markup=False)
         for line in lines:
-            _indented(console, line, 2)
+            _item(console, line)
         console.print()
     console.print(
-        f"{len(tasks)} tasks, {len(stores)} stores, {about}{rows:,} rows ({counted}), {size:,} bytes; "
+        f"{_number(tasks, 'task')}, {_number(stores, 'store')}, {about}{rows:,} rows ({counted}), {size:,} bytes; "
         + (f"{len(lines)} troubles" if len(lines) > 1 else "1 trouble" if lines else "no trouble seen"),
         markup=False,
     )
@@ -197,6 +201,21 @@ def _show_trouble(console: Console, inspection: Inspection) -> None:
 def _tasks(tasks: Sequence[str]) -> str:
     shown = ", ".join(tasks[:_MANY_PARTITIONS])
     return shown + (f" and {len(tasks) - _MANY_PARTITIONS} more" if len(tasks) > _MANY_PARTITIONS else "")
+
+
+def _number(things: set[str], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _item(console: Console, line: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    item = Table.grid()
+    item.add_column(width=4)
+    item.add_column(overflow="fold")
+    item.add_row("  - ", Text(line))
+    console.print(item)
 
 
 def _indented(console: Console, line: str, by: int) -> None:

@@ -170,7 +170,8 @@ class _Drafts:
                 if topic is not None:
                     processors = frozenset(subtopology.processors[name])
                     memory = self._in_memory(name, subtopology.number)
-                    drafts.append(_Draft(name, subtopology.number, topic, None, found, processors, memory))
+                    named = found.topology if found is not None else None
+                    drafts.append(_Draft(name, subtopology.number, topic, named, found, processors, memory))
         for name in sorted(self.by_name.keys() - {draft.name for draft in drafts}):
             self.notes.general.append(f"{name} has a state directory but is not in the topology: left out.")
         return drafts

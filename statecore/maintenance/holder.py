@@ -13,6 +13,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from statecore.errors import Invalid
+
 _FLOCK = "hhqqi"
 """Linux' ``struct flock`` on 64 bits: type, whence, start, length, process."""
 
@@ -35,13 +37,21 @@ class Holder(NamedTuple):
 
 
 def lock_holder(path: Path) -> Holder | None:
-    """Who holds the lock of a file; ``None`` when nobody does, or there is no such file or no right to read it."""
+    """Who holds the lock of a file; ``None`` when nobody does, or there is no such file.
+
+    Raises:
+        Invalid: this user may not read it.
+    """
     if _open_here(path):
         return Holder(os.getpid(), "this process")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise Invalid(
+            f"{path} cannot be read: {error.strerror}.", action="Run as the user that the application runs as."
+        ) from error
     try:
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked + bytes(8)))

@@ -72,7 +72,7 @@ class StorePlace:
         if not self.segmented or not self.path.is_dir():
             return []
         found = [Segment(path, segment_start(path.name, self.store)) for path in _directories(self.path)]
-        found = [segment for segment in found if is_database(segment.path)]
+        found = [segment for segment in found if _is_database(segment.path)]
         return sorted(found, key=lambda segment: (segment.start is None, segment.start or 0, segment.path.name))
 
     @property
@@ -80,7 +80,7 @@ class StorePlace:
         """Its databases: its segments in order of time, or its own directory."""
         if self.segmented:
             return [segment.path for segment in self.segments]
-        return [self.path] if is_database(self.path) else []
+        return [self.path] if _is_database(self.path) else []
 
 
 def segment_start(name: str, store: str) -> int | None:
@@ -162,14 +162,25 @@ def _is_application(state_dir: Path, path: Path) -> bool:
     return bool(StateDirectory(state_dir, path.name).task_directories())
 
 
+def _is_database(path: Path) -> bool:
+    try:
+        return is_database(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def _directories(path: Path) -> list[Path]:
     try:
         return sorted(entry for entry in path.iterdir() if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise Invalid(
-            f"{path} cannot be read: {error.strerror}.",
-            action="Run as the user that the application runs as.",
-            path=str(path),
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> Invalid:
+    return Invalid(
+        f"{path} cannot be read: {error.strerror}.",
+        action="Run as the user that the application runs as.",
+        path=str(path),
+    )

@@ -46,7 +46,8 @@ def store_trouble(store: StoreView, *, running: bool) -> list[str]:
         found.append(f"lacks the column family {store.kind.data_column_family}: Kafka Streams would read it as empty")
     older = sum(one.older_rows for one in whole)
     if older:
-        found.append(f"has {older:,} rows in an older format still: the application converts what it touches")
+        rows = f"{older:,} row{'s' if older > 1 else ''}"
+        found.append(f"has {rows} in an older format still: the application converts what it touches")
     return found
 
 

@@ -128,7 +128,7 @@ def test_segments_that_disagree_are_trouble_with_their_offsets(tmp_path):
                 path / "rocksdb/s",
                 {"default": [(b"k", b"v")], "keyValueWithTimestamp": [], "offsets": offsets("t", 0, 1)},
             ),
-            "1 rows in an older format",
+            "1 row in an older format",
         ),
         (
             lambda path: write_database(path / "rocksdb/s", {"default": [], "new": [], "offsets": offsets("t", 0, 1)}),
