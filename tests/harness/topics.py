@@ -221,6 +221,11 @@ def commit(bootstrap_servers: str, group: str, offsets: Mapping[tuple[str, int],
         consumer.close()
 
 
+def forget_group(bootstrap_servers: str, group: str) -> None:
+    """Deletes a consumer group that has no members, with its offsets."""
+    _admin(bootstrap_servers).delete_consumer_groups([group], request_timeout=_TIMEOUT)[group].result(_TIMEOUT)
+
+
 def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str], timeout: float = 60.0) -> None:
     """Waits until a group has committed all of these topics, which must be given in the direction of the data.
 

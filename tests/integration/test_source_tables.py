@@ -1,0 +1,77 @@
+"""Tables whose source topic is their changelog: what the application has not processed yet is not in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import StatecoreError
+from statecore.spark.session import spark_context
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.kinds import SOURCE, SOURCES
+from tests.harness.rebuilding import PARTITIONS, KindsWorld, left_behind, restored, table
+from tests.harness.streams import StreamsJvm
+from tests.harness.topics import Record
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.xdist_group("spark"),
+    # PySpark leaves its gateway's sockets and pipe to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> Iterator[None]:
+    """One Spark context for all tests here: starting one takes longer than most of them."""
+    with spark_context("tests", "local[2]"):
+        yield
+
+
+@GUARANTEES
+def test_what_was_not_processed_is_left_to_the_application(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, SOURCES)
+    portions = SOURCES.feed(world.base, PARTITIONS)
+    with world.application() as running:
+        world.feed(portions)
+    rows = world.rows()
+    # An update, a delete and a new key that the application will only see when it is back.
+    late = [Record(b"a", b"late", 0), Record(b"ab", None, 0), Record(b"new", b"late", 1)]
+    late = [Record(one.key, one.value, one.partition, world.base) for one in late]
+    topics.produce(world.servers, world.inputs[SOURCE], late)
+    world.lose()
+
+    report = world.restore()
+
+    assert world.rows() == rows
+    sent = [one for _, records in portions for one in records]
+    assert report.totals["records"] == len(sent)
+    with world.application() as running:
+        assert restored(running) == {}
+        world.wait({SOURCE})
+        for p in range(PARTITIONS):
+            expected = table((one for one in [*sent, *late] if one.partition == p), timestamped=True)
+            assert running.query_rows("source-table", p) == expected
+
+
+@GUARANTEES
+def test_without_an_offset_of_the_group_nobody_knows_how_far_the_store_was(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, SOURCES)
+    with world.application():
+        world.feed(SOURCES.feed(world.base, PARTITIONS))
+    world.lose()
+    topics.forget_group(world.servers, application_id)
+    with pytest.raises(StatecoreError, match=world.inputs[SOURCE]) as refused:
+        world.restore()
+    assert application_id in str(refused.value)
+    assert left_behind(world.directory) == []
