@@ -49,9 +49,10 @@ def _header(header: dict[str, Any]) -> dict[str, Any]:
 def write_json_lines(batches: Iterable[pa.RecordBatch], file: IO[bytes], json_columns: Iterable[str] = ()) -> int:
     """Write rows as JSON lines; how many."""
     count = 0
+    encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for every row
     for batch in batches:
         rows = json_rows(batch, json_columns)
-        file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+        file.write("".join(f"{encode(row)}\n" for row in rows).encode())
         count += len(rows)
     file.flush()
     return count

@@ -1,0 +1,82 @@
+"""A database that its application has open: what is read, and what happens when files go meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+import rocksdict
+
+from statecore.errors import Corrupted
+from statecore.maintenance import database as module
+from statecore.maintenance.database import Database
+from tests.unit.maintenance.stored import offsets, write_database
+
+ROWS = [(b"%04d" % i, b"v" * i) for i in range(100)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_database(tmp_path / "db", {"default": ROWS, "offsets": offsets("t", 3, 9)})
+    return tmp_path / "db"
+
+
+def test_rows_chunks_counts_and_offsets_of_every_family(path):
+    with Database(path) as database:
+        assert database.families == {"default", "offsets"}
+        assert list(database.rows("default")) == ROWS
+        assert list(database.rows("default", b"0098")) == ROWS[98:]
+        assert [key for keys, _ in database.chunks("default", b"0050") for key in keys] == [key for key, _ in ROWS[50:]]
+        assert (database.count("default"), database.count("offsets"), database.count("absent")) == (100, 2, 0)
+        assert list(database.rows("absent")) == list(database.chunks("absent")) == []
+        assert {str(part): offset for part, offset in database.state.offsets.items()} == {"t-3": 9}
+        assert database.state.status == 0
+
+
+def test_what_was_flushed_is_read_while_a_writer_has_it_open(path):
+    writer = rocksdict.Rdict(str(path), rocksdict.Options(raw_mode=True), access_type=rocksdict.AccessType.read_write())
+    try:
+        writer[b"new"] = b"flushed"
+        writer.flush()
+        with Database(path) as database:
+            assert database.count("default") == 101
+            writer.compact_range(None, None)  # replaces the files below the open database
+            assert database.count("default") == 101
+    finally:
+        writer.close()
+
+
+def test_files_that_go_while_it_is_opened_are_tried_again(path, monkeypatch):
+    opened = []
+    real = module.shadow_of
+
+    def shadow_of(directory):
+        made = real(directory)
+        opened.append(made)
+        if len(opened) < 3:  # as when a compaction ends between listing and opening
+            next(file for file in (path.parent / made.name).iterdir() if file.name == "CURRENT").unlink()
+            (path / f"{len(opened):06}.sst").touch()
+        return made
+
+    monkeypatch.setattr(module, "shadow_of", shadow_of)
+    with Database(path) as database:
+        assert database.count("default") == 100
+    assert len(opened) == 3
+
+
+def test_a_database_that_is_broken_and_quiet_is_not_tried_again(path, monkeypatch):
+    (path / "CURRENT").write_text("nothing\n")
+    monkeypatch.setattr(module.time, "sleep", lambda _: pytest.fail("tried again"))
+    with pytest.raises(Corrupted, match=r"Opening .*/db failed"), Database(path):
+        pass
+
+
+def test_a_broken_block_is_an_error_and_not_the_end_of_the_rows(path):
+    file = max(path.glob("*.sst"), key=_size)
+    data = bytearray(file.read_bytes())
+    data[10] ^= 0xFF
+    file.write_bytes(data)
+    with Database(path) as database, pytest.raises(Corrupted, match=r"Reading .*/db failed"):
+        database.count("default")
+
+
+def _size(file):
+    return file.stat().st_size
