@@ -91,7 +91,6 @@ class RocksDBStore(StagedStore):
         self._shadow: tempfile.TemporaryDirectory[str] | None = None
         self._rows_ahead = False
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
-        self._instants: weakref.WeakSet[RocksDBInstant] = weakref.WeakSet()
 
     @property
     def is_open(self) -> bool:
@@ -146,7 +145,7 @@ class RocksDBStore(StagedStore):
                 self._refuse_unclean()
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
-            touched = self.is_open and not self._read_only
+            touched = self._db is not None and not self._read_only
             self._release()
             if touched:
                 tidy(self._path)
@@ -204,8 +203,9 @@ class RocksDBStore(StagedStore):
     def disown(self) -> list[Any]:
         """Be closed in a forked child; see :mod:`statecore.stores.forks`."""
         native = [self._db, *self._families.values(), *self._handles.values(), *(s.iterator for s in self._scans)]
-        for instant in self._instants:
-            native += instant.native_objects()
+        for view in self._views:
+            if isinstance(view.instant, RocksDBInstant):
+                native += view.instant.native_objects()
         if self._shadow is not None:
             native.append(self._shadow)  # its directory is the parent's to remove
         self._db, self._families, self._handles, self._shadow = None, {}, {}, None
@@ -230,9 +230,7 @@ class RocksDBStore(StagedStore):
         return values
 
     def _instant(self) -> RocksDBInstant:
-        instant = RocksDBInstant(self._path, self._data, self._families.get(OFFSETS_COLUMN_FAMILY))
-        self._instants.add(instant)
-        return instant
+        return RocksDBInstant(self._path, self._data, self._families.get(OFFSETS_COLUMN_FAMILY))
 
     def approximate_num_entries(self) -> int:
         """RocksDB's ``rocksdb.estimate-num-keys``, which Kafka Streams shows too: exact for keys written once."""

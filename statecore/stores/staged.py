@@ -228,17 +228,18 @@ class _View(QueryView):
     def __init__(self, name: str, lock: threading.RLock, instant: Instant, staged: RowsSnapshot | None) -> None:
         self._name = name
         self._lock = lock
-        self._of: Instant | None = instant
+        self.instant: Instant | None = instant
+        """The committed rows; ``None`` when the view was closed."""
         self._staged = staged
 
     def _open(self) -> Instant:
-        if self._of is None:
+        if self.instant is None:
             raise Invalid(
                 f"A view of the store at {self._name} was closed, or the store was closed during a scan.",
                 action="Keep both open until the last row was read.",
                 store_path=self._name,
             )
-        return self._of
+        return self.instant
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key at the view's instant, or ``None``."""
@@ -277,9 +278,9 @@ class _View(QueryView):
     def close(self) -> None:
         """Let go of the instant and the cursors."""
         with self._lock:
-            if self._of is not None:
-                self._of.close()
-                self._of = None
+            if self.instant is not None:
+                self.instant.close()
+                self.instant = None
                 self._staged = None
 
 
