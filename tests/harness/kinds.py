@@ -591,6 +591,17 @@ GLOBALS = KindsApplication(
 )
 """Global tables, each filled from all partitions of its topic, beside a table with tasks."""
 
+GLOBAL_HEADERS = KindsApplication(
+    "global-headers",
+    (
+        replace(_GLOBAL_TABLE, kind="headers-key-value", query=replace(_ROWS, headers=True)),
+        KindCase("headers-key-value", "timestamped-key-value", _reading_table, replace(_ROWS, headers=True)),
+    ),
+    lambda base, partitions: [one for one in _global_feed(base, partitions) if one[0] != PRICES],
+    {"dsl.store.format": "HEADERS"},
+)
+"""A global table that keeps headers."""
+
 PROCESSED = KindsApplication(
     "processed",
     (
