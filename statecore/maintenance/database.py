@@ -6,7 +6,6 @@ files and the opening of them RocksDB may have replaced some: that is tried agai
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from statecore.errors import Corrupted, StatecoreError
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
 from statecore.formats.offsets import STATUS_KEY, decode_int64, partition_of_key
 from statecore.runtime.database_state import DatabaseState
-from statecore.stores.rocksdb_directory import shadow_of
+from statecore.stores.rocksdb_directory import Shadow, shadow_of
 from statecore.stores.rocksdb_errors import translate
 
 _ATTEMPTS = 5
@@ -41,7 +40,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.families: frozenset[str] = frozenset()
-        self._shadow: tempfile.TemporaryDirectory[str] | None = None
+        self._shadow: Shadow | None = None
         self._db: Any = None
         self._handles: dict[str, Any] = {}
 

@@ -21,7 +21,6 @@ they open read-only, and a verifier must not.
 
 from __future__ import annotations
 
-import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.stores import forks
 from statecore.stores.files import sync_tree
 from statecore.stores.rocksdb_directory import (
+    Shadow,
     existing_families,
     make_directory,
     open_database,
@@ -88,7 +88,7 @@ class RocksDBStore(StagedStore):
         self._families: dict[str, Any] = {}
         self._handles: dict[str, Any] = {}
         self._db: Any = None
-        self._shadow: tempfile.TemporaryDirectory[str] | None = None
+        self._shadow: Shadow | None = None
         self._rows_ahead = False
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
 
@@ -206,8 +206,6 @@ class RocksDBStore(StagedStore):
         for view in self._views:
             if isinstance(view.instant, RocksDBInstant):
                 native += view.instant.native_objects()
-        if self._shadow is not None:
-            native.append(self._shadow)  # its directory is the parent's to remove
         self._db, self._families, self._handles, self._shadow = None, {}, {}, None
         return native
 

@@ -6,7 +6,10 @@ too, and RocksDB writes a ``LOG``. None of that may surprise Kafka Streams or a 
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,17 +102,41 @@ def older_families(kind: StoreKind) -> set[str]:
     return {DEFAULT_COLUMN_FAMILY}
 
 
-def shadow_of(path: Path) -> tempfile.TemporaryDirectory[str]:
-    """A temporary directory of symbolic links to the files of a database, to open in its place."""
-    shadow = tempfile.TemporaryDirectory(prefix="statecore-read-only-")
-    try:
-        for file in path.resolve().iterdir():
-            if file.is_file() and file.name not in ("LOCK", "LOG", CONFIG_FILE):
-                Path(shadow.name, file.name).symlink_to(file)
-    except OSError as error:
-        shadow.cleanup()
-        raise translate(path, "Looking into", error) from error
-    return shadow
+class Shadow:
+    """A temporary directory of symbolic links to the files of a database.
+
+    Its path is ``name``. It goes with this object, or with the process that made it, but not with a child forked from
+    that process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = tempfile.mkdtemp(prefix="statecore-read-only-")
+        self._finalizer = weakref.finalize(self, _remove_if_made_here, self.name, os.getpid())
+        try:
+            for file in path.resolve().iterdir():
+                if file.is_file() and file.name not in ("LOCK", "LOG", CONFIG_FILE):
+                    Path(self.name, file.name).symlink_to(file)
+        except OSError as error:
+            self.cleanup()
+            raise translate(path, "Looking into", error) from error
+
+    def cleanup(self) -> None:
+        """Remove the directory."""
+        self._finalizer()
+
+
+def shadow_of(path: Path) -> Shadow:
+    """Links to the files of a database, to open in its place.
+
+    Raises:
+        Invalid: this user may not look into the directory.
+    """
+    return Shadow(path)
+
+
+def _remove_if_made_here(directory: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def open_database(path: Path, where: Path, families: Set[str], *, create: bool, read_only: bool) -> Any:

@@ -16,7 +16,7 @@ import pytest
 
 from statecore.errors import Corrupted, NotFound
 from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.settings import Durability
+from statecore.stores.settings import Durability, StoreSettings
 from tests.unit.stores.crash import CHANGELOG, KEYS, KIND
 
 LONGEST_LIFE = 0.1
@@ -116,6 +116,32 @@ def test_a_commit_is_one_write(tmp_path: Path, mode: str, number: int) -> None:
     rows, offset, _ = rows_and_offset(tmp_path / "db")
     assert offset == number
     assert rows == dict.fromkeys(KEYS, b"%d" % number)
+
+
+def test_a_log_that_ends_anywhere_or_has_a_flipped_bit_gives_an_earlier_commit_whole(tmp_path: Path) -> None:
+    """What a loss of power may leave of a log that was not forced to the disk."""
+    original = tmp_path / "original"
+    with RocksDBStore(original, KIND, create=True, settings=StoreSettings(Durability.PROCESS)) as store:
+        for number in range(1, 21):
+            store.put_all((key, b"%d" % number) for key in KEYS)
+            store.commit({CHANGELOG: number})
+        left = {file.name: file.read_bytes() for file in original.iterdir()}
+    (log,) = (name for name, data in left.items() if name.endswith(".log") and data)
+    moments = random.Random(5)
+    seen = set()
+    for number in range(40):
+        data, at = bytearray(left[log]), moments.randrange(len(left[log]))
+        if number % 2:
+            data[at] ^= 1 << moments.randrange(8)
+        damaged = tmp_path / f"{number}"
+        damaged.mkdir()
+        for name, content in {**left, log: bytes(data if number % 2 else data[:at])}.items():
+            (damaged / name).write_bytes(content)
+        with RocksDBStore(damaged, KIND) as store:
+            rows, offset = dict(store.all()), store.committed_offset(CHANGELOG)
+        assert rows == ({} if offset is None else dict.fromkeys(KEYS, b"%d" % offset))
+        seen.add(offset)
+    assert len(seen) > 10
 
 
 @pytest.mark.long

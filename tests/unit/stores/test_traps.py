@@ -36,6 +36,12 @@ store.put(b"a", b"parent")
 store.commit({CHANGELOG: 1})
 store.put(b"b", b"parent")
 views = [store.query_view(), store.all(), store.scan_lists()]
+other = path.with_name("other")
+with RocksDBStore(other, StoreKind.KEY_VALUE, create=True) as writer:
+    writer.put(b"c", b"d")
+    writer.commit({CHANGELOG: 1})
+reader = RocksDBStore(other, StoreKind.KEY_VALUE, read_only=True)
+reader.open()
 next(views[1])
 child = os.fork()
 if child == 0:
@@ -50,11 +56,15 @@ if child == 0:
         else:
             os._exit(2)
     store.close()
-    del views, store, refused
+    reader.close()
+    del views, store, reader, refused
     sys.exit(0)                       # an ordinary end, with every destructor
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
 assert not path.with_name("of-child").exists()
+assert Path(reader._shadow.name).is_dir()
+assert reader.get(b"c") == b"d"
+reader.close()
 assert list(views[1]) == [(b"b", b"parent")]
 store.commit({CHANGELOG: 2})
 del views
