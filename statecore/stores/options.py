@@ -7,7 +7,7 @@ data families with universal compaction, no compression, bloom filter of 10 bits
 ``atomic_flush`` on.
 
 Different on purpose: automatic compactions are off. A base that is opened to be advanced must not be rewritten file by
-file; compaction happens when it is asked for, or in the application.
+file; compaction happens when it is asked for, or in the application, or in a store whose settings say so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DATA_BUFFER_BYTES = 16 << 20
 _OFFSETS_BUFFER_BYTES = 1 << 20
 
 
-def data_options() -> Any:
+def data_options(*, automatic_compaction: bool = False) -> Any:
     """``rocksdict.Options`` of a data column family, of the database itself, and of the SST files ingested into it."""
     from rocksdict import BlockBasedOptions, ChecksumType, DBCompactionStyle, DBCompressionType, Options
 
@@ -40,7 +40,7 @@ def data_options() -> Any:
     options.set_compression_type(DBCompressionType.none())
     options.set_compaction_style(DBCompactionStyle.universal())
     options.set_optimize_filters_for_hits(True)
-    options.set_disable_auto_compactions(True)
+    options.set_disable_auto_compactions(not automatic_compaction)
     options.set_target_file_size_base(TARGET_FILE_BYTES)
     options.set_write_buffer_size(_DATA_BUFFER_BYTES)
     options.set_max_write_buffer_number(3)

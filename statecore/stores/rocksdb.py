@@ -135,7 +135,14 @@ class RocksDBStore(StagedStore):
                 self._shadow = shadow_of(self._path)
                 where = Path(self._shadow.name)
         try:
-            self._db = open_database(self._path, where, wanted, create=self._create, read_only=self._read_only)
+            self._db = open_database(
+                self._path,
+                where,
+                wanted,
+                create=self._create,
+                read_only=self._read_only,
+                automatic_compaction=self._settings.automatic_compaction,
+            )
             for name in wanted:
                 self._families[name] = self._db.get_column_family(name)
                 self._handles[name] = self._db.get_column_family_handle(name)

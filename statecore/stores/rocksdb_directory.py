@@ -139,7 +139,15 @@ def _remove_if_made_here(directory: str, process: int) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def open_database(path: Path, where: Path, families: Set[str], *, create: bool, read_only: bool) -> Any:
+def open_database(
+    path: Path,
+    where: Path,
+    families: Set[str],
+    *,
+    create: bool,
+    read_only: bool,
+    automatic_compaction: bool,
+) -> Any:
     """Open the ``Rdict`` at ``where`` (the database at ``path``, or its shadow) with these column families.
 
     Raises:
@@ -152,7 +160,9 @@ def open_database(path: Path, where: Path, families: Set[str], *, create: bool, 
     options = data_options()
     options.create_if_missing(create)
     options.create_missing_column_families(not read_only)
-    columns = {name: offsets_options() if name == OFFSETS_COLUMN_FAMILY else data_options() for name in families}
+    columns = dict.fromkeys(families, data_options(automatic_compaction=automatic_compaction))
+    if OFFSETS_COLUMN_FAMILY in families:
+        columns[OFFSETS_COLUMN_FAMILY] = offsets_options()
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
     try:
         with _notes_undone(where):

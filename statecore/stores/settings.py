@@ -32,10 +32,14 @@ class StoreSettings:
         durability: what a commit has survived when it returns.
         uncommitted_max_bytes: memory of staged writes, in bytes, from which on the store asks for a commit
             (``statestore.uncommitted.max.bytes``); -1 for no limit.
+        automatic_compaction: let RocksDB merge files in the background, as Kafka Streams does. For a store that a
+            processor writes to for long: else files add up and reads slow down until :meth:`RocksDBStore.compact` is
+            called. Off by default, because an image that is opened to be read or advanced must keep its files.
     """
 
     durability: Durability = Durability.SYNC
     uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES
+    automatic_compaction: bool = False
 
     def __post_init__(self) -> None:
         if self.uncommitted_max_bytes < NO_LIMIT:

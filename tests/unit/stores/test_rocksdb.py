@@ -12,6 +12,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.options import data_options
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.settings import Durability, StoreSettings
 
 PLAIN, TIMESTAMPED = StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -167,6 +168,19 @@ def test_compaction_makes_one_file_of_many_and_keeps_the_rows(tmp_path: Path) ->
         assert list(store.all()) == rows
         store.commit({CHANGELOG: 1})
     assert not any(name.exists() for name in names)
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_files_are_merged_in_the_background_when_the_settings_say_so(tmp_path: Path, automatic: bool) -> None:
+    settings = StoreSettings(Durability.PROCESS, automatic_compaction=automatic)
+    with RocksDBStore(tmp_path / "db", TIMESTAMPED, create=True, settings=settings) as store:
+        for number in range(40):
+            store.put_all((b"k%03d" % key, b"%d" % number) for key in range(100))
+            store.commit({CHANGELOG: number})
+            store._families[TIMESTAMPED.data_column_family].flush()
+        count = len(list((tmp_path / "db").glob("*.sst")))
+        assert count < 30 if automatic else count >= 40
+        assert dict(store.all()) == {b"k%03d" % key: b"39" for key in range(100)}
 
 
 def test_a_store_closed_between_ingest_and_commit_does_not_count_as_clean(tmp_path: Path) -> None:
