@@ -104,7 +104,9 @@ def _run(
         world.feed(kinds.feed(world.base, PARTITIONS))
         answers = world.answers(running)
         command = [sys.executable, "-m", "statecore.cli.main", "inspect", "--state-dir", str(world.state_dir), "--json"]
-        seen = json.loads(subprocess.run(command, capture_output=True, timeout=120, check=True).stdout)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert process.returncode == 0, process.stderr
+        seen = json.loads(process.stdout)
     described = world.state_dir / "describe.txt"
     described.write_text(world.description)
     return Looked(world, seen, answers, described)
