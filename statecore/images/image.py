@@ -10,6 +10,8 @@ without a database there is no offset, and under exactly-once Kafka Streams woul
 Ingest accepts a file with a flipped bit, so every file is hashed where it lies in the database, after ingest, and that
 hash must be the one taken when the run was finished. (Once: it covers whatever happened to the file until then.)
 
+Rows and digest come from the runs, without a scan (:mod:`statecore.images.merged`); what RocksDB rewrote is read back.
+
 Runs that overlap stay as they are up to a few; above that RocksDB merges them into disjoint files here, where nobody
 waits for it, instead of at the application's first start.
 """
@@ -27,6 +29,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, combined, digest_rows
+from statecore.images.merged import damaged, merged_digest
 from statecore.images.model import Image, Run, Segmentation
 from statecore.stores.files import file_sha256, link_or_copy, sync_tree, tree_bytes
 from statecore.stores.rocksdb import RocksDBStore
@@ -127,10 +130,14 @@ def _build_database(
         staged = [directory / f"run-{number:05d}.ingest" for number in range(len(runs))]
         for run, target in zip(runs, staged, strict=True):
             link_or_copy(Path(run.path), target)
-        _check_ingested(runs, store.ingest(staged))
-        if not disjoint(runs) and len(runs) > max_overlapping:
+        files = store.ingest(staged)
+        _check_ingested(runs, files)
+        found = merged_digest(runs, files)
+        compacting = not disjoint(runs) and len(runs) > max_overlapping
+        if compacting:
             store.compact()
-        found = _found(store, runs)
+        if compacting or found is None:
+            found = _read_back(store, runs, found)
         store.commit(offsets)
     sync_tree(directory)
     return found
@@ -186,10 +193,10 @@ def _check_present(run: Run) -> None:
     """Refuse a run that is missing or cut before a database is made; its bytes are checked after ingest."""
     path = Path(run.path)
     if not path.is_file():
-        raise _damaged(run, "is missing")
+        raise damaged(run, "is missing")
     size = path.stat().st_size
     if size != run.file_bytes:
-        raise _damaged(run, f"has {size} bytes instead of {run.file_bytes}")
+        raise damaged(run, f"has {size} bytes instead of {run.file_bytes}")
 
 
 def disjoint(runs: Sequence[Run]) -> bool:
@@ -207,21 +214,15 @@ def _check_ingested(runs: Sequence[Run], files: Sequence[Path]) -> None:
         )
     for run, file in zip(runs, files, strict=True):
         if file.stat().st_size != run.file_bytes or file_sha256(file) != run.sha256:
-            raise _damaged(run, f"is not the file it was when it was finished (the SHA-256 of {file} differs)")
+            raise damaged(run, f"is not the file it was when it was finished (the SHA-256 of {file} differs)")
 
 
-def _found(store: RocksDBStore, runs: Sequence[Run]) -> StoreDigest:
-    """Rows and digest: known for a single run, read back where runs were laid over each other."""
-    if not runs:
-        return StoreDigest(0, 0, EMPTY)
-    if len(runs) == 1:
-        return StoreDigest(runs[0].rows, runs[0].bytes, runs[0].digest)
-    return digest_rows(store.scan_lists())
-
-
-def _damaged(run: Run, how: str) -> Corrupted:
-    return Corrupted(
-        f"The run {run.path} {how}.",
-        action="Build the run again; if it happens twice, check the disk and memory of this host.",
-        path=run.path,
-    )
+def _read_back(store: RocksDBStore, runs: Sequence[Run], expected: StoreDigest | None) -> StoreDigest:
+    """Rows and digest by a scan; what the runs have is expected, where that is known."""
+    found = digest_rows(store.scan_lists())
+    if expected is not None and found != expected:
+        raise Corrupted(
+            f"RocksDB made {found.rows} rows of {len(runs)} runs with {expected.rows} rows, or other bytes.",
+            action="Run the job again; if it happens twice, check the disk and memory of this host.",
+        )
+    return found
