@@ -1,1 +1,13 @@
-"""The atomic store: RocksDB with its offsets inside, and the interface every store implements."""
+"""Stores that keep rows and the changelog offset they stand at together, and the interface every store implements.
+
+What a user of the library needs, by module::
+
+    base         StateStore: what every store does; commit_requested() for the stores of a task
+    rocksdb      RocksDBStore: the store of Kafka Streams' own directories
+    in_memory    InMemoryStore
+    file         FileStore: keeps no offsets
+    settings     StoreSettings, Durability
+    transaction  Transaction, made by StateStore.transaction()
+    query        QueryView, made by StateStore.query_view(): reads from other threads
+    staged       StagedStore: to make another store of, with staging, transactions and views ready
+"""

@@ -112,8 +112,12 @@ def test_reads_are_those_of_a_sorted_dict(
         assert list(store.range(first, last)) == [
             (key, value) for key, value in rows if (first is None or key >= first) and (last is None or key <= last)
         ]
+        assert list(store.reverse_all()) == rows[::-1]
+        assert list(store.reverse_range(first, last)) == list(store.range(first, last))[::-1]
         assert list(store.prefix_scan(prefix)) == [(key, value) for key, value in rows if key.startswith(prefix)]
-        assert all(store.get(key) == model.get(key) for key, _ in committed + pending)
+        assert list(store.reverse_prefix_scan(prefix)) == list(store.prefix_scan(prefix))[::-1]
+        keys = [key for key, _ in committed + pending]
+        assert [store.get(key) for key in keys] == store.get_many(keys) == [model.get(key) for key in keys]
 
 
 def test_offsets_are_added_kept_forgotten_and_wiped(tmp_path: Path) -> None:
