@@ -1,6 +1,6 @@
 """Micro benchmark of run building: CPU seconds per record of each stage.
 
-    python -m bench.runs [--records 5000000] [--keys 1250000] [--value 100] [--kind timestamped-key-value]
+    python -m bench.runs [--records 5000000] [--keys 1250000] [--value 100] [--kind timestamped-key-value] [--ranges 4]
 
 Records have 16-byte keys in random order and come in batches of 70,000, as the changelog reader delivers them. CPU
 seconds are the figure to compare; wall seconds depend on what else runs.
@@ -23,8 +23,9 @@ from statecore.changelog.model import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import runs
+from statecore.images import merged, runs
 from statecore.images.image import build_image
+from statecore.images.model import Run
 
 BATCH_ROWS = 70_000
 
@@ -84,11 +85,13 @@ def main() -> None:
     parser.add_argument("--value", type=int, default=100)
     parser.add_argument("--tombstones", type=float, default=0.0)
     parser.add_argument("--memory", type=int, default=2048, help="budget in MiB")
+    parser.add_argument("--ranges", type=int, default=1, help="also an image of the records as so many ranges")
     parser.add_argument("--kind", default="timestamped-key-value")
     arguments = parser.parse_args()
     kind = StoreKind(arguments.kind)
     made = batches(arguments.records, arguments.keys, arguments.value, arguments.tombstones)
     runs.warm()
+    merged.warm()
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         builder = runs.RunBuilder(kind, directory, memory_budget=arguments.memory << 20, keep_tombstones=False)
@@ -109,12 +112,30 @@ def main() -> None:
         chunks.clear()
         built = timed("finish with all of it, per key", count, builder.finish)
         print(built)
-        image = timed(
-            "image, per key",
-            count,
-            lambda: build_image(directory / "image", kind, built, TopicPartition("t", 0), arguments.records - 1),
-        )
+        offsets = {TopicPartition("t", 0): arguments.records - 1}
+        image = timed("image, per key", count, lambda: build_image(directory / "image", kind, built, offsets))
         print(image)
+        if arguments.ranges > 1:
+            several = runs_of_ranges(kind, directory, made, arguments.ranges)
+            rows = sum(run.rows for run in several)
+            image = timed(
+                f"image of {len(several)} runs, per row of them",
+                rows,
+                lambda: build_image(directory / "merged", kind, several, offsets),
+            )
+            print(image)
+
+
+def runs_of_ranges(kind: StoreKind, directory: Path, made: list[pa.RecordBatch], ranges: int) -> list[Run]:
+    """The same records as that many ranges, each with runs of its own."""
+    found: list[Run] = []
+    for number in range(ranges):
+        (directory / str(number)).mkdir()
+        builder = runs.RunBuilder(kind, directory / str(number), keep_tombstones=number > 0)
+        for batch in made[number * len(made) // ranges : (number + 1) * len(made) // ranges]:
+            builder.add(batch)
+        found += builder.finish()
+    return found
 
 
 if __name__ == "__main__":
