@@ -7,11 +7,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
+from statecore.stores import rocksdb_instant
 from statecore.stores.base import StateStore
 from tests.unit.stores.implementations import IMPLEMENTATIONS, QUICK
 
@@ -143,8 +146,6 @@ def test_a_reader_never_sees_half_a_transaction_nor_another_commit_s_position(
 
 def test_closing_the_store_under_a_reader_is_an_error_for_it_and_nothing_worse(tmp_path: Path) -> None:
     """However the two meet, the reader gets whole views or an error that says why, and the lock is free again."""
-    from statecore.errors import Invalid
-
     for _ in range(20):
         store = IMPLEMENTATIONS["rocksdb"](tmp_path, QUICK)
         store.open()
@@ -167,3 +168,27 @@ def test_closing_the_store_under_a_reader_is_an_error_for_it_and_nothing_worse(t
         reader.join()
         assert isinstance(outcomes[-1], Invalid)
         assert set(outcomes[:-1]) == {3000}
+
+
+def test_no_commit_comes_between_the_parts_of_a_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view has snapshots of rows and of offsets and an iterator; a writer that wants to commit meanwhile waits."""
+    with IMPLEMENTATIONS["rocksdb"](tmp_path, QUICK) as store:
+        store.put(b"a", b"1")
+        store.commit({CHANGELOG: 1})
+        store.put(b"a", b"2")
+        committing = threading.Thread(target=store.commit, args=({CHANGELOG: 2},))
+
+        class AfterACommit(rocksdb_instant.FamilyIterator):
+            def __init__(self, *arguments: Any) -> None:
+                committing.start()
+                committing.join(timeout=0.3)
+                super().__init__(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rocksdb_instant, "FamilyIterator", AfterACommit)
+            view = store.query_view()
+        committing.join()
+        with view:
+            assert (view.get(b"a"), list(view.all()), view.committed_offset(CHANGELOG)) == (b"1", [(b"a", b"1")], 1)
+        with store.query_view() as view:
+            assert (view.get(b"a"), list(view.all()), view.committed_offset(CHANGELOG)) == (b"2", [(b"a", b"2")], 2)
