@@ -6,13 +6,14 @@ files and the opening of them RocksDB may have replaced some: that is tried agai
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from statecore.errors import Corrupted, StatecoreError
+from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
 from statecore.formats.offsets import STATUS_KEY, decode_int64, partition_of_key
 from statecore.runtime.database_state import DatabaseState
@@ -48,6 +49,7 @@ class Database:
         """Open it.
 
         Raises:
+            NotFound: it is gone, as expired segments go.
             Corrupted: it cannot be opened.
         """
         for attempt in range(_ATTEMPTS):
@@ -57,8 +59,13 @@ class Database:
                 return self
             except Exception:
                 self._close()
-                # Files that came or went meanwhile: the application is at work in it.
-                if attempt == _ATTEMPTS - 1 or _files(self.path) == before:
+                after = _files(self.path)
+                if not after:
+                    raise NotFound(
+                        f"{self.path} has gone meanwhile.", action="Look again.", database=str(self.path)
+                    ) from None
+                # Files that came, went or grew meanwhile: the application is at work in it.
+                if attempt == _ATTEMPTS - 1 or after == before:
                     raise
             time.sleep(_PAUSE_SECONDS)
         raise AssertionError("unreachable")
@@ -69,6 +76,8 @@ class Database:
         try:
             self._shadow = shadow_of(self.path)
             self.families = frozenset(Rdict.list_cf(self._shadow.name, Options(raw_mode=True)))
+        except StatecoreError:
+            raise
         except Exception as error:  # rocksdict raises bare Exception
             raise self._translated("Opening", error) from error
         columns = {name: Options(raw_mode=True) for name in self.families}
@@ -187,9 +196,13 @@ class Database:
         return DatabaseState(tuple(sorted(self.families)), offsets, status)
 
 
-def _files(path: Path) -> frozenset[str]:
+def _files(path: Path) -> frozenset[tuple[str, int]]:
+    """Names and sizes of a database's files; empty when there is none. New column families only lengthen a MANIFEST."""
+    found = set()
     try:
-        return frozenset(file.name for file in path.iterdir())
+        for file in path.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.add((file.name, file.stat().st_size))
     except FileNotFoundError:
         return frozenset()
     except OSError as error:
@@ -198,3 +211,4 @@ def _files(path: Path) -> frozenset[str]:
             action="Run as the user that the application runs as.",
             database=str(path),
         ) from error
+    return frozenset(found)

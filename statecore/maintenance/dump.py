@@ -6,6 +6,7 @@ has rows of its older formats in other column families; they come after the newe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ class Dump:
         return self._finished(row_format(self.kind).decode(nothing, nothing), self.places[0]).schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Decoded rows, none of the batches empty.
+        """Decoded rows, none of the batches empty. Segments that expire meanwhile are passed over.
 
         Raises:
             Corrupted: a database cannot be read, or its rows are not of the kind.
@@ -89,7 +90,7 @@ class Dump:
         schema = self.schema
         for place in self.places:
             for path in place.databases:
-                with Database(path) as database:
+                with contextlib.suppress(NotFound), Database(path) as database:
                     self._check_families(place, path, database.families)
                     for batch in self._decoded(database, place):
                         if len(batch):
@@ -100,7 +101,7 @@ class Dump:
         total = 0
         for place in self.places:
             for path in place.databases:
-                with Database(path) as database:
+                with contextlib.suppress(NotFound), Database(path) as database:
                     total += database.estimate(self.kind.data_column_family)
         return total
 

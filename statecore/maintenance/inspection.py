@@ -14,7 +14,7 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
@@ -211,7 +211,7 @@ def _kinds(
         places = [place for place in places if place.segmented == places[0].segmented]
         declared = _declared(spec, places[0])
         kind, left, remark = StoreKind.UNKNOWN, BUILT, ""
-        with contextlib.suppress(Corrupted):  # said where the database itself is looked at
+        with contextlib.suppress(StatecoreError):  # said where the database itself is looked at
             seen = recognise(places)
             remark = seen.strange
             if not seen.strange:
@@ -240,7 +240,8 @@ def _look(
 ) -> StoreView:
     segments = place.segments if place.segmented else [Segment(path, None) for path in place.databases]
     interval = _interval(kind, declared, segments)
-    databases = tuple(_database(segment, interval, estimate=estimate) for segment in segments)
+    looked = [_database(segment, interval, estimate=estimate) for segment in segments]
+    databases = tuple(one for one in looked if one is not None)
     outside, unreadable = store_checkpoint(place)
     view = StoreView(place.task, place.store, kind, left, place.segmented, databases, (), outside)
     trouble = [one for one in (remark, unreadable) if one]
@@ -256,7 +257,8 @@ def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Se
     return gcd(*starts) if len(starts) > 1 else None
 
 
-def _database(segment: Segment, interval: int | None, *, estimate: bool) -> DatabaseView:
+def _database(segment: Segment, interval: int | None, *, estimate: bool) -> DatabaseView | None:
+    """What a database holds; ``None`` when it has gone meanwhile, as expired segments go."""
     start = segment.start
     end = start + interval if start is not None and interval is not None else None
     size = _bytes(segment.path)
@@ -270,6 +272,8 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
                 count = database.estimate(family) if estimate else database.count(family)
                 rows += count
                 older += count if _is_older(family, database.families) else 0
+    except NotFound:
+        return None
     except StatecoreError as error:
         broken = error.what
     return DatabaseView(

@@ -28,6 +28,7 @@ from math import gcd
 from pathlib import Path
 from typing import NamedTuple
 
+from statecore.errors import NotFound
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, Evidence
@@ -107,16 +108,18 @@ def recognise(places: Sequence[StorePlace]) -> Seen:
     for database, start in _databases(places):
         if len(rows) >= _SAMPLED_ROWS * _SAMPLED_DATABASES:
             break
-        with Database(database) as opened:
-            families = opened.families if families is None else families | opened.families
-            left = families_leave(opened.families, segmented=segmented)
-            if not left:
-                continue
-            family = next(iter(left)).data_column_family
-            older |= (
-                family != DEFAULT_COLUMN_FAMILY and next(iter(opened.rows(DEFAULT_COLUMN_FAMILY)), None) is not None
-            )
-            rows += _sample(opened, family, start, longest if start else _LONG_AGO_MS)
+        try:
+            with Database(database) as opened:
+                families = opened.families if families is None else families | opened.families
+                left = families_leave(opened.families, segmented=segmented)
+                if not left:
+                    continue
+                family = next(iter(left)).data_column_family
+                if family != DEFAULT_COLUMN_FAMILY:
+                    older |= any(True for _ in islice(opened.rows(DEFAULT_COLUMN_FAMILY), 1))
+                rows += _sample(opened, family, start, longest if start else _LONG_AGO_MS)
+        except NotFound:
+            continue  # a segment that expired meanwhile
     if families is None:
         return Seen((Evidence(shape, where),))
     left = families_leave(families, segmented=segmented)

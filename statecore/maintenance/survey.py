@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from math import gcd
 
-from statecore.errors import Corrupted
+from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.maintenance.database import Database
@@ -69,7 +70,7 @@ def _found(places: list[StorePlace]) -> FoundStore:
     try:
         seen = recognise(places)
         topics = frozenset(topic for place in places for topic in _topics(place))
-    except Corrupted as error:
+    except StatecoreError as error:
         trouble = error.what
     starts = {segment.start for place in places for segment in place.segments if segment.start is not None}
     return FoundStore(
@@ -85,6 +86,6 @@ def _shape(places: list[StorePlace]) -> tuple[bool, int]:
 
 def _topics(place: StorePlace) -> set[str]:
     for path in place.databases[-1:]:  # of a segmented store the newest segment speaks for all
-        with Database(path) as database:
+        with contextlib.suppress(NotFound), Database(path) as database:  # the segment may have expired meanwhile
             return {partition.topic for partition in database.state.offsets}
     return set()

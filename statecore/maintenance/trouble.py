@@ -27,11 +27,12 @@ def store_trouble(store: StoreView, *, running: bool) -> list[str]:
     if not store.databases:
         return [*found, _without_database(store)]
     whole = [one for one in store.databases if not one.broken]
-    if any(OFFSETS_COLUMN_FAMILY not in one.families for one in whole):
+    # While it runs, a segment may be in the making, and what is written not flushed yet.
+    if not running and any(OFFSETS_COLUMN_FAMILY not in one.families for one in whole):
         found.append(
             f"has no column family offsets: written by Kafka Streams 4.2 or older, offsets in {CHECKPOINT_FILE}"
         )
-    elif whole and not store.offsets and not running:  # while it runs, perhaps nothing was flushed yet
+    elif whole and not store.offsets and not running:
         found.append("has no offset: Kafka Streams restores it from the start, and under exactly-once wipes its task")
     if not running:  # what is flushed of a running application may differ by segment
         found += _disagreement(store)
@@ -42,8 +43,9 @@ def store_trouble(store: StoreView, *, running: bool) -> list[str]:
             "was not closed, its process died: under exactly-once the next start wipes the task, otherwise it restores "
             "what came after the last flush"
         )
-    if store.kind.can_be_built and any(store.kind.data_column_family not in one.families for one in whole):
-        found.append(f"lacks the column family {store.kind.data_column_family}: Kafka Streams would read it as empty")
+    family = store.kind.data_column_family if store.kind.can_be_built else None
+    if not running and family and any(family not in one.families for one in whole):
+        found.append(f"lacks the column family {family}: Kafka Streams would read it as empty")
     older = sum(one.older_rows for one in whole)
     if older:
         rows = f"{older:,} row{'s' if older > 1 else ''}"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+
 import pytest
 import rocksdict
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.maintenance import database as module
 from statecore.maintenance.database import Database
+from statecore.maintenance.inspection import inspect
+from statecore.runtime.state_directory import StateDirectory
 from tests.unit.maintenance.stored import offsets, write_database
 
 ROWS = [(b"%04d" % i, b"v" * i) for i in range(100)]
@@ -80,3 +85,41 @@ def test_a_broken_block_is_an_error_and_not_the_end_of_the_rows(path):
 
 def _size(file):
     return file.stat().st_size
+
+
+def test_a_segment_that_expires_while_one_looks_is_passed_over(tmp_path, monkeypatch):
+    for start in (600_000, 900_000):
+        rows = [(b"k" + (start + 1).to_bytes(8) + bytes(4), bytes(8) + b"v")]
+        families = {"default": [], "keyValueWithTimestamp": rows, "offsets": offsets("app-s-changelog", 0, 1)}
+        write_database(tmp_path / f"app/0_0/s/s.{start}", families)
+    real = module.shadow_of
+
+    def shadow_of(directory):
+        if directory.name == "s.600000":
+            shutil.rmtree(directory, ignore_errors=True)
+        return real(directory)
+
+    monkeypatch.setattr(module, "shadow_of", shadow_of)
+    with pytest.raises(NotFound, match="has gone meanwhile"), Database(tmp_path / "app/0_0/s/s.600000"):
+        pass
+    write_database(tmp_path / "app/0_0/s/s.600000", {"default": [], "keyValueWithTimestamp": [], "offsets": []})
+    (store,) = inspect(StateDirectory(tmp_path, "app")).stores
+    assert (str(store.kind), [one.name for one in store.databases]) == ("timestamped-window", ["s.900000"])
+    assert store.trouble == ()
+
+
+def test_a_column_family_that_is_made_while_it_is_opened_is_tried_again(path, monkeypatch):
+    real, tries = module.shadow_of, []
+
+    def shadow_of(directory):
+        tries.append(1)
+        if len(tries) == 1:  # the MANIFEST grows; no file comes or goes
+            with next(directory.glob("MANIFEST*")).open("ab") as manifest:
+                manifest.write(b"x")
+            raise Invalid("Column families not opened: offsets", action="Look again.")
+        return real(directory)
+
+    monkeypatch.setattr(module, "shadow_of", shadow_of)
+    with contextlib.suppress(Corrupted), Database(path):
+        pass
+    assert len(tries) > 1
