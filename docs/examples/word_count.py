@@ -38,6 +38,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.settings import StoreSettings
 
 APPLICATION = "word-count"
 CHANGELOG = f"{APPLICATION}-words-changelog"
@@ -51,7 +52,8 @@ def say(line: str) -> None:
 
 def open_store(directory: Path) -> StateStore:
     """The store of words, made on the first start."""
-    store = RocksDBStore(directory, StoreKind.KEY_VALUE, create=not directory.exists())
+    settings = StoreSettings(automatic_compaction=True)  # it is written to for long; otherwise files add up
+    store = RocksDBStore(directory, StoreKind.KEY_VALUE, create=not directory.exists(), settings=settings)
     store.open()
     return store
 
