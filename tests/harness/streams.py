@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
@@ -49,6 +49,7 @@ class StreamsJvm:
         java_options: further options of the java command. The default starts and stops fastest; a benchmark gives
         ``()``
             for what Java does by itself.
+        streams_version: of Kafka Streams, where it is not the normal one.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class StreamsJvm:
         heap_mb: int = 768,
         log_level: str = "warn",
         java_options: tuple[str, ...] = ("-XX:+UseSerialGC",),
+        streams_version: str = jars.KAFKA_VERSION,
     ) -> None:
         self.log_file = log_file
         log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +67,7 @@ class StreamsJvm:
             port, token, process = launch_gateway(
                 port=0,
                 jarpath=str(next(jars.pyspark_jars().glob("py4j-*.jar"))),
-                classpath=jars.classpath(),
+                classpath=jars.classpath(streams_version),
                 javaopts=[
                     f"-Xmx{heap_mb}m",
                     f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
@@ -228,7 +230,7 @@ class StreamsApplication:
         """The text of ``Topology.describe()``."""
         return str(self.topology.describe().toString())
 
-    def start(self, timeout: float = 60.0) -> StreamsApplication:
+    def start(self, timeout: float = 60.0) -> Self:
         """Starts it and returns when it is RUNNING, which is when all active tasks are restored.
 
         Raises:
@@ -306,7 +308,7 @@ class StreamsApplication:
         stores = stores_of(self.describe())
         return [(f"{sub}_{p}", store, p) for sub, p in self.tasks() for store in sorted(stores.get(sub, ()))]
 
-    def __enter__(self) -> StreamsApplication:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(

@@ -49,10 +49,7 @@ def test_stores_of_named_topologies_are_rebuilt_and_nothing_is_restored(
     cases = {case.store: case for kinds in NAMED.values() for case in kinds.cases}
 
     def application() -> NamedTopologies:
-        fills = {
-            name: lambda jvm, builder, of=kinds: of.fill(jvm, builder, inputs)  # type: ignore[misc]
-            for name, kinds in NAMED.items()
-        }
+        fills = {name: lambda jvm, builder, of=kinds: of.fill(jvm, builder, inputs) for name, kinds in NAMED.items()}
         queries = {store: query for kinds in NAMED.values() for store, query in kinds.queries(base).items()}
         return NamedTopologies(
             streams_jvm, application_id, servers, state_dir, fills, guarantee=guarantee, stores=queries
