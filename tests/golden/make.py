@@ -72,7 +72,9 @@ STORES = {
 """The other goldens: a name, and the store of ``tests.harness.kinds`` it shows."""
 
 _EVENTS = 30
-_KEEPS = {"log.cleaner.enable": "false", "log.retention.check.interval.ms": "86400000"}
+KEEPS = {"log.cleaner.enable": "false", "log.retention.check.interval.ms": "86400000"}
+"""Settings of a broker that deletes no record, however old."""
+
 _DAY = 1_357_034_400_000  # 2013-01-01 10:00 UTC: the first flight of the demo
 
 
@@ -241,7 +243,7 @@ def main() -> None:
         # Times decades apart roll segments, and a rolled segment would be compacted, or deleted (of a window):
         # the files show every record.
         with (
-            Broker(base / "broker", settings=_KEEPS) as broker,
+            Broker(base / "broker", settings=KEEPS) as broker,
             StreamsJvm(base / "streams.log") as jvm,
         ):
             for kind in KINDS:

@@ -4,6 +4,9 @@
 ``.build/jars`` of the checkout. It does nothing when the directory is complete: ``complete.json`` in it lists every
 jar with its size, and the digest of the two Ivy files that led to it. Two processes that fetch at once wait for each
 other.
+
+Another version of Kafka Streams, without a broker, is fetched into a directory of its own when it is asked for by name
+(``tests.golden.make_older`` does), and only then.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ KAFKA_VERSION = "4.3.1"
 
 _HERE = Path(__file__).resolve().parent
 _MODULES = _HERE / "ivy.xml"
+_STREAMS = _HERE / "ivy-streams.xml"
 _SETTINGS = _HERE / "ivysettings.xml"
 _ATTEMPTS = 3
 
@@ -53,53 +57,61 @@ def java() -> str:
     return candidate
 
 
-def classpath() -> str:
-    """The class path of broker, Kafka Streams and py4j's gateway, fetched first where it is missing."""
-    fetch()
+def classpath(streams_version: str = KAFKA_VERSION) -> str:
+    """The class path of broker, Kafka Streams and py4j's gateway, fetched first where it is missing.
+
+    For another version than the normal one it has no broker.
+    """
+    directory = fetch(streams_version=streams_version)
     py4j = sorted(pyspark_jars().glob("py4j-*.jar"))
-    return os.pathsep.join(str(jar) for jar in [*sorted(JARS.glob("*.jar")), *py4j])
+    return os.pathsep.join(str(jar) for jar in [*sorted(directory.glob("*.jar")), *py4j])
 
 
-def fetch(verbose: bool = False) -> Path:
+def fetch(verbose: bool = False, streams_version: str = KAFKA_VERSION) -> Path:
     """Brings every jar into ``.build/jars`` and returns that directory; quick when nothing is missing.
+
+    Another version of Kafka Streams comes into ``.build/streams-<version>``.
 
     Raises:
         RuntimeError: Ivy could not resolve everything; the message ends with what Ivy printed last.
     """
-    if _complete():
-        return JARS
+    normal = streams_version == KAFKA_VERSION
+    modules, directory = (_MODULES, JARS) if normal else (_STREAMS, BUILD / f"streams-{streams_version}")
+    if _complete(modules, directory):
+        return directory
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "jars.lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
-        if not _complete():
-            _resolve(verbose)
-    return JARS
+        if not _complete(modules, directory):
+            _resolve(modules, directory, streams_version, verbose)
+    return directory
 
 
-def _inputs_digest() -> str:
-    return hashlib.sha256(_MODULES.read_bytes() + _SETTINGS.read_bytes()).hexdigest()
+def _inputs_digest(modules: Path) -> str:
+    return hashlib.sha256(modules.read_bytes() + _SETTINGS.read_bytes()).hexdigest()
 
 
-def _complete() -> bool:
+def _complete(modules: Path, directory: Path) -> bool:
     try:
-        recorded = json.loads((JARS / "complete.json").read_text())
-        return bool(recorded["inputs"] == _inputs_digest()) and all(
-            (JARS / name).stat().st_size == size for name, size in recorded["jars"].items()
+        recorded = json.loads((directory / "complete.json").read_text())
+        return bool(recorded["inputs"] == _inputs_digest(modules)) and all(
+            (directory / name).stat().st_size == size for name, size in recorded["jars"].items()
         )
     except (OSError, ValueError, KeyError):
         return False
 
 
-def _resolve(verbose: bool) -> None:
+def _resolve(modules: Path, directory: Path, streams_version: str, verbose: bool) -> None:
     ivy = sorted(pyspark_jars().glob("ivy-*.jar"))
     if not ivy:
         raise RuntimeError(f"no ivy-*.jar in {pyspark_jars()}: this pyspark does not ship Ivy")
-    staging = BUILD / f"jars.{os.getpid()}"
+    staging = directory.with_name(f"{directory.name}.{os.getpid()}")
     command = [
         java(),
         f"-Dstatecore.ivy.cache={BUILD / 'ivy-cache'}",
+        f"-Dstatecore.streams.version={streams_version}",
         *("-cp", str(ivy[-1]), "org.apache.ivy.Main"),
-        *("-settings", str(_SETTINGS), "-ivy", str(_MODULES)),
+        *("-settings", str(_SETTINGS), "-ivy", str(modules)),
         *("-types", "jar", "bundle", "maven-plugin"),
         *("-retrieve", f"{staging}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
@@ -119,9 +131,9 @@ def _resolve(verbose: bool) -> None:
             raise RuntimeError(f"Ivy could not fetch the Kafka jars in {attempt} attempts:\n{done.stdout[-3000:]}")
         time.sleep(3 * attempt)
     sizes = {jar.name: jar.stat().st_size for jar in sorted(staging.glob("*.jar"))}
-    (staging / "complete.json").write_text(json.dumps({"inputs": _inputs_digest(), "jars": sizes}, indent=1))
-    shutil.rmtree(JARS, ignore_errors=True)
-    staging.rename(JARS)
+    (staging / "complete.json").write_text(json.dumps({"inputs": _inputs_digest(modules), "jars": sizes}, indent=1))
+    shutil.rmtree(directory, ignore_errors=True)
+    staging.rename(directory)
     shutil.rmtree(BUILD / "ivy-cache", ignore_errors=True)  # a second copy of the same bytes
 
 

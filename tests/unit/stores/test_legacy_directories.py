@@ -1,6 +1,6 @@
 """Task directories that real applications on older versions of Kafka Streams left, taken over by real stores.
 
-Each was written under exactly-once by ``two_stores`` of the tests' harness (20 records in task 0_1) and closed cleanly.
+``tests/golden/make_older.py`` made them, and says what is in them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from statecore.stores.rocksdb import RocksDBStore
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 KINDS = {"plain": StoreKind.KEY_VALUE, "stamped": StoreKind.TIMESTAMPED_KEY_VALUE}
-VERSIONS = {"3.9.1": ("old391-ex", 19), "4.2.0": ("old420-ex", 20)}
-"""Application id and last applied offset of each version's directory."""
+VERSIONS = {"3.9.1": "old391", "4.2.0": "old420"}
+"""Application id of each version's directory."""
+OFFSET = 20
+"""Last applied offset of each store."""
 
 
 class Task:
     """The directory of one version."""
 
     def __init__(self, directory: Path, version: str) -> None:
-        self.application_id, self.offset = VERSIONS[version]
+        self.application_id = VERSIONS[version]
         with tarfile.open(GOLDEN / f"kafka-streams-{version}-task.tar.gz") as archive:
             archive.extractall(directory, filter="data")
         self.directory = directory / "0_1"
@@ -57,14 +59,14 @@ def test_offsets_and_positions_move_into_the_stores_and_stay_there(task: Task) -
     stores = task.stores()
     checkpointer = TaskCheckpointer(task.offsets(stores, MeantFor.KAFKA_STREAMS_4_3), CheckpointSettings(0))
     taken = checkpointer.open()
-    assert taken.offsets == {name: {changelog: task.offset} for name, changelog in task.changelogs.items()}
+    assert taken.offsets == {name: {changelog: OFFSET} for name, changelog in task.changelogs.items()}
     assert set(taken.positions) == set(KINDS)
     assert len(dict(stores["plain"].all())) == 9
     checkpointer.close()
     assert task.files() == set()
     for name, store in task.stores().items():
         with store:
-            assert store.committed_offset(task.changelogs[name]) == task.offset
+            assert store.committed_offset(task.changelogs[name]) == OFFSET
             assert store.position == {f"{task.application_id}-in": {1: 19}}
             assert len(dict(store.all())) == 9
 
