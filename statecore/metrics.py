@@ -250,6 +250,9 @@ class RestoreMetrics:
 class MeteredProgress:
     """A listener of a restore's progress that also tells its metrics; steps that count no offsets are only passed on.
 
+    What is left when the step has ended, 0 or what a failure left, is told until the next one, or until ``close``: a
+    step may be over before anybody has collected.
+
     Args:
         progress: who is told the progress.
         metrics: who is told the metrics.
@@ -259,26 +262,30 @@ class MeteredProgress:
     def __init__(self, progress: Progress, metrics: Metrics, tags: Tags) -> None:
         self._progress, self._metrics, self._tags = progress, metrics, tags
         self._restore: RestoreMetrics | None = None
+        self._counting = False
 
     def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
         """See :meth:`Progress.phase`."""
-        self._end()
+        self._counting = False
         if unit in ("offsets", "records") and total is not None:
+            self.close()
+            self._counting = True
             self._restore = RestoreMetrics(self._metrics, total, self._tags)
         self._progress.phase(name, total, unit)
 
     def advance(self, amount: int = 1) -> None:
         """See :meth:`Progress.advance`."""
-        if self._restore is not None:
+        if self._restore is not None and self._counting:
             self._restore.restored(amount)
         self._progress.advance(amount)
 
     def done(self, message: str = "") -> None:
         """See :meth:`Progress.done`."""
-        self._end()
+        self._counting = False
         self._progress.done(message)
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """Tell no more what is left."""
         if self._restore is not None:
             self._restore.close()
             self._restore = None

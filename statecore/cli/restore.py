@@ -66,10 +66,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.spark.request import RestoreRequest
     from statecore.spec.reader import load_spec
 
-    load_spec(arguments.spec)  # a mistake in the spec is answered before Spark is loaded
+    spec = load_spec(arguments.spec)  # a mistake in the spec is answered before Spark is loaded
 
     from statecore.images.report import RestoreReport
     from statecore.spark.restore import run_restore
+    from statecore.telemetry import metered
 
     optional: dict[str, Any] = {
         "memory_budget": arguments.memory_budget,
@@ -89,7 +90,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         **{name: value for name, value in optional.items() if value is not None},
     )
     faults = fault_points_from_environment()
-    result = run_restore(request, output.progress, master=arguments.master, faults=faults, say=output.say)
+    with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
+        result = run_restore(request, progress, master=arguments.master, faults=faults, say=output.say)
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):

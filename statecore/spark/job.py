@@ -14,7 +14,8 @@ from statecore.faults import fault_points_from_environment
 from statecore.progress import MachineProgress
 from statecore.runtime.files import write_durably
 from statecore.spark.request import RestoreRequest
-from statecore.spark.restore import run_restore
+from statecore.spark.restore import run_restore, spec_of
+from statecore.telemetry import metered
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         request = RestoreRequest.from_json(_parsed(options.request))
         faults = fault_points_from_environment()
-        result = run_restore(request, MachineProgress(), faults=faults, say=_say)
+        with metered(MachineProgress(), {"application-id": spec_of(request).application_id}, _say) as progress:
+            result = run_restore(request, progress, faults=faults, say=_say)
     except StatecoreError as error:
         _write(options.report, error.to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")

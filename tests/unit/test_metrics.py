@@ -33,6 +33,7 @@ from statecore.metrics import (
     RestoreMetrics,
     store_tags,
 )
+from statecore.progress import NullProgress
 from statecore.stores.metered import MeteredStore
 from tests.unit.stores.recorded_store import RecordedStore
 
@@ -195,8 +196,22 @@ def test_the_progress_of_a_restore_tells_its_metrics_too(collected: Collected) -
     progress.advance()
     progress.done("all of it")
     assert collected.value(RESTORED, tags) == 400, "stores are not records"
+    assert collected.value(RESTORE_REMAINING, tags) == 600, "what was left is still told to whoever collects at the end"
+    progress.close()
     assert collected.points(RESTORE_REMAINING) == {}
     assert heard == [("read", 1000, "offsets"), (400,), ("build", 2, "stores"), (1,), ("all of it",)]
+
+
+def test_a_second_restore_of_a_progress_begins_anew(collected: Collected) -> None:
+    progress = MeteredProgress(NullProgress(), collected.metrics, TAGS)
+    progress.phase("read", 10, "offsets")
+    progress.advance(4)
+    progress.phase("read", 100, "offsets")
+    progress.advance(1)
+    assert (collected.value(RESTORED), collected.value(RESTORE_REMAINING)) == (5, 99)
+    progress.done()
+    progress.advance(50)
+    assert collected.value(RESTORED) == 5, "nothing is counted between two steps"
 
 
 def test_two_gauges_with_the_same_tags_are_told_as_their_sum(collected: Collected) -> None:

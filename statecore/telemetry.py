@@ -1,0 +1,147 @@
+"""Where the metrics of a command go: as OpenTelemetry's own environment variables say, and nowhere without them.
+
+Nothing of OpenTelemetry is imported unless one of these is set::
+
+    OTEL_METRICS_EXPORTER                    otlp, console, or another that is installed; several by commas; none
+    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT      where to; alone it means otlp
+    OTEL_EXPORTER_OTLP_ENDPOINT              the same for all signals
+    OTEL_EXPORTER_OTLP_METRICS_PROTOCOL      http/protobuf (the specification's default) or grpc
+    OTEL_EXPORTER_OTLP_PROTOCOL              the same for all signals
+    OTEL_SDK_DISABLED                        true: nothing at all
+
+All others (headers, time-outs, interval, resource) are read by OpenTelemetry itself.
+
+Such variables are often set for every process of a host. So whatever is wrong with them or with the packages is a note
+and never an error: nobody's restore fails for its metrics.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from statecore import __version__
+from statecore.metrics import NO_METRICS, MeteredProgress, Metrics, OpenTelemetryMetrics, Tags
+from statecore.progress import Progress
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
+
+FLUSH_SECONDS = 10.0
+"""How long a collector that does not answer may keep a command from ending."""
+
+_EXPORTERS = "opentelemetry_metrics_exporter"
+"""The entry points under which packages offer exporters of metrics."""
+
+_BY_PROTOCOL = {"": "otlp_proto_http", "http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+
+
+@contextmanager
+def metrics_from_environment(say: Callable[[str], None]) -> Iterator[Metrics]:
+    """Who is told of the metrics while the block runs; what is waiting is exported when it ends.
+
+    A meter provider that the process has already (``opentelemetry-instrument``, an application's own) is used as it is.
+
+    Args:
+        say: told, once, why nothing is exported although it is configured.
+
+    Yields:
+        The metrics of OpenTelemetry, or :data:`NO_METRICS`.
+    """
+    names = wanted_exporters()
+    if not names:
+        yield NO_METRICS
+        return
+    try:
+        provider, end = _provider(names)
+        metrics = OpenTelemetryMetrics(provider.get_meter("statecore", __version__))
+    except Exception as error:  # whatever an exporter makes of its settings
+        action = "Install 'statecore[metrics]'" if isinstance(error, ImportError) else "Correct the OTEL_ variables"
+        say(f"note: Metrics are not exported: {error}. {action}, or set OTEL_METRICS_EXPORTER=none.")
+        yield NO_METRICS
+        return
+    try:
+        yield metrics
+    finally:
+        try:
+            end(FLUSH_SECONDS * 1000)
+        except Exception as error:
+            say(f"note: The last metrics were not exported: {error}")
+
+
+@contextmanager
+def metered(progress: Progress, tags: Tags, say: Callable[[str], None]) -> Iterator[Progress]:
+    """A listener of a restore's progress that also tells whom the environment names; see the two it is made of.
+
+    Args:
+        progress: who is told the progress.
+        tags: what is restored.
+        say: told why nothing is exported although it is configured.
+    """
+    with ExitStack() as afterwards:
+        with metrics_from_environment(say) as metrics:
+            told = MeteredProgress(progress, metrics, tags)
+            afterwards.callback(told.close)  # after the last export, which shows what was left
+            yield told
+
+
+def wanted_exporters() -> tuple[str, ...]:
+    """The exporters of metrics that the environment asks for, as OpenTelemetry names them; empty for none."""
+    if _variable("OTEL_SDK_DISABLED").lower() == "true":
+        return ()
+    given = _variable("OTEL_METRICS_EXPORTER")
+    if not given and (_variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") or _variable("OTEL_EXPORTER_OTLP_ENDPOINT")):
+        given = "otlp"
+    names = dict.fromkeys(name.strip() for name in given.split(","))
+    return tuple(name for name in names if name not in ("", "none"))
+
+
+def _provider(names: tuple[str, ...]) -> tuple[MeterProvider, Callable[[float], object]]:
+    """A meter provider for these exporters, and what ends its use within so many milliseconds.
+
+    Raises:
+        ImportError: a package is missing.
+        ValueError: a variable has a value that means nothing.
+    """
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
+
+    active = metrics.get_meter_provider()
+    if isinstance(active, MeterProvider):
+        return active, active.force_flush
+    named = _variable("OTEL_SERVICE_NAME") or "service.name=" in _variable("OTEL_RESOURCE_ATTRIBUTES")
+    resource = Resource.create({} if named else {"service.name": "statecore"})
+    readers = [_reader(exporter) for exporter in [_exporter(name) for name in names]]  # a reader starts a thread
+    made = MeterProvider(readers, resource, shutdown_on_exit=False)
+    return made, made.shutdown
+
+
+def _exporter(name: str) -> MetricExporter | MetricReader:
+    """The exporter of this name, from whichever package has it; it reads its own settings."""
+    from importlib.metadata import entry_points
+
+    if name == "otlp":
+        protocol = _variable("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL") or _variable("OTEL_EXPORTER_OTLP_PROTOCOL")
+        if protocol not in _BY_PROTOCOL:
+            raise ValueError(f"the OTLP protocol {protocol!r} is neither http/protobuf nor grpc")
+        name = _BY_PROTOCOL[protocol]
+    found = list(entry_points(group=_EXPORTERS, name=name))
+    if not found:
+        raise ImportError(f"no installed package has the exporter {name!r}")
+    made: MetricExporter | MetricReader = found[0].load()()
+    return made
+
+
+def _reader(exporter: MetricExporter | MetricReader) -> MetricReader:
+    """What reads the metrics for an exporter: itself, or a thread that reads now and then and hands them to it."""
+    from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+
+    return exporter if isinstance(exporter, MetricReader) else PeriodicExportingMetricReader(exporter)
+
+
+def _variable(name: str) -> str:
+    return os.environ.get(name, "").strip()
