@@ -179,7 +179,7 @@ def test_inspect_is_readable_at_eighty_columns(run, state_dir):
     assert code == 0
     lines = [line.rstrip() for line in out.splitlines()]
     assert max(map(len, lines)) <= 80
-    assert lines[0].startswith("shop in ")
+    assert lines[0].startswith("shop in")  # a long path goes on in the next line
     assert "not running: nobody holds its lock" in lines
     assert "orders: timestamped-key-value" in lines
     assert "    changelog shop-orders-changelog" in lines
