@@ -38,9 +38,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.harness import directory, jars, kinds, topics
+from tests.harness import directory, feeds, jars, topics
 from tests.harness.broker import Broker
-from tests.harness.kinds import HEADERS, PLAIN, RETENTION, KindsApplication
+from tests.harness.kinds import HEADERS, PLAIN, KindsApplication
+from tests.harness.sources import RETENTION
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
@@ -185,7 +186,7 @@ def make_all(
         topics.create(servers, topic)
     with application:
         tasks = {store: task for task, store, _ in application.store_tasks()}
-        for role, portion in kinds.feed(_DAY, 1, _EVENTS):
+        for role, portion in feeds.feed(_DAY, 1, _EVENTS):
             if role in inputs:
                 topics.produce(servers, inputs[role], portion)
                 topics.wait_until_consumed(servers, application.application_id, [inputs[role]])

@@ -19,134 +19,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.harness.processors import Puts, supplier
+from tests.harness.feeds import (
+    EVENTS,
+    KEYS,
+    LEFT,
+    MINUTE,
+    MORE,
+    PRICES,
+    PUTS,
+    REFERENCE,
+    RIGHT,
+    SOURCE,
+    SPAN,
+    SPARSE,
+    TABLE,
+    Portion,
+    feed,
+)
+from tests.harness.processors import supplier
 from tests.harness.queries import StoreQuery
+from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsJvm, stores_of
 from tests.harness.topics import Record
-
-MINUTE = 60_000
-RETENTION = 10 * MINUTE
-"""Of every store here that has one; windows and sessions then have segments of 5 minutes."""
-
-SPAN = 60 * MINUTE
-"""From the first to the last record of a feed: rows of most of this time have expired at its end."""
-
-MORE = 6 * MINUTE
-"""What ``more`` goes on for, beyond the span."""
-
-_GRACE = 3 * MINUTE
-
-EVENTS, PUTS, LEFT, RIGHT, TABLE, SPARSE = "events", "puts", "left", "right", "table", "sparse"
-REFERENCE, PRICES, SOURCE = "reference", "prices", "source"
-"""Roles of input topics."""
-
-KEYS = (b"a", b"ab", b"", b"\x00", b"\xff\xff", b"k" * 40, "schlüssel".encode(), b"\x00\x00\x01\xa1\xfd\x56\x64\xe0")
-"""Of the events: the empty key, keys of which one begins another, one that looks like a timestamp."""
-
-
-class Sources:
-    """A topology while it is made: the streams of its input topics, each made once, and shorthands for the DSL.
-
-    Attributes:
-        jvm: where it is made.
-        builder: the ``StreamsBuilder``.
-    """
-
-    def __init__(self, jvm: StreamsJvm, builder: Any, topics: Mapping[str, str]) -> None:
-        self.jvm, self.builder, self._topics = jvm, builder, topics
-        self._made: dict[str, Any] = {}
-        java = jvm.jvm
-        self.streams = java.org.apache.kafka.streams
-        self.kstream = java.org.apache.kafka.streams.kstream
-        self.stores = java.org.apache.kafka.streams.state.Stores
-        self.puts = Puts(jvm)
-        self._serdes = java.org.apache.kafka.common.serialization.Serdes
-
-    def topic(self, role: str) -> str:
-        return self._topics[role]
-
-    def stream(self, role: str) -> Any:
-        """The stream of an input topic, byte arrays to strings."""
-        if role not in self._made:
-            self._made[role] = self.builder.stream(self.topic(role), self.consumed())
-        return self._made[role]
-
-    def consumed(self) -> Any:
-        return getattr(self.kstream.Consumed, "with")(self._serdes.ByteArray(), self._serdes.String())
-
-    def grouped(self, role: str) -> Any:
-        serdes = getattr(self.kstream.Grouped, "with")(self._serdes.ByteArray(), self._serdes.String())
-        return self.stream(role).groupByKey(serdes)
-
-    def materialized(self, name_or_supplier: Any, *, retention: bool = False) -> Any:
-        """A store without a cache, so that every update is in the changelog."""
-        made = getattr(self.kstream.Materialized, "as")(name_or_supplier)
-        made = made.withKeySerde(self._serdes.ByteArray()).withValueSerde(self._serdes.String()).withCachingDisabled()
-        return made.withRetention(self.duration(RETENTION)) if retention else made
-
-    def put_all(self, role: str, builder: Callable[..., Any], of: Any, put: Any) -> None:
-        """Every record of a topic goes into a store by a processor of its own, as applications without the DSL do.
-
-        Args:
-            role: of the topic.
-            builder: the method of ``Stores`` that makes the store's builder.
-            of: the store's supplier.
-            put: ``(store, record) -> ignored``.
-        """
-        self.builder.addStateStore(self.store_builder(builder, of))
-        names = self.jvm.gateway.new_array(self.jvm.jvm.java.lang.String, 1)
-        names[0] = of.name()
-        self.stream(role).process(supplier(self.jvm, of.name(), put), names)
-
-    def store_builder(self, builder: Callable[..., Any], of: Any) -> Any:
-        """A store's builder, of a method of ``Stores`` and the store's supplier."""
-        return builder(of, self._serdes.ByteArray(), self._serdes.String()).withCachingDisabled()
-
-    def duration(self, ms: int) -> Any:
-        return self.jvm.jvm.java.time.Duration.ofMillis(ms)
-
-    def reducer(self) -> Any:
-        """``(old, new) -> new``, but null, which deletes, where the new value is ``delete``."""
-        f = self.jvm.functions
-        table = self.jvm.jvm.java.util.HashMap()
-        table.put("delete", None)
-        look_up = f.method("java.util.Map", "getOrDefault", *["java.lang.Object"] * 3)
-        latest = f.ignoring(f.same_argument(f.bind(look_up, 0, table)), 0, "java.lang.Object")
-        return f.instance("org.apache.kafka.streams.kstream.Reducer", latest)
-
-    def joiner(self) -> Any:
-        """``(left, right) -> left``."""
-        f = self.jvm.functions
-        first = f.ignoring(f.identity("java.lang.Object"), 1, "java.lang.Object")
-        return f.instance("org.apache.kafka.streams.kstream.ValueJoiner", first)
-
-    def tumbling(self) -> Any:
-        windows = self.kstream.TimeWindows
-        return windows.ofSizeAndGrace(self.duration(MINUTE), self.duration(_GRACE))
-
-    def sliding(self) -> Any:
-        windows = self.kstream.SlidingWindows
-        return windows.ofTimeDifferenceAndGrace(self.duration(MINUTE), self.duration(_GRACE))
-
-    def sessions(self) -> Any:
-        windows = self.kstream.SessionWindows
-        return windows.ofInactivityGapAndGrace(self.duration(MINUTE), self.duration(_GRACE))
-
-    def join_windows(self) -> Any:
-        """Windows whose stores are kept for the retention: before + after + grace."""
-        windows = self.kstream.JoinWindows
-        return windows.ofTimeDifferenceAndGrace(self.duration(2 * MINUTE), self.duration(RETENTION - 4 * MINUTE))
-
-    def joined(self, name: str) -> Any:
-        serdes = self._serdes
-        made = getattr(self.kstream.StreamJoined, "with")(serdes.ByteArray(), serdes.String(), serdes.String())
-        return made.withName(name).withStoreName(name)
-
-    def table_joined(self, name: str) -> Any:
-        serdes = self._serdes
-        made = getattr(self.kstream.Joined, "with")(serdes.ByteArray(), serdes.String(), serdes.String())
-        return made.withName(name)
-
 
 Add = Callable[[Sources], None]
 
@@ -177,10 +71,6 @@ class KindCase:
     def expires(self) -> bool:
         """Whether rows of it expire."""
         return "retention" in self.declared
-
-
-Portion = tuple[str, list[Record]]
-"""A role, and records of its topic that are processed before the next portion is produced."""
 
 
 @dataclass(frozen=True)
@@ -424,98 +314,6 @@ def _aggregation_cases(prefix: str) -> tuple[KindCase, ...]:
         case(f"{prefix}emit-final-session", _SESSIONS, _final, "sessions"),
     )
 
-
-def feed(base: int, partitions: int, count: int = 60) -> list[Portion]:
-    """Every role's records, in three portions each; ``count`` events in a partition, and a few more."""
-    portions: list[Portion] = []
-    for third in range(3):
-        for role, make in _MAKERS.items():
-            every = make(base, partitions, count)
-            size = -(-len(every) // 3)
-            portions.append((role, every[third * size : (third + 1) * size]))
-    return portions
-
-
-def events(base: int, partitions: int, count: int) -> list[Record]:
-    """Events over the span: out of order, too late, null values, deletes, with and without headers, null keys.
-
-    Each partition has its own times and values; its newest record is the last of the span.
-    """
-    made = []
-    for i in range(count):
-        for partition in range(partitions):
-            at = base + (SPAN * i) // (count - 1) - (partition * 1_000 if i < count - 1 else 0)
-            if i % 5 == 2:
-                at -= 2 * MINUTE  # out of order, within the grace period
-            elif i % 17 == 16:
-                at -= 2 * RETENTION  # too late for everybody
-            value: bytes | None = b"%d of %d" % (i, partition)
-            if i % 7 == 5:
-                value = b"delete"
-            elif i % 11 == 10:
-                value = None
-            elif i % 13 == 0:
-                value = b""
-            key = None if i == 20 else KEYS[i % 3 if i % 2 else i % len(KEYS)]
-            made.append(Record(key, value, partition, max(at, 1), _headers(i)))
-            if i % 4 == 1:  # the same key again within its window, its session merged
-                made.append(Record(key, b"again %d" % i, partition, max(at + 20_000 - 40_000 * (i % 8 > 3), 1)))
-    made.extend(Record(b"last", b"end", partition, base + SPAN, _headers(1)) for partition in range(partitions))
-    return made
-
-
-def _headers(i: int) -> tuple[tuple[str, bytes | None], ...]:
-    return ((), (("trace", b"%d" % i),), (("trace", b""), ("nothing", None), ("trace", b"x" * 100)), (("", b"\x00"),))[
-        i % 4
-    ]
-
-
-CHANGED = (b"a", b"new")
-"""The keys of ``more``."""
-
-
-def more(base: int, partitions: int) -> list[Record]:
-    """Records after the feed, the newest time first: a restarted application has no stream time of its own."""
-    times = [base + SPAN + MORE - minutes * MINUTE for minutes in (0, 2, 1, 0)]
-    return [
-        Record(key, b"more %d" % number, partition, at)
-        for number, at in enumerate(times)
-        for key in CHANGED
-        for partition in range(partitions)
-    ]
-
-
-def keyed(base: int, partitions: int, count: int) -> list[Record]:
-    """The events that have a key."""
-    return [one for one in events(base, partitions, count) if one.key is not None]
-
-
-def left(base: int, partitions: int, count: int) -> list[Record]:
-    """Records to be joined: the same key and time twice, out of order, some beyond the grace period."""
-    return [one for one in keyed(base, partitions, count) if one.value is not None for _ in range(2)]
-
-
-def right(base: int, partitions: int, count: int) -> list[Record]:
-    """The other side of ``left``: other times, and on either side keys that the other has not."""
-    found = [one for one in left(base, partitions, count) if one.key != KEYS[1]]
-    return [
-        replace(one, timestamp=(one.timestamp or 0) + 7_000, key=b"right only" if one.key == KEYS[2] else one.key)
-        for one in found
-    ]
-
-
-def tables(base: int, partitions: int, count: int) -> list[Record]:
-    """Versions of the table that the grace period's join looks up."""
-    return events(base, partitions, count // 2)
-
-
-def sparse(base: int, partitions: int, count: int) -> list[Record]:
-    """Events of all partitions but the last."""
-    found = events(base, partitions, count // 3)
-    return [one for one in found if partitions == 1 or one.partition < partitions - 1]
-
-
-_MAKERS = {EVENTS: events, PUTS: keyed, TABLE: tables, LEFT: left, RIGHT: right, SPARSE: sparse}
 
 # The outer join looks for records without a partner at every record, not once a second: runs are then alike.
 _EAGER = {"__emit.interval.ms.kstreams.outer.join.spurious.results.fix__": "0"}

@@ -13,7 +13,8 @@ from statecore.spark.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
-from tests.harness.kinds import MINUTE, SPAN, KindsApplication, Portion
+from tests.harness.feeds import MINUTE, SPAN, Portion
+from tests.harness.kinds import KindsApplication
 from tests.harness.queries import Row
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record

@@ -12,7 +12,8 @@ from statecore.errors import Invalid
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
-from tests.harness.kinds import EVENTS, GLOBAL_HEADERS, GLOBALS, PRICES, PROCESSED, REFERENCE, KindsApplication
+from tests.harness.feeds import EVENTS, PRICES, REFERENCE
+from tests.harness.kinds import GLOBAL_HEADERS, GLOBALS, PROCESSED, KindsApplication
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, eventually, left_behind, restored, table
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record

@@ -13,7 +13,8 @@ from statecore.images.plan import VersionedStart
 from statecore.images.report import RestoreReport
 from statecore.spark.session import spark_context
 from tests.harness.broker import Broker
-from tests.harness.kinds import CHANGED, HEADERS, MORE, PLAIN, SOURCES, SPAN, KindCase, more
+from tests.harness.feeds import CHANGED, MORE, SPAN, more
+from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindCase
 from tests.harness.rebuilding import PARTITIONS, Answers, KindsWorld, Rows, restored
 from tests.harness.streams import StreamsJvm
 

@@ -15,7 +15,8 @@ from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
-from tests.harness.kinds import NAMED, SPAN
+from tests.harness.feeds import SPAN
+from tests.harness.kinds import NAMED
 from tests.harness.named import NamedTopologies
 from tests.harness.queries import Row
 from tests.harness.rebuilding import PARTITIONS, restored

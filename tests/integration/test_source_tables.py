@@ -11,7 +11,8 @@ from statecore.errors import StatecoreError
 from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.kinds import SOURCE, SOURCES
+from tests.harness.feeds import SOURCE
+from tests.harness.kinds import SOURCES
 from tests.harness.rebuilding import PARTITIONS, KindsWorld, left_behind, restored, table
 from tests.harness.streams import StreamsJvm
 from tests.harness.topics import Record

@@ -22,14 +22,14 @@ from statecore.images.model import Image, Run, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.images.versions import VersionRunBuilder, build_version_runs
 from tests.golden import make
-from tests.harness import kinds
+from tests.harness import feeds
 from tests.harness.directory import read_database
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("*.json"))
 EVERY = pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 
 KEYS = {record.key for portion in make.rounds() for record in portion}
-KEYS |= {record.key for _, portion in kinds.feed(0, 1) for record in portion}
+KEYS |= {record.key for _, portion in feeds.feed(0, 1) for record in portion}
 
 Rows = dict[str, list[tuple[bytes, bytes]]]
 
