@@ -13,7 +13,7 @@ from statecore.cli.output import Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statecore.maintenance.inspection import DatabaseView, Inspection, StoreView
+    from statecore.maintenance.views import DatabaseView, Inspection, StoreView
     from statecore.spec.model import ApplicationSpec
 
 _MANY_PARTITIONS = 12

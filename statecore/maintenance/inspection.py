@@ -8,139 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from math import gcd
 from pathlib import Path
-from typing import Any
 
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
-from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
-from statecore.maintenance.holder import Holder, lock_holder
-from statecore.maintenance.layout import GLOBAL, Segment, StorePlace, named_instead, store_places
-from statecore.maintenance.leftovers import Leftover, leftovers, store_checkpoint
+from statecore.maintenance.holder import lock_holder
+from statecore.maintenance.layout import Segment, StorePlace, named_instead, store_places
+from statecore.maintenance.leftovers import leftovers, store_checkpoint
 from statecore.maintenance.recognise import recognise
 from statecore.maintenance.trouble import application_trouble, store_trouble
+from statecore.maintenance.views import DatabaseView, Inspection, StoreView
 from statecore.runtime.database_state import DatabaseState
 from statecore.runtime.state_directory import LOCK_FILE, StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
-
-
-@dataclass(frozen=True)
-class DatabaseView:
-    """One database: a store, or one segment of it.
-
-    Attributes:
-        name: of its directory.
-        start: first ms of the segment's interval; ``None`` for a store that is one database.
-        end: the ms behind it; ``None`` where the interval is not known.
-        offsets: what it says of each changelog partition.
-        status: 0 closed, 1 open, ``None`` unsaid.
-        rows: how many it holds.
-        bytes: of its files.
-        families: its column families.
-        older_rows: rows that still lie in the family of an older format; part of ``rows``.
-        broken: why it could not be read; empty when it could.
-    """
-
-    name: str
-    start: int | None
-    end: int | None
-    offsets: Mapping[TopicPartition, int]
-    status: int | None
-    rows: int
-    bytes: int
-    families: tuple[str, ...]
-    older_rows: int = 0
-    broken: str = ""
-
-
-@dataclass(frozen=True)
-class StoreView:
-    """One store of one task.
-
-    Attributes:
-        task: ``0_1``, ``__north__/0_1`` or ``global``.
-        store: its name.
-        kind: what it is; ``?`` where that cannot be told.
-        kinds_left: what it may be, when the kind is ``?``.
-        segmented: whether it is a directory of databases.
-        databases: the store's, or its segments in order of time.
-        trouble: what is wrong with it.
-        outside: offsets that lie in ``.checkpoint_<store>``, for stores that do not manage their own.
-    """
-
-    task: str
-    store: str
-    kind: StoreKind
-    kinds_left: str
-    segmented: bool
-    databases: tuple[DatabaseView, ...]
-    trouble: tuple[str, ...]
-    outside: Mapping[TopicPartition, int]
-
-    @property
-    def offsets(self) -> dict[TopicPartition, int]:
-        """The offsets Kafka Streams goes by: those of the newest segment that has one, or those kept outside."""
-        found: dict[TopicPartition, int] = {}
-        for database in self.databases:
-            found.update(database.offsets)
-        return found or dict(self.outside)
-
-    @property
-    def rows(self) -> int:
-        """Rows of all its databases."""
-        return sum(database.rows for database in self.databases)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all its databases."""
-        return sum(database.bytes for database in self.databases)
-
-    @property
-    def closed(self) -> bool | None:
-        """Whether every database says it was closed; ``None`` when none says anything."""
-        said = [database.status for database in self.databases if database.status is not None]
-        return None if not said else all(status == 0 for status in said)
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """An application's directory.
-
-    Attributes:
-        application_id: its ``application.id``.
-        path: the directory.
-        holder: who has its lock, or ``None``.
-        estimated: whether rows are RocksDB's estimate instead of a count.
-        stores: by task.
-        leftovers: files beside the stores that mean something.
-        trouble: what is wrong beyond single stores.
-    """
-
-    application_id: str
-    path: Path
-    holder: Holder | None
-    estimated: bool
-    stores: tuple[StoreView, ...]
-    leftovers: tuple[Leftover, ...]
-    trouble: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as one JSON object; times in ms."""
-        return {
-            "application_id": self.application_id,
-            "path": str(self.path),
-            "lock": {"process": self.holder.process, "command": self.holder.command} if self.holder else None,
-            "rows_are": "estimated" if self.estimated else "counted",
-            "stores": [_store_json(store) for store in self.stores],
-            "leftovers": [asdict(leftover) for leftover in self.leftovers],
-            "trouble": list(self.trouble),
-        }
 
 
 def inspect(
@@ -296,26 +181,6 @@ def _bytes(directory: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 total += Path(root, name).stat().st_size
     return total
-
-
-def _store_json(store: StoreView) -> dict[str, Any]:
-    return {
-        "task": store.task,
-        "partition": None if store.task == GLOBAL else int(store.task.rpartition("_")[2]),
-        "store": store.store,
-        "kind": str(store.kind),
-        "kinds_left": store.kinds_left or None,
-        "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
-        "closed": store.closed,
-        "rows": store.rows,
-        "bytes": store.bytes,
-        "segmented": store.segmented,
-        "databases": [
-            {**asdict(database), "offsets": {str(part): offset for part, offset in database.offsets.items()}}
-            for database in store.databases
-        ],
-        "trouble": list(store.trouble),
-    }
 
 
 def check_application(spec: ApplicationSpec | None, application_id: str) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from statecore.formats.checkpoint import CHECKPOINT_FILE
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.maintenance.layout import GLOBAL, StorePlace
 from statecore.maintenance.leftovers import Leftover
+from statecore.maintenance.views import StoreView
 from statecore.spec.model import ApplicationSpec
-
-if TYPE_CHECKING:
-    from statecore.maintenance.inspection import StoreView
 
 
 def store_trouble(store: StoreView, *, running: bool) -> list[str]:
