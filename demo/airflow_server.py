@@ -5,8 +5,9 @@ told what to do through its public REST API alone, as any client would.
 
 Stopping it takes care: SIGINT to the parent alone ends it cleanly, as a rule within ten seconds, but on a busy machine
 one of its children now and then never hears of it, so what is left after a while gets SIGTERM, then SIGKILL. SIGTERM to
-the parent alone leaves its four children running, and SIGINT to the whole group makes them hang. Everything it starts stays in the session it was started in and inherits a mark in
-its environment, so what belongs to it can be told for certain, also when the parent is gone.
+the parent alone leaves its four children running, and SIGINT to the whole group makes them hang. Everything it starts
+stays in the session it was started in and inherits a mark in its environment, so what belongs to it can be told for
+certain, also when the parent is gone.
 """
 
 from __future__ import annotations

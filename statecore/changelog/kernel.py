@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statecore.changelog import native
+from statecore.kernels import native
 
 Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -137,9 +137,7 @@ def warm() -> None:
     """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before."""
     if not _kernels:
         source = "statecore.changelog.kernel_source"
-        _kernels.update(
-            native.load(source, ("scan", "decode"), depends=(__name__, "statecore.changelog.kernel_memory"))
-        )
+        _kernels.update(native.load(source, ("scan", "decode"), depends=(__name__, "statecore.kernels.memory")))
 
 
 def address(buffer: npt.NDArray[Any]) -> int:

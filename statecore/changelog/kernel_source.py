@@ -1,6 +1,6 @@
 """The two Numba kernels of the reader: scan of the batch headers, decoding of the records (magic 2 only).
 
-This module imports Numba and is therefore imported only to compile (see `statecore.changelog.native`); the rest of the
+This module imports Numba and is therefore imported only to compile (see `statecore.kernels.native`); the rest of the
 package talks to `statecore.changelog.kernel`. Memory is addressed by plain integers: without arrays there is nothing of
 Numba's runtime in the machine code. Byte layouts (Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``, KIP-98)::
 
@@ -54,7 +54,7 @@ from statecore.changelog.kernel import (
     RECORDS_START,
     Code,
 )
-from statecore.changelog.kernel_memory import copy, get, i16, i32, i64, or8, put, put32, u8, u32
+from statecore.kernels.memory import copy, get, i16, i32, i64, or8, put, put32, u8, u32
 
 # Numba freezes globals into the machine code; enumeration members become plain integers.
 OK = int(Code.OK)

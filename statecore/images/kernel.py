@@ -1,7 +1,7 @@
 """The door to the kernels of run building: machine code by name, arguments as integers and arrays.
 
 The kernels themselves are in ``table_source`` (distinct keys), ``order_source`` (key order) and ``sst_source`` (SST
-blocks, hashes). They are kept as machine code on disk (:mod:`statecore.changelog.native`), so that a worker process
+blocks, hashes). They are kept as machine code on disk (:mod:`statecore.kernels.native`), so that a worker process
 loads them without Numba; it is imported only where they must be compiled.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statecore.changelog import native
+from statecore.kernels import native
 
 NO_KEY = 0xFFFFFFFF
 """In place of an id where the record's key is null."""
@@ -69,8 +69,7 @@ _DEPENDS = (
     "statecore.images.table_source",
     "statecore.images.order_source",
     "statecore.images.sst_source",
-    "statecore.images.kernel_memory",
-    "statecore.changelog.kernel_memory",
+    "statecore.kernels.memory",
 )
 _kernels: dict[str, native.Kernel] = {}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from statecore.changelog import native
+from statecore.kernels import native
 
 LONGEST_KEY = 240
 """Bytes of the longest key that is read: what the columnar writer writes at most."""
@@ -78,8 +78,7 @@ _NAMES = ("begin", "merge")
 _DEPENDS = (
     __name__,
     "statecore.images.sst_source",
-    "statecore.images.kernel_memory",
-    "statecore.changelog.kernel_memory",
+    "statecore.kernels.memory",
 )
 _kernels: dict[str, native.Kernel] = {}
 

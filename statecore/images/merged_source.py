@@ -13,8 +13,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from statecore.changelog.kernel_memory import get, put, u8
-from statecore.images.kernel_memory import compare, le32, put_word, word
 from statecore.images.merged_kernel import (
     BAD_BLOCK,
     BAD_CHECKSUM,
@@ -31,6 +29,7 @@ from statecore.images.merged_kernel import (
     STATE,
 )
 from statecore.images.sst_source import _xxh64
+from statecore.kernels.memory import compare, get, le32, put, put_word, u8, word
 
 _FILE, _LIMIT, _INDEX, _INDEX_END = CURSOR["file"], CURSOR["limit"], CURSOR["index"], CURSOR["index_end"]
 _NEXT_BLOCK, _AT, _END = CURSOR["next_block"], CURSOR["at"], CURSOR["end"]

@@ -11,10 +11,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from statecore.changelog.kernel_memory import copy, get, put, put32
 from statecore.images.kernel import ENTRY_WORDS, SMALL_GROUP
-from statecore.images.kernel_memory import compare, le32, prefetch, put_word, shared, short_word, swap, word
 from statecore.images.table_source import key_address, key_length
+from statecore.kernels.memory import (
+    compare,
+    copy,
+    get,
+    le32,
+    prefetch,
+    put,
+    put32,
+    put_word,
+    shared,
+    short_word,
+    swap,
+    word,
+)
 
 _ENTRY = ENTRY_WORDS * 8
 _AHEAD = 24

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from statecore.changelog.kernel_memory import copy, get, or8, put, put32, u8
-from statecore.images.kernel_memory import fold, le32, put_word, shared, word
+from statecore.kernels.memory import copy, fold, get, le32, or8, put, put32, put_word, shared, u8, word
 
 _P1, _P2, _P3 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
 _P4, _P5, _P32 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5), np.uint64(0x9E3779B1)

@@ -25,18 +25,22 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from statecore.changelog.kernel_memory import copy, get, put, put32, u8
 from statecore.images.kernel import BATCH_WORDS, ENTRY_WORDS, INLINE_BYTES, NO_KEY
-from statecore.images.kernel_memory import (
+from statecore.kernels.memory import (
+    copy,
     fold,
+    get,
     le32,
     le64,
     offset_at,
     prefetch,
+    put,
     put8,
+    put32,
     put_word,
     shared,
     short_word,
+    u8,
     word,
 )
 

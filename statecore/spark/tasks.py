@@ -28,7 +28,7 @@ from statecore.stores.files import file_sha256, tree_bytes
 
 if TYPE_CHECKING:
     from statecore.images.runs import RunBuilder
-    from statecore.images.versions import VersionRunBuilder
+    from statecore.images.versions.build import VersionRunBuilder
 
 PROGRESS_INTERVAL = 0.5
 
@@ -268,7 +268,7 @@ def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
 
     changelog = task.offset_range.topic_partition
     if task.kind.is_versioned:
-        from statecore.images.versions import VersionRunBuilder
+        from statecore.images.versions.build import VersionRunBuilder
 
         return VersionRunBuilder(attempt, memory_budget=task.memory_budget, changelog=changelog)
     return RunBuilder(
@@ -328,7 +328,7 @@ def _build_into(attempt: Path, task: ImageTask) -> Image:
 
     target = attempt / DATABASE
     if task.kind.is_versioned and task.segmentation is not None:
-        from statecore.images.versions import build_version_runs
+        from statecore.images.versions.build import build_version_runs
 
         scratch = attempt / "versions"
         scratch.mkdir()

@@ -20,13 +20,13 @@ from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.segments import default_segment_interval
-from statecore.images.versions import VersionRunBuilder, build_version_runs
+from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.queries import StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
-from tests.unit.images.versions_oracle import VersionedStore
+from tests.unit.images.versions.oracle import VersionedStore
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import Image, Run, Segmentation
 from statecore.images.runs import RunBuilder
-from statecore.images.versions import VersionRunBuilder, build_version_runs
+from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.golden import make
 from tests.harness import feeds
 from tests.harness.directory import read_database

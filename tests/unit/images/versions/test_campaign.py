@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from statecore.images.versions import VersionRunBuilder
-from statecore.images.versions_file import MappedRecords, map_records
-from statecore.images.versions_replay import replay
-from tests.unit.images.test_versions import Put, batch, replayed
+from statecore.images.versions.build import VersionRunBuilder
+from statecore.images.versions.file import MappedRecords, map_records
+from statecore.images.versions.replay import replay
+from tests.unit.images.versions.test_build import Put, batch, replayed
 
 
 def history(chance: random.Random) -> tuple[list[Put], int, int]:

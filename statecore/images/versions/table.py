@@ -1,4 +1,4 @@
-"""Every record of a run, sorted by key and then by offset: the memory behind ``versions_sort_source``."""
+"""Every record of a run, sorted by key and then by offset: the memory behind ``sort_source``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.formats.row_format import Records
-from statecore.images import versions_kernel
 from statecore.images.addresses import address_of
 from statecore.images.key_table import KeyTable
 from statecore.images.model import Run
-from statecore.images.versions_file import SortedRecords, write_records
+from statecore.images.versions import kernel
+from statecore.images.versions.file import SortedRecords, write_records
 
 # Of a record, beside the batches: its place, where it goes, two times, where its value lies, its stream time.
 _BYTES_PER_RECORD = 40
@@ -55,10 +55,10 @@ class RecordTable(KeyTable):
             np.empty(count, np.int64),
             np.empty(count + 1, np.int64),
         )
-        versions_kernel.run("describe_records", batches, where, count, streams, times, stream_times, places)
+        kernel.run("describe_records", batches, where, count, streams, times, stream_times, places)
         key_offsets = np.zeros(len(ids) + 1, np.int64)
         keys = np.empty(int(self._lengths(ids).sum()), np.uint8)
-        versions_kernel.run("gather_keys", self._entries, self._arena, ids, len(ids), key_offsets, keys)
+        kernel.run("gather_keys", self._entries, self._arena, ids, len(ids), key_offsets, keys)
         records = SortedRecords(key_offsets, keys, first_records, times, stream_times, places)
         return write_records(path, records, _values(batches, where, places))
 
@@ -67,13 +67,13 @@ class RecordTable(KeyTable):
         batches = [held.ids for held in self._held if held is not None]  # a table that never shrinks has them all
         counts = np.zeros(self.keys, np.int64)
         for batch in batches:
-            versions_kernel.run("count_records", batch, len(batch), counts)
+            kernel.run("count_records", batch, len(batch), counts)
         first_records = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(counts[ids], out=first_records[1:])
         counts[ids] = first_records[:-1]
         where = np.empty(int(first_records[-1]), np.int64)
         for number, batch in enumerate(batches):
-            versions_kernel.run("place_records", batch, len(batch), number, counts, where)
+            kernel.run("place_records", batch, len(batch), number, counts, where)
         return first_records, where
 
 
@@ -86,6 +86,6 @@ def _values(
     while low < len(where):
         high = max(low + 1, int(np.searchsorted(starts, starts[low] + _BYTES_AT_ONCE, side="right")) - 1)
         values = np.empty(int(starts[high] - starts[low]), np.uint8)
-        versions_kernel.run("gather_values", batches, where, places, low, high, values)
+        kernel.run("gather_values", batches, where, places, low, high, values)
         yield values
         low = high

@@ -1,4 +1,4 @@
-"""The door to the kernels of versioned stores; what they do is in :mod:`statecore.images.versions_source`.
+"""The door to the kernels of versioned stores; what they do is in :mod:`statecore.images.versions.source`.
 
 Kept as machine code on disk like those of :mod:`statecore.images.kernel`, in a file of their own: a job without
 versioned stores never loads it.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statecore.changelog import native
+from statecore.kernels import native
 
 RUN_WORDS = 11
 """Words that describe a run of records to ``replay``."""
@@ -41,11 +41,10 @@ _NAMES = (
 _DEPENDS = (
     __name__,
     "statecore.images.kernel",
-    "statecore.images.kernel_memory",
+    "statecore.kernels.memory",
     "statecore.images.table_source",
-    "statecore.images.versions_put_source",
-    "statecore.images.versions_sort_source",
-    "statecore.changelog.kernel_memory",
+    "statecore.images.versions.put_source",
+    "statecore.images.versions.sort_source",
 )
 _kernels: dict[str, native.Kernel] = {}
 
@@ -53,7 +52,7 @@ _kernels: dict[str, native.Kernel] = {}
 def warm() -> None:
     """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before."""
     if not _kernels:
-        _kernels.update(native.load("statecore.images.versions_source", _NAMES, depends=_DEPENDS))
+        _kernels.update(native.load("statecore.images.versions.source", _NAMES, depends=_DEPENDS))
 
 
 def run(name: str, *arguments: int | npt.NDArray[Any]) -> int:

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.formats.segments import first_live_segment
-from statecore.images import versions_kernel
 from statecore.images.addresses import address_of
-from statecore.images.versions_file import MappedRecords
-from statecore.images.versions_kernel import DONE, NEEDS_POOL, NODE_WORDS, OUT_WORDS, ROW_WORDS, RUN_WORDS, WORD
+from statecore.images.versions import kernel
+from statecore.images.versions.file import MappedRecords
+from statecore.images.versions.kernel import DONE, NEEDS_POOL, NODE_WORDS, OUT_WORDS, ROW_WORDS, RUN_WORDS, WORD
 
 _FIRST_POOL = 256
 _SMALLEST_ARENA = 1 << 12
@@ -61,7 +61,7 @@ def replay(
     rows, nodes = np.empty((_FIRST_POOL, ROW_WORDS), np.int64), np.empty((_FIRST_POOL, NODE_WORDS), np.int64)
     described = np.array([_described(before, run) for before, run in runs], np.int64).reshape(-1, RUN_WORDS)
     heap = np.empty(len(runs), np.int64)
-    state = versions_kernel.state(
+    state = kernel.state(
         runs=described,
         heap=heap,
         heap_size=len(runs),
@@ -79,7 +79,7 @@ def replay(
     )
     first = 1
     while True:
-        code = versions_kernel.run("replay", state, first)
+        code = kernel.run("replay", state, first)
         first = 0
         if code == NEEDS_POOL:
             rows, nodes = np.concatenate([rows, np.empty_like(rows)]), np.concatenate([nodes, np.empty_like(nodes)])

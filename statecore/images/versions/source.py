@@ -1,7 +1,7 @@
 """Kernels of versioned stores: merge sorted runs, replay each key, write its rows. Imported only to compile.
 
 A run is described by eleven words: the addresses of its keys, key offsets, first records, timestamps, stream times,
-places and values (:mod:`statecore.images.versions_file`), the number of its keys, the stream time of the ranges before
+places and values (:mod:`statecore.images.versions.file`), the number of its keys, the stream time of the ranges before
 it, the key it is at, and the first eight bytes of that key as a number.
 """
 
@@ -12,9 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from statecore.changelog.kernel_memory import copy, get, put
-from statecore.images.kernel_memory import compare, prefetch, put8, put_word, short_word, swap, word
-from statecore.images.versions_kernel import (
+from statecore.images.versions.kernel import (
     DONE,
     NEEDS_POOL,
     NEEDS_ROOM,
@@ -24,7 +22,7 @@ from statecore.images.versions_kernel import (
     RUN_WORDS,
     WORD,
 )
-from statecore.images.versions_put_source import (
+from statecore.images.versions.put_source import (
     ADDRESS,
     FOLLOWING,
     FROM,
@@ -38,13 +36,14 @@ from statecore.images.versions_put_source import (
     drop_expired,
     put_record,
 )
-from statecore.images.versions_sort_source import (
+from statecore.images.versions.sort_source import (
     count_records,
     describe_records,
     gather_keys,
     gather_values,
     place_records,
 )
+from statecore.kernels.memory import compare, copy, get, prefetch, put, put8, put_word, short_word, swap, word
 
 __all__ = [
     "count_records",

@@ -7,10 +7,9 @@
 
 from __future__ import annotations
 
-from statecore.changelog.kernel_memory import copy, get, put, u8
 from statecore.images.kernel import BATCH_WORDS, NO_KEY
-from statecore.images.kernel_memory import le32, offset_at, prefetch
 from statecore.images.table_source import key_address, key_length
+from statecore.kernels.memory import copy, get, le32, offset_at, prefetch, put, u8
 
 _BATCH = BATCH_WORDS * 8
 _AHEAD, _VALUE_AHEAD = 32, 12

@@ -15,12 +15,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from statecore.images import versions_kernel
 from statecore.images.digest import Digest
 from statecore.images.model import Run
 from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
-from statecore.images.versions_replay import Rows
+from statecore.images.versions import kernel
+from statecore.images.versions.replay import Rows
 from statecore.stores.files import sync_file
 
 MOST_FILES = 64
@@ -160,7 +160,5 @@ def _gathered(
     key_offsets, value_offsets = np.zeros(len(part) + 1, np.int64), np.zeros(len(part) + 1, np.int64)
     keys, values = np.empty(key_bytes, np.uint8), np.empty(value_bytes, np.uint8)
     part = np.ascontiguousarray(part)
-    versions_kernel.run(
-        "gather_rows", rows.described, rows.arena, part, len(part), key_offsets, keys, value_offsets, values
-    )
+    kernel.run("gather_rows", rows.described, rows.arena, part, len(part), key_offsets, keys, value_offsets, values)
     return key_offsets, keys, value_offsets, values

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from statecore.changelog.kernel_memory import get, put
-from statecore.images.versions_kernel import NODE_WORDS, ROW_WORDS, WORD
+from statecore.images.versions.kernel import NODE_WORDS, ROW_WORDS, WORD
+from statecore.kernels.memory import get, put
 
 _ROW, _NODE = ROW_WORDS * 8, NODE_WORDS * 8
 NONE = -1

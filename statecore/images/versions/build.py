@@ -39,13 +39,14 @@ from statecore.formats.row_format import Records, int64_values, valid_mask
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.formats.versioned import SEGMENT_BYTES
-from statecore.images import kernel, versions_kernel
+from statecore.images import kernel
 from statecore.images.model import Run
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
-from statecore.images.versions_file import map_records
-from statecore.images.versions_replay import replay
-from statecore.images.versions_rows import RowFiles
-from statecore.images.versions_table import RecordTable
+from statecore.images.versions import kernel as versions_kernel
+from statecore.images.versions.file import map_records
+from statecore.images.versions.replay import replay
+from statecore.images.versions.rows import RowFiles
+from statecore.images.versions.table import RecordTable
 
 
 class VersionRunBuilder:

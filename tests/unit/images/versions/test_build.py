@@ -18,9 +18,9 @@ from statecore.errors import Corrupted, Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.model import Run
-from statecore.images.versions import VersionRunBuilder, build_version_runs
+from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from statecore.stores.files import file_sha256
-from tests.unit.images.versions_oracle import VersionedStore
+from tests.unit.images.versions.oracle import VersionedStore
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
 BIG = 1 << 24
