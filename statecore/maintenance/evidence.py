@@ -133,13 +133,13 @@ def cleanup_policies(topic: TopicDescription) -> set[str]:
 def versioned_history(topic: TopicDescription) -> int | None:
     """The history retention in ms of a versioned store with this changelog; ``None`` when it is of another store."""
     lag = milliseconds(topic, "min.compaction.lag.ms")
-    return lag - DAY_MS if lag is not None and lag > DAY_MS else None
+    return lag - DAY_MS if lag is not None and lag >= DAY_MS else None
 
 
 def window_retention(topic: TopicDescription) -> int | None:
     """The retention in ms of a windowed store with this changelog, or ``None``."""
     retention = milliseconds(topic, "retention.ms")
-    known = "delete" in cleanup_policies(topic) and retention is not None and retention > DAY_MS
+    known = "delete" in cleanup_policies(topic) and retention is not None and retention >= DAY_MS
     return retention - DAY_MS if known and retention is not None else None
 
 

@@ -12,11 +12,11 @@ EXPECTED = "a duration such as 90s, 10m, 24h or 7d"
 
 
 def parse_duration(text: str) -> int | None:
-    """Milliseconds of ``<number><unit>`` with the units ms, s, m, h, d; ``None`` if it is not one, or is zero."""
+    """Milliseconds of ``<number><unit>`` with the units ms, s, m, h, d; ``None`` if it is not one."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         return None
-    return int(match[1]) * _UNITS[match[2]] or None
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def format_duration(milliseconds: int) -> str:

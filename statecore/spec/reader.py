@@ -268,6 +268,8 @@ def _kind(body: Node, problems: Problems) -> StoreKind:
 def _times(body: Node, kind: StoreKind, problems: Problems) -> tuple[int | None, int | None]:
     retention = _duration(body, "retention", problems)
     interval = _duration(body, "segment_interval", problems)
+    if interval == 0:
+        problems.expected(body.fields["segment_interval"][1], "a duration above zero")
     has_time = kind in RETAINED_KINDS or kind in (StoreKind.UNKNOWN, StoreKind.IN_MEMORY)
     for key in ("retention", "segment_interval"):
         if key in body.fields and not has_time:

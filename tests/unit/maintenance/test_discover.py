@@ -178,6 +178,8 @@ def test_column_families_tell_a_kind_only_when_it_is_certain(tmp_path, place, fa
         ({"cleanup.policy": "compact", "min.compaction.lag.ms": "87000000"}, "versioned-key-value", 600_000),
         ({"cleanup.policy": "compact,delete", "retention.ms": "90000000"}, "?", 3_600_000),
         ({"cleanup.policy": "delete", "retention.ms": "90000000"}, "join-window", 3_600_000),
+        ({"cleanup.policy": "delete", "retention.ms": "86400000"}, "join-window", 0),
+        ({"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}, "versioned-key-value", 0),
         ({"cleanup.policy": "something else"}, "?", None),
     ],
 )

@@ -125,7 +125,7 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         ("{kind: timestamped-key-value}", "{kind: key-value, retention: 1h}", "a store of kind 'key-value' has no 'retention'"),
         ("{kind: key-value, changelog", "{kind: key-value, chngelog", "10:39: subtopologies.0.stores.profile: unknown key 'chngelog'; did you mean 'changelog'?"),
         ("retention: 24h", "retention: 24 hours", "9:59: subtopologies.0.stores.clicks.retention: found '24 hours', expected a duration such as 90s, 10m, 24h or 7d"),
-        ("retention: 24h", "retention: 0s", "found '0s', expected a duration"),
+        ("segment_interval: 90s", "segment_interval: 0s", "found '0s', expected a duration above zero"),
         ("retention: 24h, ", "", "'retention' is missing; a store of kind 'timestamped-window' needs it"),
         ("  1:\n    stores:", "  1:\n    store:", "'stores' is missing"),
         (", topic: products", "", "16:13: global_stores.products: 'topic' is missing, expected the source topic"),
@@ -182,6 +182,13 @@ def test_same_store_name_in_two_named_topologies_is_legal():
         "profiles",
         "orders-north-profile-changelog",
     ]
+
+
+def test_a_retention_of_nothing_is_one():
+    """Joins whose windows and grace are zero have it."""
+    store = read(GOOD.replace("retention: 24h", "retention: 0s")).store("clicks")
+    assert store is not None
+    assert (store.retention_ms, store.segment_interval_ms) == (0, 90_000)
 
 
 def test_every_client_setting_of_a_spec_is_one_that_the_client_takes():
