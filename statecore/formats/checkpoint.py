@@ -22,7 +22,7 @@ import re
 from collections.abc import Mapping
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.offsets import OFFSET_UNKNOWN, is_offset
 from statecore.formats.topic_partition import TopicPartition
 
 CHECKPOINT_FILE = ".checkpoint"
@@ -66,7 +66,7 @@ def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     for (topic, partition), offset in sorted(offsets.items()):
         if not _TOPIC.fullmatch(topic) or not 0 <= partition <= _INT32_MAX:
             raise _unwritable(topic, partition, offset, "that is no partition of a topic")
-        if not 0 <= offset <= _INT64_MAX and offset != OFFSET_UNKNOWN:
+        if not is_offset(offset):
             raise _unwritable(topic, partition, offset, "that is no offset")
         lines.append(f"{topic} {partition} {offset}")
     return ("\n".join(lines) + "\n").encode()

@@ -16,8 +16,10 @@ Identical for every store type and every segment (``AbstractColumnFamilyAccessor
 from __future__ import annotations
 
 import struct
+from operator import index
+from typing import SupportsIndex
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
 from statecore.formats.topic_partition import TopicPartition
 
 OFFSET_UNKNOWN = -4
@@ -33,6 +35,28 @@ STATUS_KEY = b"status"
 POSITION_KEY = b"position"
 
 _INT64 = struct.Struct(">q")
+_INT64_MAX = (1 << 63) - 1
+
+
+def is_offset(offset: object) -> bool:
+    """Whether this is an offset as Kafka Streams keeps them: a whole number from 0 on, or -4."""
+    return isinstance(offset, SupportsIndex) and (0 <= index(offset) <= _INT64_MAX or index(offset) == OFFSET_UNKNOWN)
+
+
+def check_offset(partition: TopicPartition, offset: int | None) -> None:
+    """Refuse to commit what is no offset: Kafka Streams knows offsets from 0 on, and -4.
+
+    Raises:
+        Invalid: it is another negative number, does not fit into an int64, or is no whole number.
+    """
+    if offset is None or is_offset(offset):
+        return
+    raise Invalid(
+        f"{offset!r} is no offset of {partition}; nothing was committed.",
+        action="Give an offset of 0 or more, -4 where it is not known, or None to forget it.",
+        topic=partition.topic,
+        partition=partition.partition,
+    )
 
 
 def encode_int64(value: int) -> bytes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
 from statecore.formats.topic_partition import TopicPartition
 
 Position = dict[str, dict[int, int]]
@@ -29,6 +29,21 @@ Position = dict[str, dict[int, int]]
 _INT32 = struct.Struct(">i")
 _ENTRY = struct.Struct(">iq")
 _VERSION = 0
+
+
+def check_position(position: Mapping[str, Mapping[int, int]]) -> None:
+    """Refuse to commit what is no position.
+
+    Raises:
+        Invalid: a topic is no text, or a partition or an offset no whole number that fits.
+    """
+    try:
+        encode_position(position)
+    except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as error:
+        raise Invalid(
+            f"The position is not one of topics, partitions and offsets ({error}); nothing was committed.",
+            action="Set position[topic][partition] to the greatest offset that was seen.",
+        ) from error
 
 
 def encode_position(position: Mapping[str, Mapping[int, int]]) -> bytes:

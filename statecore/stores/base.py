@@ -69,14 +69,16 @@ class StateStore(WritableRows):
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Publish everything written since the last commit together with these offsets, all or nothing.
 
-        When it raises, nothing was published and the writes are still staged: commit again, or abort.
+        When it raises, nothing was published and the writes are still staged: commit again, or abort. (A database that
+        could not be written to, its disk being full, takes no more commits until it was closed and opened again, when
+        it stands at its last commit; until then it can be read.)
 
         Args:
             offsets: last applied changelog offset per partition; partitions that are not named keep theirs, ``None``
                 forgets one, and an empty mapping forgets all offsets and the position, as Kafka Streams has it.
 
         Raises:
-            Invalid: the store is not open or read-only.
+            Invalid: the store is not open or read-only, or an offset or the position is none.
             Capacity: no room on the disk.
         """
 
@@ -126,8 +128,10 @@ class StateStore(WritableRows):
         """Begin a transaction.
 
         Raises:
-            Invalid: another one has not ended, or there are writes that were not committed.
+            Invalid: the store is not open, another one has not ended, or there are writes that were not committed.
         """
+        if not self.is_open:
+            raise Invalid("A store that is not open has no transactions.", action="Open it first.")
         running = self._transaction is not None and not self._transaction.ended
         if running or self.uncommitted_bytes:
             raise Invalid(

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Invalid, StatecoreError
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.formats.position import Position, decode_position, encode_position
@@ -35,14 +35,24 @@ from statecore.stores import forks
 from statecore.stores.files import sync_tree
 from statecore.stores.rocksdb_directory import (
     Shadow,
+    close_handles,
     existing_families,
+    has_database,
     make_directory,
     open_database,
     shadow_of,
     tidy,
+    without_handles,
 )
 from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_files import check_offsets, compact_files, ingest_files, refuse_foreign_rows
+from statecore.stores.rocksdb_files import (
+    check_offsets,
+    compact_files,
+    ingest_files,
+    looked_up,
+    refuse_foreign_rows,
+    refuse_unclean,
+)
 from statecore.stores.rocksdb_instant import RocksDBInstant
 from statecore.stores.rocksdb_scan import ListScan
 from statecore.stores.settings import Durability, StoreSettings
@@ -56,6 +66,7 @@ class RocksDBStore(StagedStore):
         path: the database directory.
         kind: what the store is; decides the data column family.
         create: make a fresh database; ``path`` must not exist.
+        create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
         read_only: change nothing, not even a file's time; the database must not be open for writing anywhere.
         exactly_once: refuse a store that its last process did not close cleanly, as Kafka Streams does under
             exactly-once (there its rows may be ahead of its offset). A store that only this class wrote to, without
@@ -69,6 +80,7 @@ class RocksDBStore(StagedStore):
         kind: StoreKind,
         *,
         create: bool = False,
+        create_if_missing: bool = False,
         read_only: bool = False,
         exactly_once: bool = False,
         settings: StoreSettings | None = None,
@@ -83,6 +95,8 @@ class RocksDBStore(StagedStore):
         self._path = path
         self._kind = kind
         self._create = create
+        self._create_if_missing = create_if_missing
+        self._made = False
         self._read_only = read_only
         self._exactly_once = exactly_once
         self._families: dict[str, Any] = {}
@@ -121,15 +135,20 @@ class RocksDBStore(StagedStore):
                 from one that had opened a database.
             Corrupted: it cannot be read; or exactly-once was asked for and it was not closed cleanly.
         """
-        if self.is_open:
-            return
+        with self._lock:  # a query that comes now waits for the whole store
+            if not self.is_open:
+                self._open()
+
+    def _open(self) -> None:
         forks.opening(self._path, self)
+        begun = self._create_if_missing
+        self._made = self._create or (begun and not has_database(self._path))
         wanted = {DEFAULT_COLUMN_FAMILY, self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}
         where = self._path
-        if self._create:
-            make_directory(self._path)
+        if self._made:
+            make_directory(self._path, begun=begun)
         else:
-            found = existing_families(self._path, self._kind)
+            found = existing_families(self._path, self._kind, begun=begun)
             wanted = found if self._read_only else wanted | found
             if self._read_only:
                 self._shadow = shadow_of(self._path)
@@ -139,7 +158,7 @@ class RocksDBStore(StagedStore):
                 self._path,
                 where,
                 wanted,
-                create=self._create,
+                create=self._made,
                 read_only=self._read_only,
                 automatic_compaction=self._settings.automatic_compaction,
             )
@@ -149,7 +168,8 @@ class RocksDBStore(StagedStore):
             refuse_foreign_rows(self._path, self._kind, self._families)
             self._forget(self._read_position())
             if not self._read_only:
-                self._refuse_unclean()
+                if self._exactly_once:
+                    refuse_unclean(self._path, self.status)
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
             touched = self._db is not None and not self._read_only
@@ -157,16 +177,6 @@ class RocksDBStore(StagedStore):
             if touched:
                 tidy(self._path)
             raise
-
-    def _refuse_unclean(self) -> None:
-        status = self.status
-        if self._exactly_once and status not in (None, offset_format.STATUS_CLOSED):
-            raise Corrupted(
-                f"{self._path} was not closed cleanly (status {status}): under exactly-once its rows may be ahead of "
-                "its offset.",
-                action="Rebuild the store from its changelog or a snapshot.",
-                store_path=str(self._path),
-            )
 
     def close(self) -> None:
         """Close the database, cleanly unless rows were ingested and no commit followed; see the module's text.
@@ -177,20 +187,25 @@ class RocksDBStore(StagedStore):
         """
         if not self.is_open:
             return
+        unflushed = unclosed = None
         try:
             if not self._read_only:
                 if not self._rows_ahead:
                     self._write_status(offset_format.STATUS_CLOSED)
                 self.flush()
+        except StatecoreError as error:
+            unflushed = without_handles(error)
         finally:
-            self._release()
+            unclosed = self._release()
         if not self._read_only:
             tidy(self._path)
-        if self._create:
+        if failure := unflushed or unclosed:
+            raise failure
+        if self._made:
             sync_tree(self._path)
 
-    def _release(self) -> None:
-        """Drop every handle: RocksDB keeps its lock as long as one of them lives."""
+    def _release(self) -> StatecoreError | None:
+        """Drop every handle: RocksDB keeps its lock as long as one of them lives; returns what failed meanwhile."""
         with self._lock:
             self._end_reads()
             for scan in list(self._scans):
@@ -198,21 +213,22 @@ class RocksDBStore(StagedStore):
             self._handles.clear()
             families, self._families = self._families, {}
             db, self._db = self._db, None
-            for family in families.values():
-                family.close()
-            families.clear()
-            if db is not None:
-                db.close()
+            failure = close_handles(self._path, [*families.values(), *([] if db is None else [db])])
             if self._shadow is not None:
                 self._shadow.cleanup()
                 self._shadow = None
+        return failure
 
     def disown(self) -> list[Any]:
         """Be closed in a forked child; see :mod:`statecore.stores.forks`."""
-        native = [self._db, *self._families.values(), *self._handles.values(), *(s.iterator for s in self._scans)]
+        native = [self._db, *self._families.values(), *self._handles.values()]
+        for scan in self._scans:
+            native.append(scan.iterator)
+            scan.close()
         for view in self._views:
             if isinstance(view.instant, RocksDBInstant):
                 native += view.instant.native_objects()
+        self._disown_reads()
         self._db, self._families, self._handles, self._shadow = None, {}, {}, None
         return native
 
@@ -221,18 +237,12 @@ class RocksDBStore(StagedStore):
         return self._families[self._kind.data_column_family]
 
     def _read(self, key: bytes) -> bytes | None:
-        try:
-            value: bytes | None = self._data.get(key)
-        except Exception as error:
-            raise translate(self._path, "Reading", error) from error
-        return value
+        row: bytes | None = looked_up(self._path, self._data, key)
+        return row
 
     def _read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        try:
-            values: list[bytes | None] = self._data.get(list(keys))
-        except Exception as error:
-            raise translate(self._path, "Reading", error) from error
-        return values
+        rows: list[bytes | None] = looked_up(self._path, self._data, list(keys))
+        return rows
 
     def _instant(self) -> RocksDBInstant:
         return RocksDBInstant(self._path, self._data, self._families.get(OFFSETS_COLUMN_FAMILY))
@@ -359,12 +369,8 @@ class RocksDBStore(StagedStore):
     def _meta(self, key: bytes) -> bytes | None:
         self._check_open()
         family = self._families.get(OFFSETS_COLUMN_FAMILY)
-        if family is None:  # written by Kafka Streams 4.2 or older, opened read-only
-            return None
-        try:
-            value: bytes | None = family.get(key)
-        except Exception as error:
-            raise translate(self._path, "Reading the offsets of", error) from error
+        # None: written by Kafka Streams 4.2 or older, opened read-only
+        value: bytes | None = None if family is None else looked_up(self._path, family, key)
         return value
 
     def _write_status(self, status: int) -> None:

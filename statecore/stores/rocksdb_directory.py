@@ -7,15 +7,16 @@ too, and RocksDB writes a ``LOG``. None of that may surprise Kafka Streams or a 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_file
 from statecore.stores.options import data_options, offsets_options
@@ -28,8 +29,28 @@ CONFIG_FILE = "rocksdict-config.json"
 """What rocksdict drops into every directory it opens."""
 
 
-def make_directory(path: Path) -> None:
+_BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
+"""What a process may leave that is killed while it makes a database: ``CURRENT`` comes last, and rows only after it."""
+
+
+def has_database(path: Path) -> bool:
+    """Whether there is a database, and be it one whose making was interrupted.
+
+    Raises:
+        Invalid: this user may not look.
+    """
+    try:
+        return (path / "CURRENT").is_file()
+    except OSError as error:
+        raise translate(path, "Looking into", error) from error
+
+
+def make_directory(path: Path, *, begun: bool = False) -> None:
     """Make the directory of a fresh database, and the ones above it, so that it is still there after a loss of power.
+
+    Args:
+        path: the directory.
+        begun: go on where a process was killed that had begun to make the database.
 
     Raises:
         Invalid: the path exists, or this user may not make it.
@@ -37,9 +58,13 @@ def make_directory(path: Path) -> None:
     """
     missing = [path, *(parent for parent in path.parents if not parent.exists())]
     try:
-        path.mkdir(parents=True, mode=DIRECTORY_MODE)
+        if begun and path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir()):
+            missing = [path, *path.parents]  # nobody knows which of them the killed process had made
+        else:
+            path.mkdir(parents=True, mode=DIRECTORY_MODE)
         for made in missing:
-            sync_file(made.parent)
+            if os.access(made.parent, os.R_OK):
+                sync_file(made.parent)
     except FileExistsError as error:
         raise Invalid(
             f"{path} exists already.",
@@ -50,8 +75,13 @@ def make_directory(path: Path) -> None:
         raise translate(path, "Making", error) from error
 
 
-def existing_families(path: Path, kind: StoreKind) -> set[str]:
+def existing_families(path: Path, kind: StoreKind, *, begun: bool = False) -> set[str]:
     """The column families of a database, when they are those that Kafka Streams accepts for a store of this kind.
+
+    Args:
+        path: the database.
+        kind: what it must be.
+        begun: take a database without the data family that has no file of rows: a process was killed while it made it.
 
     Raises:
         NotFound: there is no database at ``path``.
@@ -60,11 +90,7 @@ def existing_families(path: Path, kind: StoreKind) -> set[str]:
     """
     from rocksdict import Options, Rdict
 
-    try:
-        present = (path / "CURRENT").is_file()
-    except OSError as error:
-        raise translate(path, "Looking into", error) from error
-    if not present:
+    if not has_database(path):
         raise NotFound(
             f"There is no database at {path}.",
             action="Check the state directory, task and store name.",
@@ -82,13 +108,17 @@ def existing_families(path: Path, kind: StoreKind) -> set[str]:
             action="Check the store's kind in the spec.",
             store_path=str(path),
         )
-    if data not in found:
+    if data not in found and not (begun and found == {DEFAULT_COLUMN_FAMILY} and not _may_have_rows(path)):
         raise Corrupted(
             f"{path} lacks the column family {data} of a {kind.value} store.",
             action="Check the store's kind in the spec; if it is right, rebuild the store from its changelog.",
             store_path=str(path),
         )
     return found
+
+
+def _may_have_rows(path: Path) -> bool:
+    return any(file.suffix == ".sst" or (file.suffix == ".log" and file.stat().st_size) for file in path.iterdir())
 
 
 def older_families(kind: StoreKind) -> set[str]:
@@ -193,6 +223,27 @@ def _notes_undone(path: Path) -> Iterator[None]:
             if renamed.name not in logs:
                 renamed.replace(path / "LOG")
         raise
+
+
+def close_handles(path: Path, handles: Iterable[Any]) -> StatecoreError | None:
+    """Close every handle of a database: rocksdict flushes at each one, which fails where the last write failed.
+
+    Returns:
+        The first thing that went wrong. The handles are closed all the same once nobody holds them.
+    """
+    failure: StatecoreError | None = None
+    for handle in handles:
+        try:
+            handle.close()
+        except Exception as error:
+            failure = failure or translate(path, "Closing", error)
+    return failure
+
+
+def without_handles(error: StatecoreError) -> StatecoreError:
+    """An error without tracebacks: they hold handles, and a handle holds the database's lock."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def tidy(path: Path) -> None:

@@ -7,13 +7,18 @@ from pathlib import Path
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, StatecoreError
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
-_FULL = ("No space left", "Disk quota exceeded")
+_FULL = ("No space left", "Disk quota exceeded", "File too large")
+_LIMITED = ("Too many open files", "Cannot allocate memory")
+_AGAIN = "run this again; a store that is still open has to be closed and opened first, and stands at its last commit"
 _DENIED = ("Permission denied", "Read-only file system", "Operation not permitted")
 _OTHER_KIND = ("does not match existing comparator", "Column families not opened", "merge_operator")
 
 
 def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
-    """The error to raise for what RocksDB said about the database at ``path`` while ``doing`` something."""
+    """The error to raise for what RocksDB said about the database at ``path`` while ``doing`` something.
+
+    After a write that failed, RocksDB takes no other until the database was closed and opened again.
+    """
     said = str(error)
     what = f"{doing} {path} failed: {said}."
     if any(text in said for text in _LOCKED) and "lock" in said.lower():
@@ -21,7 +26,13 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
             what, action="Stop the process that has this store open, then run this again.", store_path=str(path)
         )
     if any(text in said for text in _FULL):
-        return Capacity(what, action="Free disk space and run this again.", store_path=str(path))
+        return Capacity(what, action=f"Free disk space and {_AGAIN}.", store_path=str(path))
+    if any(text in said for text in _LIMITED):
+        return Capacity(
+            what,
+            action=f"Raise this process's limit (ulimit -n, memory) and {_AGAIN}; nothing is wrong with the database.",
+            store_path=str(path),
+        )
     if any(text in said for text in _DENIED):
         return Invalid(what, action="Give this user read and write access to the directory.", store_path=str(path))
     if any(text in said for text in _OTHER_KIND):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Invalid
+from statecore.errors import Corrupted, Invalid
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import decode_position
@@ -42,6 +42,32 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
                 action="Rebuild the store from its changelog, or let the application rewrite its rows first.",
                 store_path=str(path),
             )
+
+
+def refuse_unclean(path: Path, status: int | None) -> None:
+    """Look whether the last process to write to the database closed it, as Kafka Streams does under exactly-once.
+
+    Raises:
+        Corrupted: it did not.
+    """
+    if status not in (None, offset_format.STATUS_CLOSED):
+        raise Corrupted(
+            f"{path} was not closed cleanly (status {status}): under exactly-once its rows may be ahead of its offset.",
+            action="Rebuild the store from its changelog or a snapshot.",
+            store_path=str(path),
+        )
+
+
+def looked_up(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
+    """The row of a key, or the rows of several, in a column family of the database at ``path``; ``None`` for none.
+
+    Raises:
+        Corrupted: a block cannot be read.
+    """
+    try:
+        return family.get(key)
+    except Exception as error:
+        raise translate(path, "Reading", error) from error
 
 
 def ingest_files(path: Path, family: Any, runs: Sequence[Path]) -> list[Path]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
+from statecore.errors import Invalid
+
 Row = tuple[bytes, bytes]
 """A key and its value."""
 
@@ -25,7 +27,7 @@ class ReadableRows(ABC):
         """The row of a key, or ``None``.
 
         Raises:
-            Invalid: it is not open.
+            Invalid: it is not open, or the key is not ``bytes``.
             Corrupted: the row cannot be read.
         """
 
@@ -106,12 +108,29 @@ class WritableRows(ReadableRows):
         self.put(key, None)
 
 
+def check_key(key: object) -> None:
+    """Refuse what cannot be a key before a database or a dict is asked, each of which has its own idea of it.
+
+    Raises:
+        Invalid: it is not ``bytes``.
+    """
+    if type(key) is not bytes:
+        raise Invalid(
+            f"Keys of a store are bytes, not {type(key).__name__}.",
+            action="Convert them with bytes(), or with the serializers of the store's format.",
+        )
+
+
 def after(key: bytes | None) -> bytes | None:
     """The smallest key greater than ``key``; ``None`` stays ``None``."""
-    return None if key is None else key + b"\0"
+    if key is None:
+        return None
+    check_key(key)
+    return key + b"\0"
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
     """The smallest key greater than every key that begins with ``prefix``; ``None`` when there is none."""
+    check_key(prefix)
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

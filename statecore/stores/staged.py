@@ -25,13 +25,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from statecore.errors import Invalid
-from statecore.formats.position import Position
+from statecore.formats.offsets import check_offset
+from statecore.formats.position import Position, check_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore, commit_requested
 from statecore.stores.merge import Cursor, Entry, merged
 from statecore.stores.query import QueryView
-from statecore.stores.rows import Row
+from statecore.stores.rows import Row, check_key
 from statecore.stores.settings import StoreSettings
 from statecore.stores.sorted_rows import RowsSnapshot, SortedRows
 
@@ -124,12 +125,15 @@ class StagedStore(StateStore):
     def get(self, key: bytes) -> bytes | None:
         """The row of a key, or ``None``; writes that are not committed yet are seen."""
         self._check_open()
+        check_key(key)
         staged = self._staged.get(key, _UNSTAGED)
         return self._read(key) if isinstance(staged, _Unstaged) else staged
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The rows of many keys; writes that are not committed yet are seen."""
         self._check_open()
+        for key in keys:
+            check_key(key)
         if not len(self._staged):
             return self._read_many(keys)
         found: list[bytes | None] = []
@@ -163,6 +167,9 @@ class StagedStore(StateStore):
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Publish staged rows, offsets and position as one; see :meth:`StateStore.commit`."""
         self._check_writable()
+        for partition, offset in offsets.items():
+            check_offset(partition, offset)
+        check_position(self._position)
         position = _copy(self._position) if offsets else {}
         prepared = self._prepare(Pending(self._staged, offsets, position))
         with self._lock:
@@ -221,6 +228,12 @@ class StagedStore(StateStore):
         for view in list(self._views):
             view.close()
 
+    def _disown_reads(self) -> None:
+        """In a forked child: close every view without touching it; a thread that is not here may hold the lock."""
+        self._lock = threading.RLock()
+        for view in self._views:
+            view.disown()
+
 
 class _View(QueryView):
     """A view made of an instant and, under READ_UNCOMMITTED, the staged rows over it."""
@@ -243,6 +256,7 @@ class _View(QueryView):
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key at the view's instant, or ``None``."""
+        check_key(key)
         with self._lock:
             instant = self._open()
             if self._staged is not None:
@@ -253,6 +267,9 @@ class _View(QueryView):
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
         """Rows of the view's instant; see :meth:`ReadableRows.scan`."""
+        for end in (lower, upper):
+            if end is not None:
+                check_key(end)
         with self._lock:
             stored = _Shared(self, self._open().cursor(lower, upper, reverse=reverse))
             staged = None if self._staged is None else self._staged.cursor(lower, upper, reverse=reverse)
@@ -282,6 +299,10 @@ class _View(QueryView):
                 self.instant.close()
                 self.instant = None
                 self._staged = None
+
+    def disown(self) -> None:
+        """Be closed, in a forked child."""
+        self._lock, self.instant, self._staged = threading.RLock(), None, None
 
 
 class _Shared:

@@ -64,6 +64,7 @@ class TestLifetime:
             store.approximate_num_entries,
             lambda: store.committed_offset(CHANGELOG),
             lambda: store.position,
+            store.transaction,
         ):
             with pytest.raises(Invalid, match="not open"):
                 call()
@@ -179,8 +180,50 @@ class TestWrites:
             filled.put(key, value)
         assert filled.uncommitted_bytes == 0
 
+    @pytest.mark.parametrize("key", ["a", bytearray(b"a"), memoryview(b"a"), 1])
+    def test_what_is_not_bytes_is_refused_as_a_key_to_read(self, filled: StateStore, key: bytes) -> None:
+        """And not called corruption, nor absent."""
+        with filled.query_view() as view:
+            for rows in (filled, view):
+                for read in (
+                    lambda rows=rows: rows.get(key),
+                    lambda rows=rows: rows.get_many([b"a", key]),
+                    lambda rows=rows: rows.range(key, None),
+                    lambda rows=rows: rows.reverse_range(None, key),
+                    lambda rows=rows: rows.prefix_scan(key),
+                    lambda rows=rows: rows.reverse_prefix_scan(key),
+                    lambda rows=rows: rows.scan(key, None),
+                ):
+                    with pytest.raises(Invalid, match="bytes"):
+                        read()
+        with pytest.raises(Invalid, match="bytes"):
+            filled.put_if_absent(key, b"1")
+
 
 class TestCommit:
+    @pytest.mark.parametrize("offset", [-1, -5, 1 << 63, "5", 1.5])
+    def test_what_is_no_offset_is_refused_and_nothing_is_committed(self, filled: StateStore, offset: int) -> None:
+        filled.put(b"a", b"new")
+        with pytest.raises(Invalid, match="offset"):
+            filled.commit({OTHER: 5, CHANGELOG: offset})
+        with filled.query_view() as view:
+            assert (view.get(b"a"), view.committed_offset(OTHER)) == (b"1", None)
+        filled.commit({CHANGELOG: (1 << 63) - 1})
+        assert filled.committed_offset(CHANGELOG) == ((1 << 63) - 1 if filled.manages_offsets else None)
+
+    @pytest.mark.parametrize("wrong", [{0: 1 << 63}, {0: "x"}, {"0": 1}, {1 << 31: 1}, 5])
+    def test_what_is_no_position_is_refused_and_nothing_is_committed(
+        self, filled: StateStore, wrong: dict[int, int]
+    ) -> None:
+        filled.put(b"a", b"new")
+        filled.position["in"] = wrong
+        with pytest.raises(Invalid, match="position"):
+            filled.commit({CHANGELOG: 8})
+        with filled.query_view() as view:
+            assert (view.get(b"a"), view.position) == (b"1", {})
+        filled.abort()
+        assert filled.position == {}
+
     def test_offsets_are_added_kept_forgotten_and_wiped(self, store: StateStore) -> None:
         store.position["in"] = {0: 5}
         store.commit({CHANGELOG: 1, OTHER: -4})

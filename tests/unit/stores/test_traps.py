@@ -48,7 +48,8 @@ if child == 0:
     signal.alarm(15)
     assert not store.is_open
     for refused in (lambda: store.put(b"a", b"child"), lambda: store.get(b"a"), lambda: store.commit({CHANGELOG: 9}),
-                    store.open, RocksDBStore(path.with_name("of-child"), StoreKind.KEY_VALUE, create=True).open):
+                    views[0].all, lambda: views[0].position, store.query_view, store.open,
+                    RocksDBStore(path.with_name("of-child"), StoreKind.KEY_VALUE, create=True).open):
         try:
             refused()
         except Invalid:

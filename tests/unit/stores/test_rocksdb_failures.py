@@ -1,0 +1,179 @@
+"""Writes that fail for want of room, and databases that a killed process had only begun to make."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rocksdict import Options, Rdict
+
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, fresh
+
+TIMESTAMPED = StoreKind.TIMESTAMPED_KEY_VALUE
+
+NO_ROOM = """
+import os, resource, signal, sys
+from pathlib import Path
+from statecore.errors import Capacity
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.rocksdb import RocksDBStore
+
+CHANGELOG = TopicPartition("app-store-changelog", 0)
+what, path = int(sys.argv[1]), Path(sys.argv[2])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def limited(soft):
+    resource.setrlimit(what, (soft, resource.getrlimit(what)[1]))
+
+def batch(store, number):
+    store.put_all((b"%03d" % key, b"%d;" % number + os.urandom(1000)) for key in range(100))
+    store.position["in"] = {0: number}
+
+def fails(call):
+    try:
+        call()
+    except Capacity as error:
+        return error                            # kept, with whatever its traceback holds
+    raise AssertionError("there was room")
+
+store = RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True)
+store.open()
+batch(store, 1)
+store.commit({CHANGELOG: 1})
+view = store.query_view()
+before = resource.getrlimit(what)[0]
+limited(150_000 if what == resource.RLIMIT_FSIZE else len(os.listdir("/proc/self/fd")) - 1)
+batch(store, 2)
+errors = [fails(lambda: store.commit({CHANGELOG: 2}) or store.flush())]
+done = store.committed_offset(CHANGELOG)        # a commit needs no further file, only the flush does
+assert done == (1 if what == resource.RLIMIT_FSIZE else 2)
+assert (store.query_view().committed_offset(CHANGELOG), store.query_view().position) == (done, {"in": {0: done}})
+assert {row[:2] for _, row in store.query_view().all()} == {b"%d;" % done}
+assert {row[:2] for _, row in store.all()} == {b"2;"}
+batch(store, 3)
+store.abort()
+assert ({row[:2] for _, row in store.all()}, store.position) == ({b"%d;" % done}, {"in": {0: done}})
+assert {row[:2] for _, row in view.all()} == {b"1;"}
+batch(store, 4)
+errors += [fails(lambda: store.commit({CHANGELOG: 4})), fails(store.flush), fails(store.close)]
+assert not store.is_open
+assert not [name for name in os.listdir(path) if name.startswith("LOG") or "rocksdict" in name]
+limited(before)
+assert all("closed and opened" in str(error) for error in errors)
+with store:                                     # nothing holds the lock
+    assert store.committed_offset(CHANGELOG) == done
+    assert ({row[:2] for _, row in store.all()}, store.position) == ({b"%d;" % done}, {"in": {0: done}})
+    batch(store, 5)
+    store.commit({CHANGELOG: 5})
+with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, exactly_once=True) as store:
+    assert ({row[:2] for _, row in store.all()}, store.committed_offset(CHANGELOG)) == ({b"5;"}, 5)
+"""
+
+
+@pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "RLIMIT_NOFILE"])
+def test_a_commit_without_room_publishes_nothing_and_the_store_can_be_opened_again(tmp_path: Path, limit: str) -> None:
+    import resource
+
+    command = [sys.executable, "-c", NO_ROOM, str(getattr(resource, limit)), str(tmp_path / "db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from statecore.formats.kinds import StoreKind
+from statecore.stores import rocksdb
+from statecore.stores.rocksdb import RocksDBStore
+
+open_database = rocksdb.open_database
+
+def killed(*arguments, **options):
+    if sys.argv[2] == "made":
+        open_database(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+rocksdb.open_database = killed
+RocksDBStore(Path(sys.argv[1]), StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True).open()
+"""
+
+
+@pytest.mark.parametrize("moment", ["directory", "made"])
+def test_what_a_killed_process_had_begun_to_make_is_finished(tmp_path: Path, moment: str) -> None:
+    path = tmp_path / "0_0" / "rocksdb" / "counts"
+    command = [sys.executable, "-c", KILLED, str(path), moment]
+    assert subprocess.run(command, timeout=60, check=False).returncode == -signal.SIGKILL
+    assert path.is_dir()
+    for turn in (1, 2):
+        with RocksDBStore(path, TIMESTAMPED, create_if_missing=True, exactly_once=turn == 2) as store:
+            assert store.committed_offset(CHANGELOG) == (None if turn == 1 else 1)
+            store.put(b"a", b"%d" % turn)
+            store.commit({CHANGELOG: turn})
+
+
+def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
+    """What RocksDB writes before CURRENT; and CURRENT without the store's own column family."""
+    for number, names in enumerate([["LOCK", "LOG"], ["LOCK", "LOG", "LOG.old.17", "IDENTITY", "MANIFEST-000001"]]):
+        (tmp_path / f"{number}").mkdir()
+        for name in [*names, "000001.dbtmp", "rocksdict-config.json"]:
+            (tmp_path / f"{number}" / name).write_bytes(b"")
+    plain = Options(raw_mode=True)
+    plain.create_if_missing(True)
+    Rdict(str(tmp_path / "2"), plain).close()
+    for number in range(3):
+        path = tmp_path / f"{number}"
+        with RocksDBStore(path, TIMESTAMPED, create_if_missing=True) as store:
+            assert list(store.all()) == []
+            store.put(b"a", b"1")
+            store.commit({CHANGELOG: 1})
+        with RocksDBStore(path, TIMESTAMPED, exactly_once=True) as store:
+            assert list(store.all()) == [(b"a", b"1")]
+
+
+def test_what_is_there_is_opened_when_one_is_made_only_if_missing(tmp_path: Path) -> None:
+    path = fresh(tmp_path / "db")
+    with RocksDBStore(path, PLAIN, create_if_missing=True) as store:
+        assert dict(store.all()) == ROWS
+    with pytest.raises(Corrupted, match="lacks the column family"):
+        RocksDBStore(path, TIMESTAMPED, create_if_missing=True).open()
+
+
+def test_a_directory_of_something_else_is_not_made_into_a_database(tmp_path: Path) -> None:
+    """A database that lost its CURRENT least of all: RocksDB would delete its rows."""
+    path = fresh(tmp_path / "db")
+    (path / "CURRENT").unlink()
+    (tmp_path / "file").write_bytes(b"")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "letter.txt").write_bytes(b"dear")
+    before = sorted(file.name for file in path.iterdir())
+    for taken in (path, other, tmp_path / "file"):
+        with pytest.raises(Invalid, match="exists already"):
+            RocksDBStore(taken, PLAIN, create_if_missing=True).open()
+    assert sorted(file.name for file in path.iterdir()) == before
+    assert [file.name for file in other.iterdir()] == ["letter.txt"]
+
+
+def test_rows_in_the_log_of_another_kind_are_not_taken_for_a_beginning(tmp_path: Path) -> None:
+    """Rows that no file holds yet, of a database that was written plainly and not closed."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    database = Rdict(str(tmp_path / "db"), options)
+    database[b"a"] = b"1"
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in (tmp_path / "db").iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    database.close()
+    assert not list(copy.glob("*.sst"))
+    with pytest.raises(Corrupted, match="lacks the column family"):
+        RocksDBStore(copy, TIMESTAMPED, create_if_missing=True).open()
+    with RocksDBStore(copy, PLAIN) as store:
+        assert list(store.all()) == [(b"a", b"1")]
