@@ -107,6 +107,13 @@ class MeteredStore(WrappedStore):
         self._puts += 1
         self._store.put(key, value)
 
+    def put_if_absent(self, key: bytes, value: bytes | None) -> bytes | None:
+        """See :meth:`StateStore.put_if_absent`: a lookup, and a write if there was none."""
+        self._gets += 1
+        present = self._store.put_if_absent(key, value)
+        self._puts += present is None
+        return present
+
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """See :meth:`StateStore.put_all`."""
         rows = list(rows)

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _BLOCK_KEYS = 1024
 _CHUNK_KEYS = 256
+_SNAPSHOTS = 64
 
 ROW_OVERHEAD_BYTES = 160
 """What one row takes besides its bytes: headers of the two objects, its entry in the dict, its place in order."""
@@ -46,6 +47,7 @@ class SortedRows:
         self._greatest: list[bytes] = []  # the last key of each block
         self._snapshots: list[weakref.ref[RowsSnapshot]] = []
         self._value_bytes = 0
+        self._prune_at = _SNAPSHOTS
 
     def __len__(self) -> int:
         return len(self._values)
@@ -110,6 +112,9 @@ class SortedRows:
     def snapshot(self) -> RowsSnapshot:
         """The rows as they are now; they stay so as long as somebody holds it."""
         snapshot = RowsSnapshot(self)
+        if len(self._snapshots) >= self._prune_at:  # rows that are read for long and never written to
+            self._snapshots = [reference for reference in self._snapshots if reference() is not None]
+            self._prune_at = max(2 * len(self._snapshots), _SNAPSHOTS)
         self._snapshots.append(weakref.ref(snapshot))
         return snapshot
 

@@ -103,17 +103,19 @@ def test_a_stores_commits_are_visible(collected: Collected, tmp_path: Path) -> N
     store.put_all((bytes([key]), b"v") for key in range(3))
     store.get_many([b"key", b"other"])
     assert store.get(b"key") == b"v"
-    assert collected.value(UNCOMMITTED_BYTES) == 6
+    assert store.put_if_absent(b"key", b"w") == b"v"
+    assert store.put_if_absent(bytes([3]), b"v") is None
+    assert collected.value(UNCOMMITTED_BYTES) == 7
     store.commit({CHANGELOG: 7})
     store.commit({CHANGELOG: 8})
     clock.now += 30
     assert collected.value(COMMITS) == 2
-    assert (collected.value(PUTS), collected.value(GETS)) == (4, 3)
+    assert (collected.value(PUTS), collected.value(GETS)) == (5, 5)
     assert collected.value(UNCOMMITTED_BYTES) == 0
     assert collected.value(COMMIT_AGE) == pytest.approx(30)
     latency = collected.points(COMMIT_LATENCY)[tuple(sorted(TAGS.items()))]
     assert (latency.count, latency.sum, latency.max) == (2, pytest.approx(40), pytest.approx(20))
-    assert collected.points(COMMITTED_BYTES)[tuple(sorted(TAGS.items()))].max == 6
+    assert collected.points(COMMITTED_BYTES)[tuple(sorted(TAGS.items()))].max == 7
     store.close()
     assert collected.points(COMMIT_AGE) == {}
 

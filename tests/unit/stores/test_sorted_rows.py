@@ -90,3 +90,18 @@ def test_its_memory_is_about_what_it_says() -> None:
     assert rows.memory_bytes == 20_000 * (10 + ROW_OVERHEAD_BYTES)
     rows.purge([b"key-%06d" % number for number in range(20_000)])
     assert rows.memory_bytes == 0
+
+
+def test_snapshots_that_nobody_holds_take_no_memory_however_many_there_were() -> None:
+    """Rows that are queried for hours and never written to; those who still read keep what they read."""
+    rows = SortedRows()
+    rows.put(b"a", b"1")
+    kept = [rows.snapshot() for _ in range(100)]
+    tracemalloc.start()
+    for _ in range(20_000):
+        rows.snapshot()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken < 100_000
+    rows.put(b"a", b"2")
+    assert [snapshot.get(b"a") for snapshot in kept] == [b"1"] * 100
