@@ -95,18 +95,19 @@ class LegacyCheckpointingStore(WrappedStore):
             return
         found = {at: offset for at, offset in read_offsets(self._file).items() if at in self._changelogs}
         position = read_position(self._directory, self._name)
-        self._store.open()
-        try:
-            if self._exactly_once:
-                remove_offsets(self._file)
-        except BaseException:
-            self._store.close()
-            raise
-        self._offsets = found
-        self._on_disk = {} if self._exactly_once else dict(found)
-        self._corrupted = False
-        merge_position(self._store.position, position)
-        self._committed_position = deepcopy(self._store.position)
+        with self._publishing:  # a query that comes now waits for the offsets too
+            self._store.open()
+            try:
+                if self._exactly_once:
+                    remove_offsets(self._file)
+            except BaseException:
+                self._store.close()
+                raise
+            self._offsets = found
+            self._on_disk = {} if self._exactly_once else dict(found)
+            self._corrupted = False
+            merge_position(self._store.position, position)
+            self._committed_position = deepcopy(self._store.position)
 
     def close(self) -> None:
         """Close the store, then write what was committed last, unless :meth:`mark_corrupted` was called."""
