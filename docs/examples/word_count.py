@@ -51,9 +51,9 @@ def say(line: str) -> None:
 
 
 def open_store(directory: Path) -> StateStore:
-    """The store of words, made on the first start."""
+    """The store of words, made on the first start (a kill in the middle of that does no harm either)."""
     settings = StoreSettings(automatic_compaction=True)  # it is written to for long; otherwise files add up
-    store = RocksDBStore(directory, StoreKind.KEY_VALUE, create=not directory.exists(), settings=settings)
+    store = RocksDBStore(directory, StoreKind.KEY_VALUE, create_if_missing=True, settings=settings)
     store.open()
     return store
 
@@ -72,6 +72,8 @@ def catch_up(store: StateStore, cluster: Cluster, changelog: TopicPartition) -> 
         for batch in ChangelogReader(cluster).read(todo, IsolationLevel.READ_COMMITTED):
             store.put_all(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
             applied += len(batch)
+            if len(batch) and store.commit_requested:  # all of a long changelog need not fit into memory
+                store.commit({changelog: batch["offset"][-1].as_py()})
         store.commit({changelog: end - 1})
     return applied
 
@@ -82,19 +84,23 @@ class WordCount:
     def __init__(self, servers: str, state_dir: Path, partition: int) -> None:
         self.changelog = TopicPartition(CHANGELOG, partition)
         self.input = KafkaPartition("lines", partition)
+        # First, so that a second instance on this directory ends here and leaves the one that runs alone.
+        self.store = open_store(state_dir / APPLICATION / f"0_{partition}" / "rocksdb" / "words")
         self.producer = KafkaProducer(
             bootstrap_servers=servers,
-            transactional_id=f"{APPLICATION}-{partition}",  # a second instance of this partition fences this one
+            transactional_id=f"{APPLICATION}-{partition}",  # a later instance elsewhere fences this one
             transaction_timeout_ms=10_000,
         )
         self.producer.init_transactions()  # aborts what a killed predecessor left open
-        self.store = open_store(state_dir / APPLICATION / f"0_{partition}" / "rocksdb" / "words")
         with Cluster(servers) as cluster:
             say(f"caught up: {catch_up(self.store, cluster, self.changelog)} records")
             # Not the consumer's own look at them: it does not wait for a transaction that is just being committed.
             consumed = committed_offsets(cluster, APPLICATION, [TopicPartition("lines", partition)])
         self.consumer = KafkaConsumer(
-            bootstrap_servers=servers, enable_auto_commit=False, isolation_level="read_committed"
+            bootstrap_servers=servers,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",  # where the first lines are gone already
         )
         self.consumer.assign([self.input])
         self.consumer.seek(self.input, consumed[TopicPartition("lines", partition)] or 0)
@@ -106,7 +112,7 @@ class WordCount:
         say("running")
         while not stopping:
             for lines in self.consumer.poll(timeout_ms=200, max_records=500).values():
-                self.process([line.value for line in lines], lines[-1].offset + 1)
+                self.process([line.value or b"" for line in lines], lines[-1].offset + 1)
         self.close()
 
     def process(self, lines: list[bytes], next_offset: int) -> None:

@@ -28,10 +28,10 @@ CHANGELOG = TopicPartition("word-count-words-changelog", 0)
 KILLS = 6
 
 
-@pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The example's topics have fixed names, so it gets a broker of its own."""
-    broker = Broker(tmp_path_factory.mktemp("broker")).start()
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """The example's topics have fixed names, so each test gets a broker of its own."""
+    broker = Broker(tmp_path / "broker").start()
     yield broker
     broker.stop()
 
@@ -45,11 +45,12 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
         process.communicate()
 
 
-def start(broker: Broker, state_dir: Path) -> subprocess.Popen[str]:
+def start(broker: Broker, state_dir: Path, stderr: int | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, str(EXAMPLE), "--bootstrap-servers", broker.bootstrap_servers]
     return subprocess.Popen(
         [*command, "--state-dir", str(state_dir)],
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
@@ -61,6 +62,13 @@ def wait_for(process: subprocess.Popen[str], line: str) -> None:
         if said.startswith(line):
             return
     raise AssertionError(f"the example ended with {process.wait()} before it said {line!r}")
+
+
+def rows(state_dir: Path) -> tuple[dict[bytes, int], int | None]:
+    """What the store of a process that has ended has, and the offset it stands at."""
+    path = state_dir / "word-count" / "0_0" / "rocksdb" / "words"
+    with RocksDBStore(path, StoreKind.KEY_VALUE, read_only=True) as store:
+        return {word: int(count) for word, count in store.all()}, store.committed_offset(CHANGELOG)
 
 
 def test_words_are_counted_exactly_once_through_kills(
@@ -87,13 +95,46 @@ def test_words_are_counted_exactly_once_through_kills(
     topics.wait_until_consumed(servers, "word-count", ["lines"])
     process.terminate()
     assert process.wait(30) == 0
-    with RocksDBStore(
-        tmp_path / "word-count" / "0_0" / "rocksdb" / "words", StoreKind.KEY_VALUE, read_only=True
-    ) as store:
-        stored = {word: int(count) for word, count in store.all()}
-        committed = store.committed_offset(CHANGELOG)
+    stored, committed = rows(tmp_path)
     assert stored == expected
     published = {record.key: int(record.value) for record in topics.read(servers, "counts", 0)}
     assert published == expected
     assert committed is not None
     assert committed < topics.end_offset(servers, CHANGELOG.topic, 0)
+
+
+def test_a_second_instance_ends_or_takes_over_and_a_lost_disk_is_rebuilt(
+    own_broker: Broker, tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    """On the same directory the second one is refused and the first goes on; on another disk the first is fenced."""
+    servers = own_broker.bootstrap_servers
+    for topic in ("lines", "counts", CHANGELOG.topic):
+        topics.create(servers, topic, 1)
+    topics.produce(servers, "lines", [Record(b"", b"gone long ago", 0)] * 10)
+    topics.delete_records(servers, "lines", 0, 10)
+    topics.produce(servers, "lines", [Record(b"", line, 0) for line in (b"a b a", None, b"", b"b c")] * 100)
+    first = start(own_broker, tmp_path / "first")
+    started.append(first)
+    wait_for(first, "running")
+    topics.wait_until_consumed(servers, "word-count", ["lines"])
+
+    refused = start(own_broker, tmp_path / "first", stderr=subprocess.PIPE)
+    started.append(refused)
+    assert "Fenced" in refused.communicate(timeout=60)[1]
+    assert refused.returncode != 0
+    topics.produce(servers, "lines", [Record(b"", b"c", 0)] * 100)
+    topics.wait_until_consumed(servers, "word-count", ["lines"])
+    assert first.poll() is None
+
+    second = start(own_broker, tmp_path / "second")
+    started.append(second)
+    wait_for(second, "caught up: ")
+    wait_for(second, "running")
+    topics.produce(servers, "lines", [Record(b"", b"a", 0)] * 100)
+    assert first.wait(60) != 0
+    topics.wait_until_consumed(servers, "word-count", ["lines"])
+    second.terminate()
+    assert second.wait(30) == 0
+    assert rows(tmp_path / "second")[0] == {b"a": 300, b"b": 200, b"c": 200}
+    published = {record.key: int(record.value) for record in topics.read(servers, "counts", 0)}
+    assert published == {b"a": 300, b"b": 200, b"c": 200}
