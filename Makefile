@@ -25,7 +25,7 @@ lint: setup
 
 test: setup lint
 	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile
-	$(BIN)/pytest -m "integration and not long" -n 2 --dist loadgroup
+	$(BIN)/pytest -m "integration and not long" -n 2 --dist loadfile
 
 test-unit: setup
 	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile

@@ -26,7 +26,7 @@ from tests.harness.broker import Broker
 from tests.harness.keeper import started_at
 from tests.unit.airflow.stub import JOB, spec
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("airflow")]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 DAG = "restore_stores"
 ROOT = Path(__file__).resolve().parents[2]

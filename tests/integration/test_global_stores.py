@@ -20,7 +20,6 @@ from tests.harness.topics import Record
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.xdist_group("spark"),
     # PySpark leaves its gateway's sockets and pipe to the end of the process.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

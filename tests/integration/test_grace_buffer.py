@@ -28,7 +28,7 @@ from tests.harness.directory import read_database
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("grace-buffer")]
+pytestmark = [pytest.mark.integration]
 
 PARTITIONS = 2
 GRACE = 60_000

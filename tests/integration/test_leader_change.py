@@ -19,7 +19,7 @@ from tests.harness.cluster import BrokerCluster
 from tests.harness.reading import Row, columnar, joined, plain
 from tests.harness.topics import Record
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("leader-change")]
+pytestmark = [pytest.mark.integration]
 
 SMALL = {"fetch_bytes": 20_000, "max_wait": 0.2}
 DURABLE = {**topics.UNCLEANED, "min.insync.replicas": "2"}

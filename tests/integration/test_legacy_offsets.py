@@ -26,7 +26,7 @@ from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 from tests.integration import test_grace_buffer as grace
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("legacy-offsets")]
+pytestmark = [pytest.mark.integration]
 
 PARTITIONS = 2
 NOW = int(time.time() * 1000)

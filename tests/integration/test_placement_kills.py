@@ -38,7 +38,7 @@ from tests.harness.queries import Row, StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("placement-kills")]
+pytestmark = [pytest.mark.integration]
 
 PARTITIONS = 3
 KINDS = {"plain": "key-value", "stamped": "timestamped-key-value"}

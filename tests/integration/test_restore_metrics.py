@@ -17,7 +17,7 @@ from tests.harness.broker import Broker
 from tests.harness.collector import Collector
 from tests.harness.topics import Record
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.integration]
 
 ROOT = Path(__file__).parents[2]
 NOW = int(time.time() * 1000)

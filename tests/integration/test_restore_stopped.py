@@ -23,7 +23,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.topics import Record
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("restore-stopped")]
+pytestmark = [pytest.mark.integration]
 
 PARTITIONS = 2
 ROOT = Path(__file__).parents[2]

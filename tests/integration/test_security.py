@@ -30,7 +30,6 @@ from tests.harness.topics import Record
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.xdist_group("spark"),
 ]
 
 TOPIC = "secured"
