@@ -1,0 +1,46 @@
+"""The snippets of the library's documentation run as they are written, given the names that a reader has to supply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.base import StateStore
+from statecore.stores.rocksdb import RocksDBStore
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def snippet(page: str) -> str:
+    """The only Python block of a page."""
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return str(code)
+
+
+def test_the_library_s_page_does_what_its_comments_say(tmp_path: Path) -> None:
+    code = snippet("library.md")
+    values = re.findall(r"^ +(\S+\(.*?\)) +# (b\"3\"|None|41)", code, re.MULTILINE)
+    assert len(values) == 3
+    for expression, value in values:
+        code = code.replace(expression, f"assert {expression} == {value}")
+    exec(code, {"path": tmp_path / "db"})
+    with RocksDBStore(tmp_path / "db", StoreKind.KEY_VALUE, exactly_once=True) as store:
+        assert dict(store.all()) == {b"word": b"3"}
+
+
+def test_the_processor_with_checkpoints_can_be_stopped_and_started(tmp_path: Path) -> None:
+    def process(store: StateStore) -> Iterator[int]:
+        for offset in range(5):
+            store.put(b"offset", b"%d" % offset)
+            yield offset
+
+    for _ in range(2):
+        exec(snippet("checkpoints.md"), {"state_dir": tmp_path, "process": process})
+    task = tmp_path / "my-app" / "0_0"
+    assert not (task / ".checkpoint").exists()
+    with RocksDBStore(task / "rocksdb" / "counts", StoreKind.KEY_VALUE, exactly_once=True) as store:
+        assert dict(store.all()) == {b"offset": b"4"}
+        assert store.committed_offset(TopicPartition("my-app-counts-changelog", 0)) == 4
