@@ -87,7 +87,7 @@ class EmitFinalWindowFormat(EmitFinalFormat):
 
     def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return first_misfit(misfit_of_window_keys(self, records.keys), super().check(records))
+        return first_misfit(misfit_of_window_keys(self, records), super().check(records))
 
     def row_keys(self, keys: pa.Array) -> pa.Array:
         """See :meth:`RowFormat.row_keys`."""
@@ -123,7 +123,7 @@ class EmitFinalSessionFormat(EmitFinalFormat):
 
     def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return first_misfit(misfit_of_session_keys(self, records.keys), super().check(records))
+        return first_misfit(misfit_of_session_keys(self, records), super().check(records))
 
     def row_keys(self, keys: pa.Array) -> pa.Array:
         """See :meth:`RowFormat.row_keys`."""

@@ -81,7 +81,7 @@ class GraceBufferFormat(RowFormat):
 
     def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return first_misfit(super().check(records), self._misfit_of_keys(records.keys), _misfit_of(records.values))
+        return first_misfit(super().check(records), self._misfit_of_keys(records), _misfit_of(records.values))
 
     def row_values(self, records: Records) -> pa.Array:
         """See :meth:`RowFormat.row_values`."""
@@ -110,11 +110,11 @@ class GraceBufferFormat(RowFormat):
         headers = headers_column(data, parsed.headers, missing, self.kind)
         return {"headers": headers, "value": with_nulls(records, missing | (parsed.lengths < 0))}
 
-    def _misfit_of_keys(self, keys: pa.Array) -> Misfit | None:
-        misfit = misfit_of_timed_keys(self, keys, KEY_BYTES, "buffer")
+    def _misfit_of_keys(self, records: Records) -> Misfit | None:
+        misfit = misfit_of_timed_keys(self, records, KEY_BYTES, "buffer")
         if misfit is not None:
             return misfit
-        prefixes = bytes_at(keys, 0, 1)[:, 0]
+        prefixes = bytes_at(records.keys, 0, 1)[:, 0]
         row = first_of(prefixes != 0)
         return None if row is None else Misfit(row, f"has a key that begins with {prefixes[row]:02x}, not with 00")
 

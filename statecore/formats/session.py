@@ -38,7 +38,7 @@ class SessionFormat(RowFormat):
 
     def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return first_misfit(misfit_of_session_keys(self, records.keys), super().check(records))
+        return first_misfit(misfit_of_session_keys(self, records), super().check(records))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
         """See :meth:`RowFormat.key_columns`."""
@@ -51,12 +51,13 @@ class HeadersSessionFormat(HeadersFormat, SessionFormat):
     """Rows of session stores with headers."""
 
 
-def misfit_of_session_keys(row_format: RowFormat, keys: pa.Array) -> Misfit | None:
-    """The first changelog key that is no session's, or ``None``; nulls are skipped."""
-    misfit = misfit_of_timed_keys(row_format, keys, SUFFIX_BYTES, "session")
+def misfit_of_session_keys(row_format: RowFormat, records: Records) -> Misfit | None:
+    """The first record whose key is no session's, or ``None``; null keys are skipped."""
+    misfit = misfit_of_timed_keys(row_format, records, SUFFIX_BYTES, "session")
     if misfit is not None:
         return misfit
-    starts, ends = int64_at(keys, -8), int64_at(keys, -SUFFIX_BYTES)  # both -1 where the key is null
+    # Both -1 where the key is null.
+    starts, ends = int64_at(records.keys, -8), int64_at(records.keys, -SUFFIX_BYTES)
     row = first_of((starts > ends) | (starts < -1) | (starts == -1) & (ends != -1))
     return None if row is None else Misfit(row, f"has a key whose session starts at {starts[row]}, ends at {ends[row]}")
 

@@ -36,11 +36,14 @@ from statecore.formats.columns import (
 from statecore.formats.headers import TimestampedHeadersFormat
 from statecore.formats.key_value import TimestampedFormat
 from statecore.formats.kinds import StoreKind
-from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at, key_lengths, valid_mask
+from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at, int64_values, key_lengths, valid_mask
 
 SEQUENCE_BYTES = 4
 SUFFIX_BYTES = 12
 """Bytes of window start and sequence behind the key."""
+
+FARTHEST_AHEAD_MS = 31_556_952_000_000_000
+"""A million years: farther after its record's timestamp (ms) lies no window or session."""
 
 
 class WindowFormat(RowFormat):
@@ -50,7 +53,7 @@ class WindowFormat(RowFormat):
 
     def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
-        return first_misfit(misfit_of_window_keys(self, records.keys), super().check(records))
+        return first_misfit(misfit_of_window_keys(self, records), super().check(records))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
         """See :meth:`RowFormat.key_columns`."""
@@ -69,24 +72,28 @@ class HeadersWindowFormat(TimestampedHeadersFormat, WindowFormat):
     """Rows of window stores with headers."""
 
 
-def misfit_of_window_keys(row_format: RowFormat, keys: pa.Array) -> Misfit | None:
-    """The first changelog key that is no window's, or ``None``; nulls are skipped."""
-    misfit = misfit_of_timed_keys(row_format, keys, SUFFIX_BYTES, "window")
+def misfit_of_window_keys(row_format: RowFormat, records: Records) -> Misfit | None:
+    """The first record whose key is no window's, or ``None``; null keys are skipped."""
+    misfit = misfit_of_timed_keys(row_format, records, SUFFIX_BYTES, "window")
     if misfit is not None:
         return misfit
-    row = first_of(bytes_at(keys, -SEQUENCE_BYTES, 1)[:, 0] > 0x7F)
+    row = first_of(bytes_at(records.keys, -SEQUENCE_BYTES, 1)[:, 0] > 0x7F)
     return None if row is None else Misfit(row, "has a key with a negative sequence, which no window has")
 
 
-def misfit_of_timed_keys(row_format: RowFormat, keys: pa.Array, least: int, what: str) -> Misfit | None:
-    """The first key of a changelog that is too short to hold its times, or whose segment's time is negative.
+def misfit_of_timed_keys(row_format: RowFormat, records: Records, least: int, what: str) -> Misfit | None:
+    """The first record with a key too short to hold its times, or whose segment's time is none: negative, or absurd.
+
+    Absurd is what lies farther than :data:`FARTHEST_AHEAD_MS` after the record's own timestamp. Text, ids and the keys
+    of other kinds, read as windows, have such times; a single one would let every other row expire.
 
     Args:
         row_format: where the time lies.
-        keys: the keys; nulls are skipped.
+        records: the records; null keys are skipped.
         least: bytes that a key has besides the application's key.
         what: what the key is of, for the message.
     """
+    keys = records.keys
     short = key_lengths(keys) < least
     if keys.null_count:
         short &= valid_mask(keys)
@@ -98,7 +105,13 @@ def misfit_of_timed_keys(row_format: RowFormat, keys: pa.Array, least: int, what
     if keys.null_count:
         early &= valid_mask(keys)
     row = first_of(early)
-    return None if row is None else Misfit(row, f"has a key with the negative {what} time {times[row]}")
+    if row is not None:
+        return Misfit(row, f"has a key with the negative {what} time {times[row]}")
+    stamps = int64_values(records.timestamps)
+    row = first_of(times - FARTHEST_AHEAD_MS > stamps)
+    if row is None:
+        return None
+    return Misfit(row, f"has a key with the {what} time {times[row]}, absurd in a record of the time {stamps[row]}")
 
 
 FORMATS: dict[StoreKind, type[RowFormat]] = {

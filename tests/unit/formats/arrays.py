@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from statecore.formats.row_format import Records
+from statecore.formats.window import FARTHEST_AHEAD_MS
 
 TYPES = st.sampled_from([pa.binary(), pa.large_binary()])
 SHAPES = st.tuples(TYPES, st.integers(0, 9), st.integers(0, 9))
@@ -17,6 +18,8 @@ SHAPES = st.tuples(TYPES, st.integers(0, 9), st.integers(0, 9))
 KEYS = st.binary(max_size=12)
 VALUES = st.one_of(st.none(), st.binary(max_size=20))
 TIMES = st.one_of(st.integers(0, 200), st.integers(0, 2**63 - 1))
+KEY_TIMES = st.one_of(st.integers(0, 200), st.integers(0, FARTHEST_AHEAD_MS))
+"""Times of windows and sessions that no record's timestamp makes absurd."""
 
 Shape = tuple[pa.DataType, int, int]
 

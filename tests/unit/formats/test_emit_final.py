@@ -12,7 +12,19 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.images.model import Segmentation
 from statecore.images.runs import RunBuilder
-from tests.unit.formats.arrays import KEYS, SHAPES, TIMES, VALUES, Shape, column, int32, int64, records, rows_of
+from tests.unit.formats.arrays import (
+    KEY_TIMES,
+    KEYS,
+    SHAPES,
+    TIMES,
+    VALUES,
+    Shape,
+    column,
+    int32,
+    int64,
+    records,
+    rows_of,
+)
 
 WINDOWS = [
     StoreKind.EMIT_FINAL_WINDOW,
@@ -22,7 +34,7 @@ WINDOWS = [
 ]
 SESSIONS = [StoreKind.EMIT_FINAL_SESSION, StoreKind.HEADERS_EMIT_FINAL_SESSION]
 # Key, first time (window start or session start), sequence or length of the session.
-PARTS = st.tuples(KEYS, TIMES, st.integers(0, 2**31 - 1)).filter(lambda parts: parts[1] + parts[2] < 2**63)
+PARTS = st.tuples(KEYS, KEY_TIMES, st.integers(0, 2**31 - 1)).filter(lambda parts: parts[1] + parts[2] < 2**63)
 ROWS = st.lists(st.tuples(PARTS, VALUES, TIMES), max_size=15)
 
 Parts = tuple[bytes, int, int]

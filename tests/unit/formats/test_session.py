@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
-from tests.unit.formats.arrays import KEYS, SHAPES, TIMES, VALUES, Shape, column, int64, records, rows_of
+from tests.unit.formats.arrays import KEY_TIMES, KEYS, SHAPES, VALUES, Shape, column, int64, records, rows_of
 
-SESSIONS = st.lists(st.tuples(KEYS, st.tuples(TIMES, TIMES).map(sorted), VALUES), max_size=20)
+SESSIONS = st.lists(st.tuples(KEYS, st.tuples(KEY_TIMES, KEY_TIMES).map(sorted), VALUES), max_size=20)
 KINDS = [StoreKind.SESSION, StoreKind.HEADERS_SESSION]
 
 Session = tuple[bytes, tuple[int, int], bytes | None]

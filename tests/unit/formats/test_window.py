@@ -5,12 +5,25 @@ from hypothesis import strategies as st
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
-from tests.unit.formats.arrays import KEYS, SHAPES, TIMES, VALUES, Shape, column, int32, int64, records, rows_of
+from statecore.formats.window import FARTHEST_AHEAD_MS
+from tests.unit.formats.arrays import (
+    KEY_TIMES,
+    KEYS,
+    SHAPES,
+    TIMES,
+    VALUES,
+    Shape,
+    column,
+    int32,
+    int64,
+    records,
+    rows_of,
+)
 
 PLAIN = [StoreKind.WINDOW, StoreKind.JOIN_WINDOW]
 KINDS = [*PLAIN, StoreKind.TIMESTAMPED_WINDOW, StoreKind.HEADERS_WINDOW]
 SEQUENCES = st.integers(0, 2**31 - 1)
-WINDOWS = st.lists(st.tuples(KEYS, TIMES, SEQUENCES, VALUES, TIMES), max_size=20)
+WINDOWS = st.lists(st.tuples(KEYS, KEY_TIMES, SEQUENCES, VALUES, TIMES), max_size=20)
 
 Window = tuple[bytes, int, int, bytes | None, int]
 
@@ -75,6 +88,29 @@ def test_records_without_a_key_are_skipped(rows: list[Window | None], shape: Sha
 @pytest.mark.parametrize("front", [[], [bytes(12)], [None], [None, bytes(12)]])
 def test_a_key_that_is_no_windows_is_a_misfit(kind: StoreKind, key: bytes, why: str, front: list[bytes | None]) -> None:
     assert row_format(kind).check(records([*front, key, key])) == (len(front), why)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_and_keys_of_sessions_are_not_taken_for_windows_of_a_time_that_lets_all_others_expire(
+    kind: StoreKind,
+) -> None:
+    now = 1_795_251_660_000
+    window, session = window_key(b"k", now, 0), b"k" + int64(now) + int64(now - 5)
+    for key in (b"an order's id", b"customer-000000000017", session):
+        misfit = row_format(kind).check(records([window, None, key], timestamps=[now] * 3))
+        assert misfit is not None
+        assert misfit.row == 2
+        assert ("negative" if key == session else f"absurd in a record of the time {now}") in misfit.why
+
+
+def test_a_window_may_be_a_million_years_ahead_and_no_more() -> None:
+    form = row_format(StoreKind.WINDOW)
+    last = window_key(b"", FARTHEST_AHEAD_MS + 7, 0)
+    assert form.check(records([last], timestamps=[7])) is None
+    assert form.check(records([last, last], timestamps=[7, 6])) == (
+        1,
+        f"has a key with the window time {FARTHEST_AHEAD_MS + 7}, absurd in a record of the time 6",
+    )
 
 
 def test_only_stamped_windows_look_at_the_records_timestamp() -> None:
