@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,7 @@ def show_report(report: RestoreReport) -> None:
             f"{store.expired:,}" if store.expired else "",
             str(store.segments or ""),
             f"{store.bytes:,}",
-            "unknown" if store.committed_offset < 0 else str(store.committed_offset),
+            _offset(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
             f"{store.tail_left:,}" if store.tail_left else "",
             f"{store.seconds:.1f}",
             store.digest[:12],
@@ -145,7 +145,7 @@ def show_plan(plan: RestorePlan) -> None:
             f"{part.topic}-{part.partition}",
             str(part.start),
             str(part.end),
-            str(part.committed_offset),
+            _offset([part.committed_offset]),
             f"{part.tail_left:,}" if part.tail_left else "",
             str(len(part.ranges)),
         )
@@ -153,7 +153,15 @@ def show_plan(plan: RestorePlan) -> None:
     ]
     columns = ("task", "store", "kind", "changelog", "from", "to", "offset", "tail left", "ranges")
     _table(f"plan for {plan.application_id}", columns, rows, left={"task", "store", "kind", "changelog"})
+    if any(part.committed_offset < 0 for part in plan.partitions):
+        print("unknown: the offset is -4; Kafka Streams reads that store's changelog from its start, if there is any")
     print(f"{len(plan.partitions)} store partitions, at most {plan.offsets:,} records; nothing was changed")
+
+
+def _offset(offsets: Iterable[int]) -> str:
+    """What is committed with a store; of a global store the next offset of each partition, in their order."""
+    words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
+    return ", ".join(words[:4]) + (", ..." if len(words) > 4 else "")
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: set[str]) -> None:

@@ -19,7 +19,8 @@ class StoreReport:
         changelog: the topic it was rebuilt from.
         start: first offset that was read for (a global store: added up over its partitions, as the next two).
         end: the read stopped before this offset.
-        committed_offset: the offset stored with the data; -4 for an empty changelog.
+        committed_offset: the offset stored with the data; -4 for an empty changelog, and for a versioned store that the
+            application is to restore itself. A global store's are in ``offsets``; added up they mean nothing.
         records: records read (aborted ones and control records are not records).
         tombstones: of them with a null value.
         null_keys: of them skipped because their key is null.

@@ -150,8 +150,12 @@ def _refuse_unknown_progress(
 
 
 def _consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
-    """A source topic as far as the application has consumed it; beyond that it is input still to be processed."""
-    end = committed or 0
+    """A source topic as far as the application has consumed it; beyond that it is input still to be processed.
+
+    What it has consumed may all be gone: then nothing is known, and no offset before the log's start is given, at which
+    Kafka Streams would find the store corrupted.
+    """
+    end = committed if committed is not None and committed >= seen.log_start else 0
     return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
 
 
@@ -177,8 +181,8 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
     if history:
         notes.append(
             f"Kafka Streams will restore {', '.join(history)} itself, from the start: queries of the past find nothing "
-            "in a versioned store that it did not restore. (To restore nothing and do without the past, ask for "
-            "versioned: latest.)"
+            "in a versioned store that it did not restore. (To restore nothing and do without the past, set versioned "
+            "to latest, --versioned latest.)"
         )
     undeclared = undeclared_changelogs(cluster, spec)
     if undeclared:

@@ -178,6 +178,20 @@ def test_the_report_is_a_table_with_every_store_and_the_tail_that_is_left(capsys
     assert "note: Something to know." in shown
 
 
+def test_the_offsets_of_a_global_store_are_shown_partition_by_partition_and_an_unknown_one_as_such(capsys):
+    common = {
+        "kind": "key-value", "changelog": "t", "start": 0, "end": 30, "records": 30, "tombstones": 0, "null_keys": 0,
+        "aborted": 0, "rows": 4, "bytes": 9, "file_bytes": 9, "digest": "0", "runs": 2, "seconds": 1.0, "tail_left": 0,
+        "max_timestamp": 5,
+    }  # fmt: skip
+    of_global = StoreReport("global", "table", -1, committed_offset=30, offsets={"t-0": 11, "t-1": 19}, **common)
+    empty = StoreReport("0_0", "empty", 0, committed_offset=-4, offsets={"e-0": -4}, **common)
+    restore.show_report(RestoreReport("app", "p", "at_least_once", "/state", 1.0, {}, (of_global, empty)))
+    lines = {name: line for line in capsys.readouterr().out.splitlines() for name in ("table", "empty") if name in line}
+    assert "11, 19" in lines["table"]
+    assert "unknown" in lines["empty"]
+
+
 def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd):
     seen = {}
 

@@ -191,6 +191,16 @@ def test_a_source_topic_of_which_nobody_knows_how_far_it_was_consumed_is_refused
         plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
 
 
+@pytest.mark.parametrize("committed", [None, 5])
+def test_a_source_topic_whose_records_are_gone_gets_no_offset_before_its_start(
+    monkeypatch: pytest.MonkeyPatch, committed: int | None
+) -> None:
+    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, committed))
+    declared = spec(a={"kind": "key-value", "changelog": "profiles"})
+    made, _ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 10, 10)))
+    assert {(part.ranges, part.committed_offset) for part in made.partitions} == {((), -4)}
+
+
 def test_a_source_topic_without_records_needs_no_committed_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts))
     made, _ = plan(
