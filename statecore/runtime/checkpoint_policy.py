@@ -64,6 +64,8 @@ class CheckpointSettings:
             Invalid: the value is no number of milliseconds.
         """
         value = properties.get(INTERVAL_PROPERTY, DEFAULT_INTERVAL_MS)
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise _invalid(value)
         try:
             return cls(int(value))
         except ValueError as error:
@@ -183,7 +185,7 @@ class TaskCheckpointer:
         self._offsets.close()
 
 
-def _invalid(value: str | int) -> Invalid:
+def _invalid(value: object) -> Invalid:
     return Invalid(
         f"{INTERVAL_PROPERTY} is {value!r}, which is no number of milliseconds.",
         action="Give 0 (a checkpoint at every commit) or more.",

@@ -95,7 +95,7 @@ class TaskOffsets:
         meant_for: who opens the directory after a clean close.
 
     Raises:
-        Invalid: a persistent store with a changelog keeps its offset nowhere.
+        Invalid: a persistent store with a changelog keeps its offset nowhere, or two stores have one name.
     """
 
     def __init__(
@@ -107,6 +107,13 @@ class TaskOffsets:
         is_global: bool = False,
         meant_for: MeantFor = MeantFor.STATECORE,
     ) -> None:
+        names = [one.name for one in stores]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise Invalid(
+                f"Two stores of {directory} have the name {', '.join(twice)}.",
+                action="Give each store of a task a name of its own.",
+                stores=twice,
+            )
         for one in stores:
             if one.has_offsets and not one.store.manages_offsets:
                 raise Invalid(
@@ -193,7 +200,8 @@ class TaskOffsets:
 
         Raises:
             NotFound: there is no such store; nothing was committed.
-            Invalid: an offset is none that a file can hold; nothing was committed.
+            Invalid: an offset is none that a file can hold, or of a partition that is not the store's changelog: it
+                would be missed when the store is opened. Nothing was committed.
             StatecoreError: see :meth:`StateStore.commit`; stores before the one that failed are committed.
         """
         by_name = {one.name: one for one in self.stores}
@@ -204,8 +212,15 @@ class TaskOffsets:
                 action="Check the names of the stores; nothing was changed.",
                 stores=missing,
             )
-        for of in offsets.values():
+        for name, of in offsets.items():
             encode_checkpoint({at: offset for at, offset in of.items() if offset is not None})
+            if foreign := sorted(str(at) for at in of.keys() - set(by_name[name].changelogs)):
+                raise Invalid(
+                    f"{', '.join(foreign)} is no changelog partition of the store {name} of {self.directory}.",
+                    action="Name it among the store's changelogs, or correct it; nothing was committed.",
+                    store=name,
+                    foreign=foreign,
+                )
         sound = dict(self._written)
         for name, of in offsets.items():
             for partition in by_name[name].changelogs:

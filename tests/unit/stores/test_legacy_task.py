@@ -339,7 +339,16 @@ def test_committing_through_the_task_leaves_the_files_alone_when_offsets_grow(tm
         task.offsets.commit({"inside": {INSIDE: 8}, "nothing": {}})
     with pytest.raises(Invalid, match="offset -1 cannot be written"):
         task.offsets.commit({"inside": {INSIDE: 8}, "beside": {BESIDE: -1}})
+    with pytest.raises(Invalid, match="app-beside-changelog-0 is no changelog partition of the store inside"):
+        task.offsets.commit({"beside": {BESIDE: 8}, "inside": {INSIDE: 8, BESIDE: 8}})
+    assert task.beside.committed_offset(BESIDE) == 7
     assert task.inside.committed_offset(INSIDE) == 6
+
+
+def test_two_stores_of_a_task_with_one_name_are_refused(tmp_path: Path) -> None:
+    stores = [TaskStore("s", RecordedStore(tmp_path / at, manages_offsets=True), (INSIDE,)) for at in ("a", "b")]
+    with pytest.raises(Invalid, match="have the name s"):
+        TaskOffsets(tmp_path, stores, exactly_once=True)
 
 
 def test_stores_without_a_changelog_or_a_disk_are_in_no_file(tmp_path: Path) -> None:
