@@ -16,6 +16,9 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores import rocksdb_instant
 from statecore.stores.base import StateStore
+from statecore.stores.in_memory import InMemoryStore
+from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
+from statecore.stores.settings import StoreSettings
 from tests.unit.stores.implementations import IMPLEMENTATIONS, QUICK
 
 CHANGELOG = TopicPartition("app-accounts-changelog", 0)
@@ -105,12 +108,31 @@ def read_uncommitted(store: StateStore, number: int) -> tuple[int, list[str]]:
     return 3 * len(once), [] if once == again == points else [f"{once}, then {again}, then {points}"]
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def beside(directory: Path, settings: StoreSettings) -> StateStore:
+    """Rows in one place, offset and position in another."""
+    rows = InMemoryRows(settings=settings)
+    return LegacyCheckpointingStore(rows, directory, "s", [CHANGELOG], exactly_once=False)
+
+
+class InMemoryRows(InMemoryStore):
+    """As if it kept its rows, and no offsets: quick commits."""
+
+    persistent = True
+    manages_offsets = False
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        return None
+
+
+STORES = {**IMPLEMENTATIONS, "offsets-beside": beside}
+
+
+@pytest.mark.parametrize("implementation", STORES)
 def test_a_reader_never_sees_half_a_transaction_nor_another_commit_s_position(
     tmp_path: Path, implementation: str
 ) -> None:
     wanted, commits = (20_000, 30) if implementation == "file" else (100_000, 300)
-    with IMPLEMENTATIONS[implementation](tmp_path, QUICK) as store:
+    with STORES[implementation](tmp_path, QUICK) as store:
         bank = Bank(store)
         bank.begin()
         bank.start()
