@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -39,12 +40,17 @@ def sync_file(path: Path) -> None:
 def write_durably(path: Path, data: bytes) -> None:
     """Replace a file so that after a crash it is wholly the old or wholly the new one; root's goes to the owner."""
     partial = path.with_name(path.name + ".tmp")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    give_to_owner(partial)
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        give_to_owner(partial)
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()  # else a full disk is kept full
+        raise
     sync_file(path.parent)
 
 

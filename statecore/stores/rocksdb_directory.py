@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_file
 from statecore.stores.options import data_options, offsets_options
@@ -54,6 +54,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
 
     Raises:
         Invalid: the path exists, or this user may not make it.
+        Fenced: another process is making a database there.
         Capacity: no room.
     """
     missing = [path, *(parent for parent in path.parents if not parent.exists())]
@@ -66,6 +67,12 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
             if os.access(made.parent, os.R_OK):
                 sync_file(made.parent)
     except FileExistsError as error:
+        if begun and has_database(path):  # a moment ago there was none
+            raise Fenced(
+                f"Another process is making a database at {path}.",
+                action="Stop the process that has this store open, then run this again.",
+                store_path=str(path),
+            ) from error
         raise Invalid(
             f"{path} exists already.",
             action="Remove it or name another directory; nothing was changed.",

@@ -28,7 +28,7 @@ _QUICK = StoreSettings(durability=Durability.PROCESS)
 def inside(directory: Path) -> RocksDBStore:
     """The store with its offset inside."""
     path = directory / "rocksdb" / "inside"
-    return RocksDBStore(path, StoreKind.KEY_VALUE, create=not path.exists(), settings=_QUICK)
+    return RocksDBStore(path, StoreKind.KEY_VALUE, create_if_missing=True, settings=_QUICK)
 
 
 def rows_beside(directory: Path) -> FileStore:

@@ -51,7 +51,7 @@ def kill_at_write(when: str) -> None:
 
 def opened(directory: Path, durability: Durability = Durability.SYNC) -> RocksDBStore:
     path = directory / "db"
-    store = RocksDBStore(path, KIND, create=not path.exists(), settings=StoreSettings(durability))
+    store = RocksDBStore(path, KIND, create_if_missing=True, settings=StoreSettings(durability))
     store.open()
     return store
 

@@ -47,6 +47,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
     with pytest.raises(Invalid, match="could not be written: Input/output error"):
         write_offsets(file, {TopicPartition("app-s-changelog", 0): 8})
     assert read_offsets(file) == OFFSETS
+    assert list(tmp_path.iterdir()) == [file], "nothing half-written takes room"
 
 
 def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.stores import rocksdb
 from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, fresh
 
@@ -159,6 +160,13 @@ def test_a_directory_of_something_else_is_not_made_into_a_database(tmp_path: Pat
             RocksDBStore(taken, PLAIN, create_if_missing=True).open()
     assert sorted(file.name for file in path.iterdir()) == before
     assert [file.name for file in other.iterdir()] == ["letter.txt"]
+
+
+def test_one_that_another_process_makes_meanwhile_is_its(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fresh(tmp_path / "db")
+    monkeypatch.setattr(rocksdb, "has_database", lambda _: False)  # as it was a moment ago
+    with pytest.raises(Fenced, match="Stop the process"):
+        RocksDBStore(path, PLAIN, create_if_missing=True).open()
 
 
 def test_rows_in_the_log_of_another_kind_are_not_taken_for_a_beginning(tmp_path: Path) -> None:
