@@ -35,7 +35,9 @@ def select_stores(
     if names:
         wanted = tuple(store for store in every if store.name in names)
     else:
-        wanted = tuple(store for store in every if not (store.is_global and (partitions or store.reprocess)))
+        wanted = tuple(
+            store for store in every if not (store.is_global and (partitions or store.is_filled_by_processor))
+        )
     wanted = tuple(store for store in wanted if store.kind is not StoreKind.IN_MEMORY)
     undecided = [store for store in wanted if store.kind is StoreKind.UNKNOWN]
     if undecided:
@@ -46,7 +48,7 @@ def select_stores(
             action="Replace each '?' by the store's kind, as the application declares it.",
             stores=[store.name for store in undecided],
         )
-    reprocessed = [store for store in wanted if store.reprocess]
+    reprocessed = [store for store in wanted if store.is_filled_by_processor]
     if reprocessed:
         raise Invalid(
             "The application fills "

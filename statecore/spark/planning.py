@@ -25,6 +25,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound
+from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.plan import (
     PartitionPlan,
@@ -171,9 +172,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
     ]
     planned = {part.store for part in plan.partitions}
     notes += [
-        f"Global store {store.name!r} was left out: "
-        + ("the application fills it through a processor of its own" if store.reprocess else "it has no partitions")
-        + ", and restores it itself."
+        f"Global store {store.name!r} was left out: {_why_left_out(store)}; Kafka Streams restores it itself."
         for store in spec.global_stores
         if store.name not in planned and not request.stores
     ]
@@ -198,6 +197,12 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
             f"begins with {spec.application_id}-, can be ignored.)"
         )
     return tuple(notes)
+
+
+def _why_left_out(store: StoreSpec) -> str:
+    if store.is_filled_by_processor:
+        return "the application fills it through a processor of its own"
+    return "it lies in memory" if store.kind is StoreKind.IN_MEMORY else "only some partitions were asked for"
 
 
 def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:

@@ -9,6 +9,16 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 
+_GLOBAL_TABLE_KINDS = frozenset(
+    {
+        StoreKind.KEY_VALUE,
+        StoreKind.TIMESTAMPED_KEY_VALUE,
+        StoreKind.HEADERS_KEY_VALUE,
+        StoreKind.IN_MEMORY,
+        StoreKind.UNKNOWN,
+    }
+)
+
 
 class ProcessingGuarantee(StrEnum):
     """Kafka Streams' ``processing.guarantee``; decides the isolation of reads and which end offset counts."""
@@ -48,6 +58,15 @@ class StoreSpec:
     def is_global(self) -> bool:
         """Whether this is a global store, which has no task and no changelog of its own."""
         return self.subtopology < 0
+
+    @property
+    def is_filled_by_processor(self) -> bool:
+        """Whether only the application can rebuild it: a global store that says so, or is no ``globalTable``.
+
+        A ``globalTable`` is a key-value store; global stores of other kinds come from ``addGlobalStore`` alone, with a
+        processor that Kafka Streams runs again at every restore.
+        """
+        return self.reprocess or (self.is_global and self.kind not in _GLOBAL_TABLE_KINDS)
 
 
 @dataclass(frozen=True)

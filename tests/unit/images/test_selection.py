@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from statecore.errors import Invalid
-from statecore.formats.kinds import StoreKind
+from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.images.selection import check_partitions, select_stores
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.unit.images.test_plan import application, store, topic
@@ -64,6 +64,17 @@ def with_global_stores() -> ApplicationSpec:
 
 def test_global_stores_are_selected_except_where_user_code_fills_them() -> None:
     assert [each.name for each in select_stores(with_global_stores())] == ["a", "products"]
+
+
+@pytest.mark.parametrize("kind", sorted({*RETAINED_KINDS, StoreKind.LIST, StoreKind.GRACE_BUFFER}))
+def test_a_global_store_that_no_global_table_makes_is_filled_by_user_code_whether_it_says_so_or_not(
+    kind: StoreKind,
+) -> None:
+    windows = StoreSpec("windows", kind, -1, "products", 600_000 if kind in RETAINED_KINDS else None)
+    spec = ApplicationSpec("app", "broker:9092", ProcessingGuarantee.AT_LEAST_ONCE, (store("a"),), (windows,))
+    assert [each.name for each in select_stores(spec)] == ["a"]
+    with pytest.raises(Invalid, match=f"'windows' .kind {kind}, topic products. through a processor of its own"):
+        select_stores(spec, ["windows"])
 
 
 def test_global_stores_have_no_partition_to_choose() -> None:

@@ -18,6 +18,7 @@ from statecore.spark.planning import FrozenPlan, covers, load_plan, plan_restore
 from statecore.spark.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
+from statecore.spec.writer import spec_to_mapping
 
 HOUR = 3600.0
 
@@ -160,6 +161,25 @@ def test_changelogs_that_no_declared_store_has_are_named_with_what_will_happen()
 def test_stores_of_named_topologies_belong_to_its_tasks() -> None:
     made, _ = plan(spec(a={"kind": "key-value", "topology": "north"}))
     assert {part.task.rpartition("_")[0] for part in made.partitions} == {"__north__/0"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "partitions", "why"),
+    [
+        ({"kind": "key-value"}, (0,), "only some partitions were asked for"),
+        ({"kind": "key-value", "reprocess": True}, (), "the application fills it through a processor of its own"),
+        ({"kind": "session", "retention": "10m"}, (), "the application fills it through a processor of its own"),
+        ({"kind": "in-memory"}, (), "it lies in memory"),
+    ],
+)
+def test_a_global_store_that_is_not_restored_is_named_with_the_reason(
+    declared: dict[str, Any], partitions: tuple[int, ...], why: str
+) -> None:
+    application = spec()
+    document = {**spec_to_mapping(application), "global_stores": {"products": {**declared, "topic": "products"}}}
+    made, notes = plan(parse_spec(document), request(partitions=partitions))
+    assert {part.store for part in made.partitions} == {"a", "b"}
+    assert notes == (f"Global store 'products' was left out: {why}; Kafka Streams restores it itself.",)
 
 
 @pytest.mark.parametrize(
