@@ -141,9 +141,9 @@ class Dump:
         for name in batch.schema.names:
             column = batch.column(name)
             if name == "key":
-                column = self.key.convert(column)
+                column = _converted(self.key, column, place)
             elif name == "value":
-                column = self.value.convert(column)
+                column = _converted(self.value, column, place)
             elif name in TIMES:
                 column = column.cast(MILLISECONDS)
             columns[name] = column
@@ -159,6 +159,18 @@ class Dump:
                 store=place.store,
                 task=place.task,
             )
+
+
+def _converted(by: Deserialiser, column: pa.Array, place: StorePlace) -> pa.Array:
+    try:
+        return by.convert(column)
+    except Invalid as error:
+        raise Invalid(
+            f"{error.what.rstrip('.')}, in store {place.store} of task {place.task}.",
+            action=error.action,
+            store=place.store,
+            task=place.task,
+        ) from error
 
 
 def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

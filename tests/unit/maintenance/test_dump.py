@@ -195,6 +195,16 @@ def test_a_store_or_task_that_is_not_there_is_answered_with_those_that_are(tmp_p
         dump_of(tmp_path, "orders", tasks=["0_9"])
 
 
+def test_bytes_that_do_not_fit_are_refused_with_the_store_and_task_they_lie_in(tmp_path):
+    write_stamped(tmp_path / "app/0_3/rocksdb/s", 1)
+    with pytest.raises(
+        Invalid, match=r"value 7630 of 2 bytes is no long, which takes 8, in store s of task 0_3\."
+    ) as refused:
+        rows_of(dump_of(tmp_path, "s", value="long"))
+    assert refused.value.context == {"store": "s", "task": "0_3"}
+    assert "--value" in refused.value.action
+
+
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
     target = tmp_path / "rows.jsonl"
     with pytest.raises(ZeroDivisionError), whole_file(target, overwrite=False) as file:
