@@ -35,7 +35,7 @@ from statecore.formats.columns import (
 )
 from statecore.formats.headers import TimestampedHeadersFormat
 from statecore.formats.key_value import TimestampedFormat
-from statecore.formats.kinds import StoreKind
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at, int64_values, key_lengths, valid_mask
 
 SEQUENCE_BYTES = 4
@@ -84,8 +84,8 @@ def misfit_of_window_keys(row_format: RowFormat, records: Records) -> Misfit | N
 def misfit_of_timed_keys(row_format: RowFormat, records: Records, least: int, what: str) -> Misfit | None:
     """The first record with a key too short to hold its times, or whose segment's time is none: negative, or absurd.
 
-    Absurd is what lies farther than :data:`FARTHEST_AHEAD_MS` after the record's own timestamp. Text, ids and the keys
-    of other kinds, read as windows, have such times; a single one would let every other row expire.
+    Absurd is, where rows expire, what lies farther than :data:`FARTHEST_AHEAD_MS` after the record's own timestamp.
+    Text, ids and the keys of other kinds, read as windows, have such times; a single one would let all others expire.
 
     Args:
         row_format: where the time lies.
@@ -107,6 +107,8 @@ def misfit_of_timed_keys(row_format: RowFormat, records: Records, least: int, wh
     row = first_of(early)
     if row is not None:
         return Misfit(row, f"has a key with the negative {what} time {times[row]}")
+    if row_format.kind not in WINDOWED_KINDS:
+        return None
     stamps = int64_values(records.timestamps)
     row = first_of(times - FARTHEST_AHEAD_MS > stamps)
     if row is None:

@@ -10,6 +10,7 @@ from statecore.changelog.model import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
+from statecore.formats.window import FARTHEST_AHEAD_MS
 from statecore.images.model import Segmentation
 from statecore.images.runs import RunBuilder
 from tests.unit.formats.arrays import (
@@ -34,7 +35,7 @@ WINDOWS = [
 ]
 SESSIONS = [StoreKind.EMIT_FINAL_SESSION, StoreKind.HEADERS_EMIT_FINAL_SESSION]
 # Key, first time (window start or session start), sequence or length of the session.
-PARTS = st.tuples(KEYS, KEY_TIMES, st.integers(0, 2**31 - 1)).filter(lambda parts: parts[1] + parts[2] < 2**63)
+PARTS = st.tuples(KEYS, KEY_TIMES, st.integers(0, 2**31 - 1)).filter(lambda one: one[1] + one[2] <= FARTHEST_AHEAD_MS)
 ROWS = st.lists(st.tuples(PARTS, VALUES, TIMES), max_size=15)
 
 Parts = tuple[bytes, int, int]

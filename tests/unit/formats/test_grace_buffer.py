@@ -7,9 +7,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.segments import default_segment_interval
 from tests.unit.formats.arrays import (
-    KEY_TIMES,
     KEYS,
     SHAPES,
+    TIMES,
     VALUES,
     Shape,
     column,
@@ -23,7 +23,7 @@ FORM = row_format(StoreKind.GRACE_BUFFER)
 HEADERS = st.lists(st.tuples(st.text(max_size=4), VALUES), max_size=3)
 PIECES = st.one_of(st.none(), st.binary(max_size=6))
 BUFFERED = st.tuples(st.text(max_size=5), HEADERS, PIECES, st.one_of(st.just(-2), PIECES), PIECES)
-ROWS = st.lists(st.tuples(KEYS, KEY_TIMES, st.integers(0, 2**31 - 1), st.one_of(st.none(), BUFFERED)), max_size=10)
+ROWS = st.lists(st.tuples(KEYS, TIMES, st.integers(0, 2**31 - 1), st.one_of(st.none(), BUFFERED)), max_size=10)
 
 Headers = list[tuple[str, bytes | None]]
 Buffered = tuple[str, Headers, bytes | None, bytes | int | None, bytes | None]
