@@ -47,6 +47,7 @@ class FileStore(InMemoryStore):
         super().__init__(str(path), settings)
         self._path = path
         self._lock_file: int | None = None
+        self._locked_by = 0
 
     @property
     def persistent(self) -> bool:
@@ -71,6 +72,7 @@ class FileStore(InMemoryStore):
         try:
             self._lock_file = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._locked_by = os.getpid()
             data = self._path.read_bytes() if self._path.exists() else _encode({})
             self._begin(_decode(data, self._path))
         except BlockingIOError as error:
@@ -112,6 +114,8 @@ class FileStore(InMemoryStore):
 
     def _unlock(self) -> None:
         if self._lock_file is not None:
+            if os.getpid() == self._locked_by:  # else a forked child would hold the lock on
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
             os.close(self._lock_file)
             self._lock_file = None
 

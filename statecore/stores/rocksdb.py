@@ -35,6 +35,7 @@ from statecore.stores import forks
 from statecore.stores.files import sync_tree
 from statecore.stores.rocksdb_directory import (
     Shadow,
+    check_request,
     close_handles,
     existing_families,
     has_database,
@@ -72,6 +73,9 @@ class RocksDBStore(StagedStore):
             exactly-once (there its rows may be ahead of its offset). A store that only this class wrote to, without
             ingesting files, never is ahead, killed or not.
         settings: durability of commits, and the limit of staged bytes.
+
+    Raises:
+        Invalid: a kind that this version cannot open, or more than one of create, create_if_missing and read_only.
     """
 
     def __init__(
@@ -85,12 +89,7 @@ class RocksDBStore(StagedStore):
         exactly_once: bool = False,
         settings: StoreSettings | None = None,
     ) -> None:
-        if not kind.can_be_built:
-            raise Invalid(
-                f"A store of kind {kind.value} cannot be opened by this version.",
-                action="Leave the store out of the spec.",
-                kind=kind.value,
-            )
+        check_request(kind, create=create, create_if_missing=create_if_missing, read_only=read_only)
         super().__init__(str(path), settings or StoreSettings())
         self._path = path
         self._kind = kind

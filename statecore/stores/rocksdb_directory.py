@@ -29,6 +29,25 @@ CONFIG_FILE = "rocksdict-config.json"
 """What rocksdict drops into every directory it opens."""
 
 
+def check_request(kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool) -> None:
+    """Refuse what cannot be opened, or only in contradiction.
+
+    Raises:
+        Invalid: a kind that this version cannot open, or more than one way of opening.
+    """
+    if not kind.can_be_built:
+        raise Invalid(
+            f"A store of kind {kind.value} cannot be opened by this version.",
+            action="Leave the store out of the spec.",
+            kind=kind.value,
+        )
+    if create + create_if_missing + read_only > 1:
+        raise Invalid(
+            "A store is made (create), opened or made (create_if_missing), or only read (read_only).",
+            action="Say one of them, or none to open a store that exists.",
+        )
+
+
 _BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
 """What a process may leave that is killed while it makes a database: ``CURRENT`` comes last, and rows only after it."""
 

@@ -169,6 +169,13 @@ def test_one_that_another_process_makes_meanwhile_is_its(tmp_path: Path, monkeyp
         RocksDBStore(path, PLAIN, create_if_missing=True).open()
 
 
+def test_ways_of_opening_exclude_each_other(tmp_path: Path) -> None:
+    for ways in (("create", "read_only"), ("create_if_missing", "read_only"), ("create", "create_if_missing")):
+        with pytest.raises(Invalid, match="Say one of them"):
+            RocksDBStore(tmp_path / "db", PLAIN, **dict.fromkeys(ways, True))
+    assert not (tmp_path / "db").exists()
+
+
 def test_rows_in_the_log_of_another_kind_are_not_taken_for_a_beginning(tmp_path: Path) -> None:
     """Rows that no file holds yet, of a database that was written plainly and not closed."""
     options = Options(raw_mode=True)
