@@ -33,6 +33,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.reader import ChangelogReader
+from statecore.errors import StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
@@ -93,6 +94,7 @@ class WordCount:
         )
         self.producer.init_transactions()  # aborts what a killed predecessor left open
         with Cluster(servers) as cluster:
+            cluster.log_offsets([TopicPartition("counts", 0)])  # a producer would wait a minute for a topic to appear
             say(f"caught up: {catch_up(self.store, cluster, self.changelog)} records")
             # Not the consumer's own look at them: it does not wait for a transaction that is just being committed.
             consumed = committed_offsets(cluster, APPLICATION, [TopicPartition("lines", partition)])
@@ -146,7 +148,10 @@ def main() -> None:
     parser.add_argument("--state-dir", required=True, type=Path)
     parser.add_argument("--partition", type=int, default=0)
     given = parser.parse_args()
-    WordCount(given.bootstrap_servers, given.state_dir, given.partition).run()
+    try:
+        WordCount(given.bootstrap_servers, given.state_dir, given.partition).run()
+    except StatecoreError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

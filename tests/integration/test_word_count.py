@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from statecore.changelog.cluster import Cluster
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.settings import StoreSettings
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.topics import Record
@@ -103,12 +107,17 @@ def test_words_are_counted_exactly_once_through_kills(
     assert committed < topics.end_offset(servers, CHANGELOG.topic, 0)
 
 
-def test_a_second_instance_ends_or_takes_over_and_a_lost_disk_is_rebuilt(
+def test_topics_are_asked_for_a_second_instance_ends_or_takes_over_and_a_lost_disk_is_rebuilt(
     own_broker: Broker, tmp_path: Path, started: list[subprocess.Popen[str]]
 ) -> None:
     """On the same directory the second one is refused and the first goes on; on another disk the first is fenced."""
     servers = own_broker.bootstrap_servers
-    for topic in ("lines", "counts", CHANGELOG.topic):
+    for topic in ("counts", CHANGELOG.topic, "lines"):
+        early = start(own_broker, tmp_path / "early", stderr=subprocess.PIPE)
+        started.append(early)
+        said = early.communicate(timeout=60)[1]
+        assert said.startswith(f"NotFound: Topics do not exist on {servers}: {topic}.")
+        assert len(said.splitlines()) == 1
         topics.create(servers, topic, 1)
     topics.produce(servers, "lines", [Record(b"", b"gone long ago", 0)] * 10)
     topics.delete_records(servers, "lines", 0, 10)
@@ -138,3 +147,30 @@ def test_a_second_instance_ends_or_takes_over_and_a_lost_disk_is_rebuilt(
     assert rows(tmp_path / "second")[0] == {b"a": 300, b"b": 200, b"c": 200}
     published = {record.key: int(record.value) for record in topics.read(servers, "counts", 0)}
     assert published == {b"a": 300, b"b": 200, b"c": 200}
+
+
+def test_a_changelog_larger_than_memory_is_caught_up_with_in_several_commits(own_broker: Broker) -> None:
+    specification = importlib.util.spec_from_file_location("word_count", EXAMPLE)
+    assert specification is not None
+    assert specification.loader is not None
+    example = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(example)
+    servers = own_broker.bootstrap_servers
+    topics.create(servers, CHANGELOG.topic, 1, {"max.message.bytes": "2000000"})
+    records = [Record(b"%03d" % number, b"%d" % number + bytes(200_000), 0) for number in range(150)]
+    topics.produce(servers, CHANGELOG.topic, records)
+    committed: list[int | None] = []
+
+    class Counting(InMemoryStore):
+        def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+            assert self.uncommitted_bytes < 20_000_000
+            super().commit(offsets)
+            committed.append(self.committed_offset(CHANGELOG))
+            assert len(list(self.all())) == offsets[CHANGELOG] + 1
+
+    with Counting(settings=StoreSettings(uncommitted_max_bytes=1_000_000)) as store, Cluster(servers) as cluster:
+        assert example.catch_up(store, cluster, CHANGELOG) == 150
+        assert dict(store.all()) == {record.key: record.value for record in records}
+    assert committed[-1] == 149
+    assert len(committed) > 2
+    assert committed == sorted(committed)
