@@ -38,7 +38,8 @@ class StoreReport:
             stores) record timestamp in the changelog, tombstones and dropped rows included. The disk does not keep it.
             -1 for stores whose rows do not expire, and without a record.
         segments: databases of segments; 0 where the store has none.
-        expired: rows left out because their segment has expired at the stream time.
+        expired: rows and deletes left out because their segment has expired at the stream time, as they were met (an
+            index row counts, and so does a key met again in another range): a statistic, not a sum to reconcile.
     """
 
     task: str

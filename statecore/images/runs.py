@@ -20,17 +20,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statecore.errors import Invalid
 from statecore.formats.key_value import put_on_timestamps
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
-from statecore.formats.row_format import Records
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
 from statecore.images.digest import Digest
 from statecore.images.key_table import Chunk, KeyTable
 from statecore.images.model import Run, Segmentation
+from statecore.images.records import checked_records
 from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
 from statecore.stores.files import sync_file
@@ -128,15 +127,7 @@ class RunBuilder:
         if self._table.bytes > self._budget and self._table.keys:
             self._make_room()
         form = self._format
-        records = Records(
-            batch.column("key"),
-            batch.column("value"),
-            batch.column("timestamp"),
-            batch.column("headers") if form.needs_headers else None,
-        )
-        misfit = form.check(records)
-        if misfit is not None:
-            raise self._refusal(int(batch.column("offset")[misfit.row].as_py()), misfit.why)
+        records = checked_records(batch, form, self._changelog)
         if form.time_at is not None and batch.num_rows:
             self._stream_time = max(self._stream_time, int(form.times(records.keys).max()))
         self._table.add(form.row_keys(records.keys), form.row_values(records), records.timestamps)
@@ -151,18 +142,6 @@ class RunBuilder:
         """
         self._cut()
         return list(self._runs)
-
-    def _refusal(self, offset: int, why: str) -> Invalid:
-        place = f"{self._changelog} offset {offset}" if self._changelog is not None else f"offset {offset}"
-        kind = self._format.kind.value
-        return Invalid(
-            f"The record at {place} {why}: it is no record of a {kind} store.",
-            action="Check the store's kind and changelog in the spec; nothing was changed.",
-            topic=self._changelog.topic if self._changelog is not None else None,
-            partition=self._changelog.partition if self._changelog is not None else None,
-            offset=offset,
-            kind=kind,
-        )
 
     def _new_table(self) -> KeyTable:
         return KeyTable(timestamps=self._format.stamped)

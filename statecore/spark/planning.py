@@ -25,7 +25,6 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound
-from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.plan import (
     PartitionPlan,
@@ -39,6 +38,7 @@ from statecore.images.plan import (
 )
 from statecore.images.selection import check_partitions, select_stores
 from statecore.runtime.files import make_directories, write_durably
+from statecore.spark.notes import notes_of
 from statecore.spark.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
@@ -158,61 +158,6 @@ def _consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
     """
     end = committed if committed is not None and committed >= seen.log_start else 0
     return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
-
-
-def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
-    """What an operator should know of a plan although nothing speaks against it."""
-    exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-    notes = [
-        f"{part.topic}-{part.partition}: an open transaction kept the end at {part.end} for "
-        f"{request.transaction_wait:g} s; the application will restore the tail up to {part.log_end} itself "
-        f"({part.tail_left} offsets)."
-        for part in plan.partitions
-        if part.tail_left > 0 and exactly_once
-    ]
-    planned = {part.store for part in plan.partitions}
-    notes += [
-        f"Global store {store.name!r} was left out: {_why_left_out(store)}; Kafka Streams restores it itself."
-        for store in spec.global_stores
-        if store.name not in planned and not request.stores
-    ]
-    history = sorted({part.store for part in plan.partitions if part.left_to_restore})
-    if history:
-        notes.append(
-            f"Kafka Streams will restore {', '.join(history)} itself, from the start: queries of the past find nothing "
-            "in a versioned store that it did not restore. (To restore nothing and do without the past, set versioned "
-            "to latest, --versioned latest.)"
-        )
-    undeclared = undeclared_changelogs(cluster, spec)
-    if undeclared:
-        consequence = (
-            "WIPES every rebuilt task that has such a store and restores it whole (exactly-once, and no offset of the "
-            "store); declare the store in the spec and restore again before the application starts"
-            if exactly_once
-            else "restores it itself, from the start; declare the store in the spec to have it restored here"
-        )
-        notes.append(
-            f"No store of the spec has the changelog {', '.join(undeclared)}. If that is a store of this "
-            f"application's topology, Kafka Streams {consequence}. (An old topic, or one of an application whose id "
-            f"begins with {spec.application_id}-, can be ignored.)"
-        )
-    return tuple(notes)
-
-
-def _why_left_out(store: StoreSpec) -> str:
-    if store.is_filled_by_processor:
-        return "the application fills it through a processor of its own"
-    return "it lies in memory" if store.kind is StoreKind.IN_MEMORY else "only some partitions were asked for"
-
-
-def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
-    """Topics that are named like a changelog of the application and belong to no declared store."""
-    declared = {store.changelog for store in (*spec.stores, *spec.global_stores)}
-    return [
-        topic
-        for topic in cluster.list_topics()
-        if topic.startswith(f"{spec.application_id}-") and topic.endswith("-changelog") and topic not in declared
-    ]
 
 
 def why_stale(

@@ -47,12 +47,12 @@ from statecore.runtime.placement import (
 )
 from statecore.runtime.state_directory import StateDirectory, ensure_room
 from statecore.spark.failures import as_statecore_error
+from statecore.spark.notes import notes_of
 from statecore.spark.planning import (
     FrozenPlan,
     check_unchanged,
     covers,
     load_plan,
-    notes_of,
     plan_path,
     plan_restore,
     save_plan,

@@ -45,7 +45,7 @@ BAD = [
     ("emit-final-session", (SESSION, b"v"), (WINDOW[:15], None)),
     ("list", (STAMP + b"\x01key", b"\x01" + ONE_VALUE), (STAMP + b"\x01key", b"\x01\0\0\0\x02" + ONE_VALUE[4:])),
     ("list", (STAMP + b"\x01key", b"\x01" + ONE_VALUE), (b"short", b"\x01" + ONE_VALUE)),
-    ("grace-buffer", (b"\0" + WINDOW, bytes(60)), (b"\0" + WINDOW, b"short")),
+    ("grace-buffer", (b"\0" + STAMP + b"key" + bytes(4), bytes(60)), (b"\0" + STAMP + b"key" + bytes(4), b"short")),
 ]
 
 

@@ -32,15 +32,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
-from statecore.formats.row_format import Records, int64_values, valid_mask
+from statecore.formats.row_format import int64_values, valid_mask
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.formats.versioned import SEGMENT_BYTES
 from statecore.images import kernel
 from statecore.images.model import Run
+from statecore.images.records import checked_records
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
 from statecore.images.versions import kernel as versions_kernel
 from statecore.images.versions.file import map_records
@@ -94,10 +94,7 @@ class VersionRunBuilder:
             return
         if self._table.bytes_to_sort > self._budget:
             self._cut()
-        records = Records(batch.column("key"), batch.column("value"), batch.column("timestamp"))
-        misfit = self._format.check(records)
-        if misfit is not None:
-            raise self._refusal(int(batch.column("offset")[misfit.row].as_py()), misfit.why)
+        records = checked_records(batch, self._format, self._changelog)
         times = int64_values(records.timestamps)
         if records.keys.null_count:  # a store never sees them
             times = np.where(valid_mask(records.keys), times, -1)
@@ -122,17 +119,6 @@ class VersionRunBuilder:
             self._runs.append(self._table.write(path))
         self._null_keys += self._table.null_keys
         self._table = RecordTable()
-
-    def _refusal(self, offset: int, why: str) -> Invalid:
-        place = f"{self._changelog} offset {offset}" if self._changelog is not None else f"offset {offset}"
-        return Invalid(
-            f"The record at {place} {why}: it is no record of a {self._format.kind.value} store.",
-            action="Check the store's kind and changelog in the spec; nothing was changed.",
-            topic=self._changelog.topic if self._changelog is not None else None,
-            partition=self._changelog.partition if self._changelog is not None else None,
-            offset=offset,
-            kind=self._format.kind.value,
-        )
 
 
 def build_version_runs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -26,11 +26,14 @@ HOUR = 3600.0
 class FakeCluster:
     """Two partitions a topic, offsets 0 to 100."""
 
-    def __init__(self, topics: Iterable[str] = (), seen: LogOffsets | None = None) -> None:
+    def __init__(
+        self, topics: Iterable[str] = (), seen: LogOffsets | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
         self.topics, self.seen = list(topics), seen or LogOffsets(0, 100, 100)
+        self.configs = {"delete.retention.ms": "7200000", **(configs or {})}
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        return {name: TopicDescription(name, f"id-{name}", 2, {"delete.retention.ms": "7200000"}) for name in names}
+        return {name: TopicDescription(name, f"id-{name}", 2, self.configs) for name in names}
 
     def log_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
         return dict.fromkeys(partitions, self.seen)
@@ -227,3 +230,18 @@ def test_a_source_topic_without_records_needs_no_committed_offset(monkeypatch: p
         spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=FakeCluster(seen=LogOffsets(0, 0, 0))
     )
     assert {part.committed_offset for part in made.partitions} == {-4}
+
+
+def test_a_kind_that_the_changelog_s_configuration_contradicts_is_named() -> None:
+    cluster = FakeCluster(configs={"cleanup.policy": "compact,delete"})
+    notes = plan(spec(a={"kind": "key-value"}, w={"kind": "window", "retention": "1h"}), cluster=cluster)[1]
+    (note,) = notes
+    assert "Store 'a' is declared as key-value" in note
+    assert "cleanup.policy compact,delete" in note
+    assert "timestamped-window" in note
+
+
+def test_a_source_topic_s_configuration_says_nothing_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, 50))
+    cluster = FakeCluster(configs={"cleanup.policy": "delete"})
+    assert plan(spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=cluster)[1] == ()

@@ -1,0 +1,41 @@
+"""The columns of a changelog's batch, looked at before anything is made of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from statecore.errors import Invalid
+from statecore.formats.row_format import Records, RowFormat
+from statecore.formats.topic_partition import TopicPartition
+
+
+def checked_records(batch: pa.RecordBatch, form: RowFormat, changelog: TopicPartition | None) -> Records:
+    """The records of a batch, every one of which can be one of a store of that format.
+
+    Args:
+        batch: columns ``key``, ``value``, ``offset``, ``timestamp``, and ``headers`` where the format needs them.
+        form: the store's row format.
+        changelog: where the batch comes from, for the message.
+
+    Raises:
+        Invalid: a record cannot belong to a store of this kind; topic, partition, offset and kind are named.
+    """
+    records = Records(
+        batch.column("key"),
+        batch.column("value"),
+        batch.column("timestamp"),
+        batch.column("headers") if form.needs_headers else None,
+    )
+    misfit = form.check(records)
+    if misfit is None:
+        return records
+    offset = int(batch.column("offset")[misfit.row].as_py())
+    place = f"offset {offset}" if changelog is None else f"{changelog} offset {offset}"
+    where = {} if changelog is None else {"topic": changelog.topic, "partition": changelog.partition}
+    raise Invalid(
+        f"The record at {place} {misfit.why}: it is no record of a {form.kind.value} store.",
+        action="Check the store's kind and changelog in the spec; nothing was changed.",
+        **where,
+        offset=offset,
+        kind=form.kind.value,
+    )
