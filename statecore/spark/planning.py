@@ -47,6 +47,9 @@ POLL_INTERVAL = 0.5
 
 _DEFAULT_DELETE_RETENTION_MS = 86_400_000
 
+_KEPT_FILES = 200
+_KEPT_SECONDS = 30 * 86_400.0
+
 
 @dataclass(frozen=True)
 class FrozenPlan:
@@ -239,6 +242,19 @@ def load_plan(path: Path) -> FrozenPlan | None:
         )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+
+
+def sweep_plans(work_path: Path, now: float) -> None:
+    """Delete the plans and reports of requests that nobody will retry any more, under the application's lock.
+
+    Args:
+        work_path: the application's ``.statecore``.
+        now: seconds since the epoch.
+    """
+    found = [(file.stat().st_mtime, file) for file in (work_path / "plans").iterdir() if file.is_file()]
+    for modified, file in sorted(found, reverse=True)[_KEPT_FILES:]:
+        if now - modified > _KEPT_SECONDS:
+            file.unlink(missing_ok=True)
 
 
 def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: RestoreRequest) -> bool:

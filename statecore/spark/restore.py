@@ -56,6 +56,7 @@ from statecore.spark.planning import (
     plan_path,
     plan_restore,
     save_plan,
+    sweep_plans,
     why_stale,
 )
 from statecore.spark.request import RestoreRequest
@@ -177,6 +178,7 @@ class _Restore:
         report = self._report(plan, runs, images, notes)
         self._save(report)
         shutil.rmtree(staging, ignore_errors=True)
+        sweep_plans(self.directory.work_path, time.time())
         return report
 
     def _save(self, report: RestoreReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -245,3 +246,18 @@ def test_a_source_topic_s_configuration_says_nothing_of_the_store(monkeypatch: p
     monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, 50))
     cluster = FakeCluster(configs={"cleanup.policy": "delete"})
     assert plan(spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=cluster)[1] == ()
+
+
+def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_KEPT_FILES", 2)
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    day = 86_400
+    for name, age in {"new.json": 0, "old.json": 40, "older.report": 50, "oldest.report": 60, "young.json": 20}.items():
+        (plans / name).touch()
+        os.utime(plans / name, (1e9 - age * day, 1e9 - age * day))
+    planning.sweep_plans(tmp_path, 1e9)
+    assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}
+    os.utime(plans / "young.json", (1e9 - 90 * day, 1e9 - 90 * day))
+    planning.sweep_plans(tmp_path, 1e9)
+    assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}
