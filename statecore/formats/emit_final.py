@@ -108,6 +108,8 @@ class EmitFinalWindowFormat(EmitFinalFormat):
 class IndexedEmitFinalWindowFormat(EmitFinalWindowFormat):
     """Keys of the rows of emit-final windows that are found by key too."""
 
+    indexed = True
+
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
         """See :meth:`RowFormat.index_keys`."""
         starts = fixed(bytes_at(row_keys, 1, _TIME_BYTES))
@@ -119,6 +121,7 @@ class IndexedEmitFinalWindowFormat(EmitFinalWindowFormat):
 class EmitFinalSessionFormat(EmitFinalFormat):
     """Rows of emit-final sessions."""
 
+    indexed = True
     key_time_at = -SESSION_BYTES
 
     def check(self, records: Records) -> Misfit | None:

@@ -58,6 +58,7 @@ class RowFormat:
         kind: what the store is.
         stamped: whether the record's timestamp goes in front of the value when the row is written.
         needs_headers: whether the record's headers are part of the row.
+        indexed: whether further rows lie beside these, those of :meth:`index_keys`.
         time_at: where in a row's key the int64 of its segment's time (ms) begins, from the end when negative; ``None``
             when the rows do not lie in segments.
         key_time_at: the same in the changelog's key.
@@ -65,6 +66,7 @@ class RowFormat:
 
     stamped: bool = False
     needs_headers: bool = False
+    indexed: bool = False
     time_at: int | None = None
     key_time_at: int | None = None
 
@@ -84,7 +86,7 @@ class RowFormat:
         return records.values
 
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
-        """Keys of further rows with empty values that lie beside these, or ``None`` where the kind has none."""
+        """Keys of further rows with empty values that lie beside these; ``None`` where not :attr:`indexed`."""
         del row_keys
         return None
 

@@ -7,13 +7,9 @@ loads them without Numba; it is imported only where they must be compiled.
 
 from __future__ import annotations
 
-from array import array
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from statecore.kernels import native
+from statecore.kernels.library import KernelLibrary
 
 NO_KEY = 0xFFFFFFFF
 """In place of an id where the record's key is null."""
@@ -71,29 +67,10 @@ _DEPENDS = (
     "statecore.images.sst_source",
     "statecore.kernels.memory",
 )
-_kernels: dict[str, native.Kernel] = {}
+_KERNELS = KernelLibrary("statecore.images.kernel_source", _NAMES, _DEPENDS)
 
+warm = _KERNELS.warm
+"""See :meth:`KernelLibrary.warm`."""
 
-def warm() -> None:
-    """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before."""
-    if not _kernels:
-        _kernels.update(native.load("statecore.images.kernel_source", _NAMES, depends=_DEPENDS))
-
-
-def run(name: str, *arguments: int | npt.NDArray[Any] | None) -> int:
-    """Call a kernel.
-
-    Args:
-        name: its name.
-        arguments: its argument block: numbers, arrays (their address; they live until the call returns), or ``None``
-            (address 0).
-    """
-    warm()
-    block = array("q", [_number(argument) for argument in arguments])
-    return _kernels[name](block.buffer_info()[0])
-
-
-def _number(argument: int | npt.NDArray[Any] | None) -> int:
-    if argument is None:
-        return 0
-    return argument if isinstance(argument, int) else int(argument.ctypes.data)
+run = _KERNELS.run
+"""See :meth:`KernelLibrary.run`."""

@@ -193,13 +193,13 @@ class RunBuilder:
 
     def _index(self, table: KeyTable, ids: npt.NDArray[np.uint32]) -> KeyTable | None:
         """The rows that index these, empty values or deletes as theirs; ``None`` where the kind has no index."""
-        index: KeyTable | None = None
+        if not self._format.indexed:
+            return None
+        index = KeyTable(timestamps=False)
         for chunk in _chunks(table, ids):
             buffers = [None, pa.py_buffer(chunk.key_offsets), pa.py_buffer(chunk.keys)]
             keys = self._format.index_keys(pa.Array.from_buffers(pa.large_binary(), len(chunk.valid), buffers))
-            if keys is None:
-                return None
-            index = index or KeyTable(timestamps=False)
+            assert keys is not None
             validity, nulls = _validity(chunk)
             nothing = [validity, pa.py_buffer(np.zeros(len(keys) + 1, np.int32)), pa.py_buffer(b"")]
             index.add(keys, pa.Array.from_buffers(pa.binary(), len(keys), nothing, nulls), pa.nulls(0, pa.int64()))

@@ -6,13 +6,12 @@ versioned stores never loads it.
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from statecore.kernels import native
+from statecore.kernels.library import KernelLibrary
 
 RUN_WORDS = 11
 """Words that describe a run of records to ``replay``."""
@@ -46,25 +45,13 @@ _DEPENDS = (
     "statecore.images.versions.put_source",
     "statecore.images.versions.sort_source",
 )
-_kernels: dict[str, native.Kernel] = {}
+_KERNELS = KernelLibrary("statecore.images.versions.source", _NAMES, _DEPENDS)
 
+warm = _KERNELS.warm
+"""See :meth:`KernelLibrary.warm`."""
 
-def warm() -> None:
-    """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before."""
-    if not _kernels:
-        _kernels.update(native.load("statecore.images.versions.source", _NAMES, depends=_DEPENDS))
-
-
-def run(name: str, *arguments: int | npt.NDArray[Any]) -> int:
-    """Call a kernel.
-
-    Args:
-        name: its name.
-        arguments: its argument block: numbers and arrays (their address; they live until the call returns).
-    """
-    warm()
-    block = array("q", [one if isinstance(one, int) else int(one.ctypes.data) for one in arguments])
-    return _kernels[name](block.buffer_info()[0])
+run = _KERNELS.run
+"""See :meth:`KernelLibrary.run`."""
 
 
 def state(**words: int | npt.NDArray[Any]) -> npt.NDArray[np.int64]:

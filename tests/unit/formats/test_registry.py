@@ -77,3 +77,10 @@ print("pandas" in sys.modules)
         [sys.executable, "-c", script], input=sink.getvalue().to_pybytes(), stdout=subprocess.PIPE, check=True
     )
     assert done.stdout == b"False\n"
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_a_format_says_that_it_is_indexed_where_it_has_keys_of_an_index(kind: StoreKind) -> None:
+    form = row_format(kind)
+    rows = pa.array([bytes(40)], pa.large_binary())
+    assert form.indexed is (form.index_keys(rows) is not None)
