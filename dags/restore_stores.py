@@ -94,8 +94,9 @@ PARAMS = {
         type="string",
         enum=["history", "latest"],
         title="Versioned stores",
-        description="history: queries of the past answer, because Kafka Streams restores these stores itself. latest: "
-        "nothing is restored, and queries of the past find only what is written from then on.",
+        description="history: queries of the past answer, because Kafka Streams restores these stores itself, and "
+        "nothing of them is read here. latest: nothing is restored, and queries of the past find only what is written "
+        "from then on.",
         section="Where to",
     ),
     "memory_budget": Param(

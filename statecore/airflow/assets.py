@@ -37,6 +37,7 @@ def event_extra(part: dict[str, Any]) -> dict[str, Any]:
         "plan_id": part["plan_id"],
         "partitions": len(offsets),
         "tail_left": part["tail_left"],
+        "left_to_restore": part.get("left_to_restore", False),
         # An asset event is shown whole in the UI; a store of a thousand partitions keeps its offsets in the report.
         "committed_offsets": offsets if len(offsets) <= 256 else None,
     }

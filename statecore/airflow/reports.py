@@ -96,6 +96,7 @@ def _part(report: Mapping[str, Any], store: str, partitions: Sequence[Mapping[st
         "digest": combined_digest(ordered),
         "committed_offsets": {key: offset for entry in ordered for key, offset in _offsets(entry)},
         "tail_left": sum(int(entry.get("tail_left") or 0) for entry in ordered),
+        "left_to_restore": any(entry.get("left_to_restore") for entry in ordered),
         "partitions": kept,
         "partitions_left_out": len(ordered) - len(kept),
     }
@@ -139,6 +140,8 @@ def table(part: Mapping[str, Any]) -> str:
     if part["partitions_left_out"]:
         lines.append(f"and {part['partitions_left_out']} more partitions, in the report file")
     totals = part["totals"]
+    if part.get("left_to_restore"):
+        lines.append("left to Kafka Streams, which restores the store when the application starts; nothing was read")
     lines.append(f"{totals['records']:,} records became {totals['rows']:,} rows; digest {part['digest']}")
     return "\n".join(lines)
 

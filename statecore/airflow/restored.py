@@ -31,10 +31,12 @@ class RestoredPartition:
         kind: the store's kind.
         rows: live rows.
         records: changelog records read.
-        committed_offset: the offset stored with the data; -4 for an empty changelog.
+        committed_offset: the offset stored with the data; -4 for an empty changelog, and for a store that is left to
+            Kafka Streams.
         tail_left: offsets that the application had left to restore itself.
         digest: order-free digest of the rows.
         when: when the report was written (UTC).
+        left_to_restore: nothing was read, and Kafka Streams restores the store itself.
     """
 
     task: str
@@ -47,6 +49,7 @@ class RestoredPartition:
     tail_left: int
     digest: str
     when: datetime
+    left_to_restore: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,4 +143,8 @@ def _partition(entry: dict[str, Any], written: datetime) -> RestoredPartition:
         tail_left=int(entry.get("tail_left") or 0),
         digest=str(entry["digest"]),
         when=written,
+        # Reports of earlier releases do not say it; they gave a versioned store no offset for this reason alone.
+        left_to_restore=bool(
+            entry.get("left_to_restore", entry["kind"] == "versioned-key-value" and int(entry["committed_offset"]) < 0)
+        ),
     )

@@ -20,7 +20,6 @@ from fastapi.responses import HTMLResponse
 
 from statecore.airflow.restored import RestoredApplication, RestoredPartition, restored_applications
 from statecore.airflow.settings import Settings
-from statecore.formats.kinds import StoreKind
 
 app = FastAPI(
     title="State stores",
@@ -95,7 +94,7 @@ def _table(partitions: Iterable[RestoredPartition]) -> str:
 
 
 def _row(one: RestoredPartition) -> str:
-    unknown = "left to the application" if one.kind == StoreKind.VERSIONED_KEY_VALUE else "empty changelog"
+    unknown = "left to Kafka Streams" if one.left_to_restore else "empty changelog"
     offset = unknown if one.committed_offset < 0 else f"{one.committed_offset:,}"
     partition = "all" if one.partition < 0 else str(one.partition)
     return (

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from statecore.images.report import RestoreReport
 
 
+_LEFT = "left to Kafka Streams"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--spec", required=True, type=Path, metavar="FILE", help="the application's stores.yaml")
@@ -37,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--versioned",
         choices=("history", "latest"),
         help="versioned stores: history (default; queries of the past answer, because Kafka Streams restores these "
-        "stores itself) or latest (nothing is restored, the past is not found)",
+        "stores itself; nothing of them is read) or latest (nothing is restored, the past is not found)",
     )
     parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark master (default: local[*])")
     parser.add_argument(
@@ -113,7 +116,9 @@ def show_report(report: RestoreReport) -> None:
             f"{store.expired:,}" if store.expired else "",
             str(store.segments or ""),
             f"{store.bytes:,}",
-            _offset(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
+            _LEFT
+            if store.left_to_restore
+            else _offset(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
             f"{store.tail_left:,}" if store.tail_left else "",
             f"{store.seconds:.1f}",
             store.digest[:12],
@@ -125,11 +130,11 @@ def show_report(report: RestoreReport) -> None:
         *("bytes", "offset", "tail left", "seconds", "digest"),
     )
     _table(f"{report.application_id} in {report.state_dir}", columns, rows, left={"task", "store", "digest"})
-    totals = report.totals
+    totals, left = report.totals, sum(store.left_to_restore for store in report.stores)
     done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
     print(
-        f"{done} {len(report.stores)} store partitions, {totals['records']:,.0f} records, "
-        f"{totals['rows']:,.0f} rows in {report.seconds:.1f} s"
+        f"{done} {len(report.stores) - left} store partitions, {totals['records']:,.0f} records, "
+        f"{totals['rows']:,.0f} rows in {report.seconds:.1f} s" + (f"; {left} {_LEFT}" if left else "")
     )
     for note in report.notes:
         print(f"note: {note}")
@@ -145,7 +150,7 @@ def show_plan(plan: RestorePlan) -> None:
             f"{part.topic}-{part.partition}",
             str(part.start),
             str(part.end),
-            _offset([part.committed_offset]),
+            _LEFT if part.left_to_restore else _offset([part.committed_offset]),
             f"{part.tail_left:,}" if part.tail_left else "",
             str(len(part.ranges)),
         )
@@ -153,7 +158,9 @@ def show_plan(plan: RestorePlan) -> None:
     ]
     columns = ("task", "store", "kind", "changelog", "from", "to", "offset", "tail left", "ranges")
     _table(f"plan for {plan.application_id}", columns, rows, left={"task", "store", "kind", "changelog"})
-    if any(part.committed_offset < 0 for part in plan.partitions):
+    if any(part.left_to_restore for part in plan.partitions):
+        print(f"{_LEFT}: nothing is read; an empty database with offset -4 lets it restore the store from the start")
+    if any(part.committed_offset < 0 and not part.left_to_restore for part in plan.partitions):
         print("unknown: the offset is -4; Kafka Streams reads that store's changelog from its start, if there is any")
     print(f"{len(plan.partitions)} store partitions, at most {plan.offsets:,} records; nothing was changed")
 

@@ -15,8 +15,8 @@ Streams wipe its whole task, a store with -4 does not.
 Global stores are one database over all partitions of their source topic, in the "task" ``global``. They store the next
 offset, ``end``; -4 would make every start of the application fail.
 
-Versioned stores store -4 unless it is asked otherwise: Kafka Streams 4.3.1 does not find the history on disk of a store
-that it did not restore itself, so it is made to restore it (:class:`VersionedStart`).
+Versioned stores are left to Kafka Streams unless it is asked otherwise (:class:`VersionedStart`): nothing of their
+changelogs is read, and what is placed is an empty database with -4.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 
 GLOBAL = "global"
 """In place of a task id where a store belongs to no task: its directory below the application's."""
@@ -49,15 +49,18 @@ class VersionedStart(StrEnum):
     """What a versioned store is to find when the application starts.
 
     Kafka Streams 4.3.1 registers the segments of a versioned store only while it writes to them
-    (``LogicalKeyValueSegments.openExisting`` does nothing): after a start that restores nothing, queries of the past
-    find nothing, although the rows are there; the latest values are right either way.
+    (``LogicalKeyValueSegments.openExisting`` does nothing). A start that restores nothing finds the latest values, and
+    no history although the rows are there; so history has to be restored by Kafka Streams, whatever lies on disk.
     """
 
     HISTORY = "history"
-    """Queries of the past answer: the offset is -4, and Kafka Streams restores the store itself."""
+    """Queries of the past answer, because Kafka Streams restores the store itself: an empty database with offset -4 is
+    placed. Not one with rows: a changelog that is replayed over rows whose segments are not registered changes them,
+    and for some histories throws (``Timestamp is too large to be found in this segment``) at every start."""
 
     LATEST = "latest"
-    """No record is restored; queries of the past answer for what is written from then on."""
+    """No record is restored; the application goes on as after any clean restart of its own: queries of the past answer
+    for what is written from then on, and what comes late finds no predecessor."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,11 @@ class PartitionPlan:
         start: first offset of the log when the plan was made.
         end: the read stops before this offset.
         log_end: the log end offset when the plan was made; ``log_end - end`` is the tail left to the application.
-        ranges: ``(start, end)`` pairs that cover ``[start, end)``, one Spark task each; none where it is empty.
+        ranges: ``(start, end)`` pairs that cover ``[start, end)``, one Spark task each; none where it is empty, and
+            where the store is left to Kafka Streams.
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
-        left_to_restore: the image says that its offset is unknown, so that Kafka Streams restores the store itself.
+        left_to_restore: nothing is read and the image is empty, its offset unknown: Kafka Streams restores the store.
     """
 
     store: str
@@ -128,8 +132,11 @@ class PartitionPlan:
 
     @property
     def tail_left(self) -> int:
-        """Offsets beyond the end that the application will restore itself: an open transaction was in the way."""
-        return self.log_end - self.end
+        """Offsets beyond the end that the application will restore itself: an open transaction was in the way.
+
+        0 where the whole store is left to it.
+        """
+        return 0 if self.left_to_restore else self.log_end - self.end
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,7 @@ class RestorePlan:
     @property
     def offsets(self) -> int:
         """Offsets to read, an upper bound of the records."""
-        return sum(partition.end - partition.start for partition in self.partitions)
+        return sum(end - start for partition in self.partitions for start, end in partition.ranges)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON document; ``from_json`` is its inverse."""
@@ -254,7 +261,8 @@ def make_plan(
             end = end_of(seen, spec.processing_guarantee)
             whole.append((store, OffsetRange(store.changelog, partition, min(seen.log_start, end), end)))
     ranges: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
-    for part in plan_ranges({span for _, span in whole if span.start < span.end}, parallelism):
+    read = {span for store, span in whole if span.start < span.end and not is_left(store, versioned)}
+    for part in plan_ranges(read, parallelism):
         ranges[part.topic_partition].append((part.start, part.end))
     partitions = tuple(
         PartitionPlan(
@@ -267,14 +275,19 @@ def make_plan(
             start=span.start,
             end=span.end,
             log_end=offsets[span.topic_partition].log_end,
-            ranges=tuple(sorted(ranges[span.topic_partition])),
+            ranges=() if is_left(store, versioned) else tuple(sorted(ranges[span.topic_partition])),
             retention_ms=retention_of(store),
             segment_interval_ms=segment_interval_of(store),
-            left_to_restore=store.kind.is_versioned and versioned is VersionedStart.HISTORY,
+            left_to_restore=is_left(store, versioned),
         )
         for store, span in whole
     )
     return RestorePlan(spec.application_id, spec.processing_guarantee, partitions)
+
+
+def is_left(store: StoreSpec, versioned: VersionedStart) -> bool:
+    """Whether Kafka Streams is to restore a store itself, from the start."""
+    return store.kind.is_versioned and versioned is VersionedStart.HISTORY
 
 
 def retention_of(store: StoreSpec) -> int | None:

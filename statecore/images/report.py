@@ -19,8 +19,8 @@ class StoreReport:
         changelog: the topic it was rebuilt from.
         start: first offset that was read for (a global store: added up over its partitions, as the next two).
         end: the read stopped before this offset.
-        committed_offset: the offset stored with the data; -4 for an empty changelog, and for a versioned store that the
-            application is to restore itself. A global store's are in ``offsets``; added up they mean nothing.
+        committed_offset: the offset stored with the data; -4 for an empty changelog, and for a store that is left to
+            Kafka Streams. A global store's are in ``offsets``; added up they mean nothing.
         records: records read (aborted ones and control records are not records).
         tombstones: of them with a null value.
         null_keys: of them skipped because their key is null.
@@ -40,6 +40,8 @@ class StoreReport:
         segments: databases of segments; 0 where the store has none.
         expired: rows and deletes left out because their segment has expired at the stream time, as they were met (an
             index row counts, and so does a key met again in another range): a statistic, not a sum to reconcile.
+        left_to_restore: nothing was read (``start`` and ``end`` say what there was), the image is empty, and Kafka
+            Streams restores the store itself.
     """
 
     task: str
@@ -66,6 +68,7 @@ class StoreReport:
     stream_time: int = -1
     segments: int = 0
     expired: int = 0
+    left_to_restore: bool = False
 
 
 @dataclass(frozen=True)

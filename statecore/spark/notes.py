@@ -30,9 +30,10 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
     history = sorted({part.store for part in plan.partitions if part.left_to_restore})
     if history:
         notes.append(
-            f"Kafka Streams will restore {', '.join(history)} itself, from the start: queries of the past find nothing "
-            "in a versioned store that it did not restore. (To restore nothing and do without the past, set versioned "
-            "to latest, --versioned latest.)"
+            f"Left to Kafka Streams: {', '.join(history)}. Nothing is read of a versioned store, and an empty database "
+            "takes its place; Kafka Streams restores it from the start of its changelog when the application starts, "
+            "because queries of the past find nothing in one that it did not restore. (To restore nothing and do "
+            "without the past, set versioned to latest, --versioned latest; docs/restore.md says what that costs.)"
         )
     notes += contradictions(cluster, spec, plan)
     undeclared = undeclared_changelogs(cluster, spec)

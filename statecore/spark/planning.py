@@ -31,6 +31,7 @@ from statecore.images.plan import (
     RestorePlan,
     VersionedStart,
     end_of,
+    is_left,
     make_plan,
     retention_of,
     segment_interval_of,
@@ -78,7 +79,8 @@ def plan_restore(
     """Look at the topics once, check all preconditions, and freeze the plan.
 
     Under exactly-once an open transaction keeps the last stable offset below the log end; the job waits for it, up to
-    ``request.transaction_wait`` seconds, and then says which tail is left to the application.
+    ``request.transaction_wait`` seconds, and then says which tail is left to the application. It waits for none in a
+    changelog that it does not read.
 
     Args:
         cluster: where the topics are.
@@ -100,10 +102,11 @@ def plan_restore(
     topics = cluster.describe_topics(sorted({store.changelog for store in stores}))
     wanted = check_partitions(stores, topics, request.partitions)
     offsets = cluster.log_offsets(_partitions(wanted))
+    read = _partitions({store: parts for store, parts in wanted.items() if not is_left(store, request.versioned)})
     deadline = clock() + request.transaction_wait
-    while _open_transactions(spec, offsets) and clock() < deadline:
+    while (open_ones := _open_transactions(spec, offsets, read)) and clock() < deadline:
         sleep(POLL_INTERVAL)
-        offsets = {**offsets, **cluster.log_offsets(_open_transactions(spec, offsets))}
+        offsets = {**offsets, **cluster.log_offsets(open_ones)}
     reused = _partitions({store: parts for store, parts in wanted.items() if _is_source(spec, store)})
     committed = committed_offsets(cluster, spec.application_id, reused)
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
@@ -118,10 +121,12 @@ def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartitio
     return [TopicPartition(store.changelog, partition) for store, parts in wanted.items() for partition in parts]
 
 
-def _open_transactions(spec: ApplicationSpec, offsets: Mapping[TopicPartition, LogOffsets]) -> Sequence[TopicPartition]:
+def _open_transactions(
+    spec: ApplicationSpec, offsets: Mapping[TopicPartition, LogOffsets], read: Sequence[TopicPartition]
+) -> Sequence[TopicPartition]:
     if spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
         return []
-    return [part for part, seen in offsets.items() if end_of(seen, spec.processing_guarantee) < seen.log_end]
+    return [part for part in read if end_of(offsets[part], spec.processing_guarantee) < offsets[part].log_end]
 
 
 def _is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
@@ -182,6 +187,8 @@ def why_stale(
         name = f"{part.topic}-{part.partition}"
         if seen is None:
             return f"{name} is no partition any more"
+        if part.left_to_restore:
+            continue
         if seen.log_end < part.end:
             return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
         if part.end > 0 and seen.log_start > part.end:
@@ -287,7 +294,7 @@ def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]
         task_of(store, 0).rpartition("_")[0],
         retention_of(store),
         segment_interval_of(store),
-        store.kind.is_versioned and versioned is VersionedStart.HISTORY,
+        is_left(store, versioned),
     )
 
 

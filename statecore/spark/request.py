@@ -33,8 +33,8 @@ class RestoreRequest:
         staging_dir: where runs and images are built; shared by all executors, and best on the file system of
             ``state_dir``: from another one images are copied. ``None`` for ``<state_dir>/<application id>/.statecore``.
         versioned: what versioned stores are to find when the application starts: ``history`` (queries of the past
-            answer, because Kafka Streams restores the store itself) or ``latest`` (nothing is restored, queries of the
-            past find only what is written from then on).
+            answer, because Kafka Streams restores the stores itself; nothing of them is read here) or ``latest``
+            (nothing is restored, queries of the past find only what is written from then on).
         request_id: names this request; a retry under the same name finds the frozen plan and what was built for it.
     """
 

@@ -278,8 +278,8 @@ class _Restore:
         )
 
     def _ensure_room(self, cluster: Cluster, plan: RestorePlan) -> None:
-        """Refuse when the disk cannot hold the runs: at least what the broker stores for the changelogs."""
-        sizes = log_sizes(cluster, {part.topic_partition for part in plan.partitions})
+        """Refuse when the disk cannot hold the runs: at least what the broker stores for the changelogs it reads."""
+        sizes = log_sizes(cluster, {part.topic_partition for part in plan.partitions if part.ranges})
         if sizes is None:
             return
         self.directory.ensure_room(sum(sizes.values()))
@@ -335,6 +335,7 @@ def _store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], b
         stream_time=max((result.stream_time for result in read), default=-1),
         segments=built.image.segments,
         expired=built.image.expired + sum(result.expired for result in read),
+        left_to_restore=one.left_to_restore,
     )
 
 

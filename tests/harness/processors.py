@@ -51,6 +51,11 @@ class Puts:
         windowed = f.on_arguments(f.constructor(_WINDOWED, _OBJECT, window), 0, self._get("key"), session)
         return self._of_record(put, f.same_argument(windowed), value)
 
+    def versioned(self, value: Any) -> Any:
+        """Puts ``value(record)`` under the record's key, valid from its timestamp; null deletes."""
+        put = self._f.method(f"{_STATE}.VersionedKeyValueStore", "put", "long", _OBJECT, _OBJECT, "long")
+        return self._of_record(put, self._get("key"), value, self._get("timestamp", "long"))
+
     def plain(self) -> Any:
         """``record -> record.value()``."""
         return self._get("value")

@@ -50,6 +50,7 @@ class StoreQuery:
         since: windows that start, sessions that end and versions that are valid at this time (ms) or later. What is
             older than the retention is still answered or not, by what the running application has seen.
         keys: the keys that a versioned store is asked for.
+        moments: times (ms) as of which a versioned store is asked for each key, besides.
         topology: the named topology it lives in.
     """
 
@@ -60,6 +61,7 @@ class StoreQuery:
     headers: bool = False
     since: int = 0
     keys: tuple[bytes, ...] = ()
+    moments: tuple[int, ...] = ()
     topology: str | None = None
 
 
@@ -193,7 +195,10 @@ def _hex(jvm: StreamsJvm, serde: str) -> Any:
 
 
 def _versions(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> Iterator[Row]:
-    """``key ? value`` of the latest version, ``key o valid from o valid to ? value`` of every version asked for."""
+    """``key ? value`` of the latest version, ``key o valid from o valid to ? value`` of every version asked for.
+
+    ``key o moment ? value`` of what was valid at each moment asked for.
+    """
     queries = jvm.jvm.org.apache.kafka.streams.query
     serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
     from_bytes, to_bytes = getattr(serdes, query.key)().deserializer(), getattr(serdes, query.value)().serializer()
@@ -211,6 +216,15 @@ def _versions(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, 
         latest = asked(queries.VersionedKeyQuery.withKey(wanted))
         if latest is not None:
             yield key, bytes(to_bytes.serialize("", latest.value())), int(latest.timestamp())
+        for moment in query.moments:
+            instant = jvm.jvm.java.time.Instant.ofEpochMilli(moment)
+            then = asked(queries.VersionedKeyQuery.withKey(wanted).asOf(instant))
+            if then is not None:
+                yield (
+                    key + b"?" + moment.to_bytes(8, "big"),
+                    bytes(to_bytes.serialize("", then.value())),
+                    int(then.timestamp()),
+                )
         if query.since < 0:
             continue
         since = jvm.jvm.java.time.Instant.ofEpochMilli(query.since)

@@ -26,3 +26,9 @@ def test_an_event_of_a_very_wide_store_leaves_its_offsets_to_the_report() -> Non
     many = event_extra({**part, "committed_offsets": {str(number): 9 for number in range(1000)}})
     assert (few["committed_offsets"], few["partitions"]) == ({"0": 9}, 1)
     assert (many["committed_offsets"], many["partitions"]) == (None, 1000)
+
+
+def test_an_event_says_whether_the_store_is_left_to_kafka_streams() -> None:
+    part = {"totals": {"rows": 0, "records": 0}, "digest": "d", "plan_id": "p", "tail_left": 0}
+    told = event_extra({**part, "committed_offsets": {"0": -4}, "left_to_restore": True})
+    assert (told["left_to_restore"], told["rows"], told["committed_offsets"]) == (True, 0, {"0": -4})

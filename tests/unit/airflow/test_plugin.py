@@ -69,6 +69,14 @@ def test_the_page_shows_each_store_partition(client: Callable[..., Any], tmp_pat
     ]
 
 
+def test_the_page_says_which_stores_are_left_to_kafka_streams(client: Callable[..., Any], tmp_path: Path) -> None:
+    left = {**entry("prices", 0, 0), "committed_offset": -4, "left_to_restore": True}
+    write(tmp_path, "orders", 1, done(left))
+    text = client("/", "viewer").text
+    assert "left to Kafka Streams" in text
+    assert "empty changelog" not in text
+
+
 def test_what_a_job_wrote_cannot_become_markup(client: Callable[..., Any], tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     report = done(

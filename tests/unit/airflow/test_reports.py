@@ -105,6 +105,14 @@ def test_the_summary_names_the_stores_and_leaves_their_partitions_out() -> None:
     assert summary["application_id"] == "orders"
 
 
+def test_a_store_that_is_left_to_kafka_streams_is_said_to_be() -> None:
+    left = entry("v", 0, committed_offset=-4, records=0, rows=0, left_to_restore=True)
+    parts = reports.parts_by_store(report(entry("a", 0), left))
+    assert [parts[store]["left_to_restore"] for store in ("a", "v")] == [False, True]
+    assert "left to Kafka Streams" in reports.table(parts["v"])
+    assert "left to Kafka Streams" not in reports.table(parts["a"])
+
+
 def test_the_table_shows_each_partition_in_a_row() -> None:
     lines = reports.table(
         reports.parts_by_store(report(entry("a", 0), entry("a", 1, rows=1_234_567)))["a"]

@@ -13,7 +13,10 @@ import pytest
 from statecore.cli import main as cli
 from statecore.cli import restore
 from statecore.errors import KINDS, Corrupted
+from statecore.formats.kinds import StoreKind
+from statecore.images.plan import PartitionPlan, RestorePlan
 from statecore.images.report import RestoreReport, StoreReport
+from statecore.spec.model import ProcessingGuarantee
 
 SPEC = """\
 application_id: orders
@@ -190,6 +193,30 @@ def test_the_offsets_of_a_global_store_are_shown_partition_by_partition_and_an_u
     lines = {name: line for line in capsys.readouterr().out.splitlines() for name in ("table", "empty") if name in line}
     assert "11, 19" in lines["table"]
     assert "unknown" in lines["empty"]
+
+
+def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_as_restored(capsys):
+    common = {
+        "kind": "versioned-key-value", "changelog": "t", "start": 0, "end": 30, "tombstones": 0, "null_keys": 0,
+        "aborted": 0, "bytes": 0, "file_bytes": 9, "digest": "0", "seconds": 1.0, "tail_left": 0,
+    }  # fmt: skip
+    left = StoreReport("0_0", "left", 0, committed_offset=-4, offsets={"l-0": -4}, records=0, rows=0, runs=0,
+                       max_timestamp=-1, left_to_restore=True, **common)  # fmt: skip
+    read = StoreReport("0_0", "read", 0, committed_offset=29, offsets={"r-0": 29}, records=30, rows=4, runs=1,
+                       max_timestamp=5, **common)  # fmt: skip
+    restore.show_report(RestoreReport("app", "p", "at_least_once", "/state", 1.0, {}, (left, read)))
+    shown = capsys.readouterr().out
+    lines = {name: line for line in shown.splitlines() for name in ("left", "read") if f" {name} " in line}
+    assert "left to Kafka Streams" in lines["left"]
+    assert "restored 1 store partitions, 30 records, 4 rows in 1.0 s; 1 left to Kafka Streams" in shown
+    part = PartitionPlan(
+        "left", StoreKind.VERSIONED_KEY_VALUE, "0_0", "t", "id", 0, 0, 30, 30, (), left_to_restore=True
+    )
+    restore.show_plan(RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,)))
+    shown = capsys.readouterr().out
+    assert "left to Kafka Streams: nothing is read" in shown
+    assert "1 store partitions, at most 0 records" in shown
+    assert "unknown" not in shown
 
 
 def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd):

@@ -144,6 +144,21 @@ def test_a_versioned_store_carries_an_offset_only_where_the_past_is_not_asked_fo
     assert plan.partitions[0].segmentation == Segmentation(600_000, 60_000)
 
 
+def test_nothing_is_read_of_a_store_that_is_left_to_kafka_streams() -> None:
+    left = StoreSpec("v", StoreKind.VERSIONED_KEY_VALUE, 0, "app-v-changelog", retention_ms=600_000)
+    read = store("a", 0)
+    topics = {one.changelog: topic(one, 1) for one in (left, read)}
+    seen = {TopicPartition(one.changelog, 0): LogOffsets(0, 5, 9) for one in (left, read)}
+    wanted = check_partitions([left, read], topics)
+    spec = ApplicationSpec("app", "broker:9092", EOS, (left, read))
+    plan = make_plan(spec, wanted, topics, seen, parallelism=1)
+    parts = {part.store: part for part in plan.partitions}
+    assert (parts["v"].left_to_restore, parts["v"].ranges, parts["v"].tail_left) == (True, (), 0)
+    assert (parts["a"].left_to_restore, parts["a"].ranges, parts["a"].tail_left) == (False, ((0, 5),), 4)
+    assert (parts["v"].start, parts["v"].end, plan.offsets) == (0, 5, 5)
+    assert RestorePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
 def test_ends_and_isolation_follow_the_guarantee() -> None:
     log = LogOffsets(0, 5, 9)
     assert (end_of(log, EOS), end_of(log, ALOS)) == (5, 9)

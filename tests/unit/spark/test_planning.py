@@ -14,6 +14,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import NotFound
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images.plan import VersionedStart
 from statecore.spark import planning
 from statecore.spark.planning import FrozenPlan, covers, load_plan, plan_restore, save_plan, why_stale
 from statecore.spark.request import RestoreRequest
@@ -80,7 +81,7 @@ def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
     assert frozen == FrozenPlan(plan()[0], (), 1000.0)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"plan": {"version": 2}, "partitions": [], "made_at": 1}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"plan": {"version": 3}, "partitions": [], "made_at": 1}'])
 def test_a_plan_file_that_is_torn_is_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "p.json").write_text(content)
     assert load_plan(tmp_path / "p.json") is None
@@ -143,6 +144,27 @@ def test_a_plan_that_ends_before_the_logs_start_would_make_the_application_wipe_
 
 def test_a_log_that_was_cut_below_the_plans_end_makes_it_stale(frozen: FrozenPlan) -> None:
     assert "ends at 99" in str(stale(frozen, LogOffsets(0, 99, 99), 60))
+
+
+def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_plan_stale(tmp_path: Path) -> None:
+    declared = spec(v={"kind": "versioned-key-value", "retention": "10m"})
+    waits: list[float] = []
+    made, notes = plan_restore(
+        cast(Cluster, FakeCluster(seen=LogOffsets(0, 50, 100))),  # a transaction is open
+        declared,
+        request(transaction_wait=60.0),
+        parallelism=lambda: 2,
+        sleep=waits.append,
+    )
+    assert not waits
+    assert [(part.ranges, part.tail_left) for part in made.partitions] == [((), 0), ((), 0)]
+    assert ["Left to Kafka Streams: v." in note for note in notes] == [True]
+    frozen = FrozenPlan(made, (), 0.0)
+    topics = FakeCluster().describe_topics(["app-v-changelog"])
+    later = {part.topic_partition: LogOffsets(80, 200, 200) for part in made.partitions}
+    assert why_stale(frozen, topics, later, 1e9) is None
+    assert covers(frozen, declared, request())
+    assert not covers(frozen, declared, request(versioned=VersionedStart.LATEST))
 
 
 def test_partitions_that_came_later_make_it_stale(frozen: FrozenPlan) -> None:
