@@ -121,6 +121,8 @@ def _about(stores: Sequence[StoreView]) -> list[str]:
 
     topics = sorted({partition.topic for store in stores for partition in store.offsets})
     lines = [f"changelog {', '.join(topics)}"] if topics else []
+    if not all(store.logged for store in stores):
+        lines.append("not logged: needs no offset, and is nowhere but here (changelog: none)")
     starts = [one.start for store in stores for one in store.databases if one.start]
     if starts:  # the one segment of a grace buffer begins at 0 and never ends
         ends = [one.end for store in stores for one in store.databases if one.end is not None]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 
 
 def select_stores(
@@ -16,11 +16,13 @@ def select_stores(
 ) -> tuple[StoreSpec, ...]:
     """The declared stores to restore: those named, or all that can be.
 
-    Left out unless they are named: in-memory stores (Kafka Streams keeps nothing of them on disk), global stores that
-    user code fills, and, where only some partitions are wanted, all global stores (they have no partition).
+    Left out unless they are named: in-memory stores (Kafka Streams keeps nothing of them on disk), stores that the
+    application does not log, global stores that user code fills, and, where only some partitions are wanted, all global
+    stores (they have no partition).
 
     Raises:
-        Invalid: a name the spec does not declare, a kind nobody has decided (``?``), or a store that cannot be built.
+        Invalid: a name the spec does not declare, a kind or changelog nobody has decided (``?``), or a store that
+            cannot be built.
     """
     every = (*spec.stores, *spec.global_stores)
     declared = {store.name: store for store in every}
@@ -39,15 +41,17 @@ def select_stores(
             store for store in every if not (store.is_global and (partitions or store.is_filled_by_processor))
         )
     wanted = tuple(store for store in wanted if store.kind is not StoreKind.IN_MEMORY)
-    undecided = [store for store in wanted if store.kind is StoreKind.UNKNOWN]
-    if undecided:
+    unlogged = [store.name for store in wanted if not store.is_logged]
+    if names and unlogged:
         raise Invalid(
-            "The kind is not decided for "
-            + ", ".join(f"store {store.name!r} (line {store.line})" for store in undecided)
-            + f" in {spec.source}: plain and timestamped changelogs look alike, and a wrong kind reads as wrong data.",
-            action="Replace each '?' by the store's kind, as the application declares it.",
-            stores=[store.name for store in undecided],
+            f"{spec.source} says that the application does not log {', '.join(map(repr, unlogged))} (changelog: none): "
+            "there is no topic to rebuild it from.",
+            action="Leave it out with --store: it is kept as it is, and Kafka Streams makes an empty one where there "
+            "is none.",
+            stores=unlogged,
         )
+    wanted = tuple(store for store in wanted if store.is_logged)
+    _refuse_undecided(spec, [store for store in wanted if store.is_undecided])
     reprocessed = [store for store in wanted if store.is_filled_by_processor]
     if reprocessed:
         raise Invalid(
@@ -65,6 +69,35 @@ def select_stores(
             action="Declare the stores below 'subtopologies'; `statecore discover` writes them.",
         )
     return wanted
+
+
+def _refuse_undecided(spec: ApplicationSpec, stores: Sequence[StoreSpec]) -> None:
+    kinds = [store for store in stores if store.kind is StoreKind.UNKNOWN]
+    changelogs = [store for store in stores if store.changelog == UNKNOWN_CHANGELOG]
+    if not stores:
+        return
+    said, do = [], []
+    if kinds:
+        said.append(
+            f"The kind is not decided for {_listed(kinds)} in {spec.source}: plain and timestamped changelogs look "
+            "alike, and a wrong kind reads as wrong data."
+        )
+        do.append("Replace each '?' by the store's kind, as the application declares it.")
+    if changelogs:
+        said.append(
+            f"The changelog is not decided for {_listed(changelogs)} in {spec.source}: their usual topic does not "
+            "exist, and records of another one would be wrong data."
+        )
+        do.append(
+            "Write 'changelog: none' for a store that the application does not log (withLoggingDisabled), or the "
+            "topic that it is restored from (the source topic of a table under topology.optimization, or of "
+            "addReadOnlyStateStore)."
+        )
+    raise Invalid(" ".join(said), action=" ".join(do), stores=[store.name for store in stores])
+
+
+def _listed(stores: Sequence[StoreSpec]) -> str:
+    return ", ".join(f"store {store.name!r} (line {store.line})" for store in stores)
 
 
 Subtopology = tuple[str | None, int]

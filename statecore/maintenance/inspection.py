@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
 from pathlib import Path
 
@@ -55,17 +56,20 @@ def inspect(
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
     holder = lock_holder(directory.path / LOCK_FILE)
     kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
+    looked = [_look(place, *kinds[place.topology, place.store][:2], spec, estimate=estimate) for place in places]
+    logged = _logged(places, [view for view, _ in looked], spec)
     views = []
-    for place in places:
-        kind, left, remark = kinds[place.topology, place.store]
-        declared = _declared(spec, place)
-        views.append(_look(place, kind, left, declared, remark, estimate=estimate, running=holder is not None))
+    for place, (view, unreadable) in zip(places, looked, strict=True):
+        key = place.topology, place.store
+        trouble = [one for one in (kinds[key][2], unreadable) if one]
+        trouble += store_trouble(view, running=holder is not None, logged=logged[key])
+        views.append(replace(view, trouble=tuple(trouble), logged=logged[key]))
     found = tuple(
         one for one in leftovers(directory, {place.task for place in every}) if not tasks or one.task in tasks
     )
     whole = not tasks and not stores
-    trouble = application_trouble(spec if whole else None, every, found)
-    return Inspection(directory.application_id, directory.path, holder, estimate, tuple(views), found, tuple(trouble))
+    wrong = application_trouble(spec if whole else None, every, found)
+    return Inspection(directory.application_id, directory.path, holder, estimate, tuple(views), found, tuple(wrong))
 
 
 def _check_named(what: str, wanted: Sequence[str], known: set[str], directory: StateDirectory) -> None:
@@ -100,7 +104,7 @@ def _kinds(
             seen = recognise(places)
             remark = seen.strange
             if not seen.strange:
-                kind, left, _ = conclude([*seen.evidence, *of_name(store, ())])
+                kind, left, *_ = conclude([*seen.evidence, *of_name(store, ())])
         if declared is not None and declared.kind.can_be_built:
             if declared.kind not in left and not remark:
                 remark = f"the spec says {declared.kind}, but what is on disk is {listed(left)}"
@@ -113,25 +117,31 @@ def _left(left: frozenset[StoreKind]) -> str:
     return listed(left) if len(left) <= 4 else ""
 
 
+def _logged(
+    places: Sequence[StorePlace], views: Sequence[StoreView], spec: ApplicationSpec | None
+) -> dict[tuple[str | None, str], bool]:
+    """Which stores have a changelog: as declared, else unless no task has an offset of it though it was closed."""
+    by_store: dict[tuple[str | None, str], list[StoreView]] = {}
+    for place, view in zip(places, views, strict=True):
+        by_store.setdefault((place.topology, place.store), []).append(view)
+    found = {
+        key: not any(view.databases for view in of_store) or not all(view.keeps_no_offset for view in of_store)
+        for key, of_store in by_store.items()
+    }
+    declared = {(place.topology, place.store): _declared(spec, place) for place in places}
+    return {key: logged if (store := declared[key]) is None else store.is_logged for key, logged in found.items()}
+
+
 def _look(
-    place: StorePlace,
-    kind: StoreKind,
-    left: str,
-    declared: StoreSpec | None,
-    remark: str,
-    *,
-    estimate: bool,
-    running: bool,
-) -> StoreView:
+    place: StorePlace, kind: StoreKind, left: str, spec: ApplicationSpec | None, *, estimate: bool
+) -> tuple[StoreView, str]:
+    """One store of one task without what is wrong with it, and why its checkpoint file cannot be read, if so."""
     segments = place.segments if place.segmented else [Segment(path, None) for path in place.databases]
-    interval = _interval(kind, declared, segments)
+    interval = _interval(kind, _declared(spec, place), segments)
     looked = [_database(segment, interval, estimate=estimate) for segment in segments]
     databases = tuple(one for one in looked if one is not None)
     outside, unreadable = store_checkpoint(place)
-    view = StoreView(place.task, place.store, kind, left, place.segmented, databases, (), outside)
-    trouble = [one for one in (remark, unreadable) if one]
-    trouble += store_trouble(view, running=running)
-    return StoreView(place.task, place.store, kind, left, place.segmented, databases, tuple(trouble), outside)
+    return StoreView(place.task, place.store, kind, left, place.segmented, databases, (), outside), unreadable
 
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:

@@ -13,23 +13,24 @@ from statecore.maintenance.views import StoreView
 from statecore.spec.model import ApplicationSpec
 
 
-def store_trouble(store: StoreView, *, running: bool) -> list[str]:
+def store_trouble(store: StoreView, *, running: bool, logged: bool = True) -> list[str]:
     """What is wrong with one store of one task.
 
     Args:
         store: as it was seen.
         running: whether the application holds its lock, so that an open store is what one expects.
+        logged: whether it has a changelog; one that has none needs no offset.
     """
     found = [one.broken for one in store.databases if one.broken]
     if not store.databases:
-        return [*found, _without_database(store)]
+        return [*found, _without_database(store)] if logged or not store.segmented else found
     whole = [one for one in store.databases if not one.broken]
     # While it runs, a segment may be in the making, and what is written not flushed yet.
-    if not running and any(OFFSETS_COLUMN_FAMILY not in one.families for one in whole):
+    if logged and not running and any(OFFSETS_COLUMN_FAMILY not in one.families for one in whole):
         found.append(
             f"has no column family offsets: written by Kafka Streams 4.2 or older, offsets in {CHECKPOINT_FILE}"
         )
-    elif whole and not store.offsets and not running:
+    elif logged and whole and not store.offsets and not running:
         found.append("has no offset: Kafka Streams restores it from the start, and under exactly-once wipes its task")
     if not running:  # what is flushed of a running application may differ by segment
         found += _disagreement(store)
@@ -37,8 +38,8 @@ def store_trouble(store: StoreView, *, running: bool) -> list[str]:
         found.append("has the offset -4: a global store with it fails every start")
     if store.closed is False and not running:
         found.append(
-            "was not closed, its process died: under exactly-once the next start wipes the task, otherwise it restores "
-            "what came after the last flush"
+            "was not closed, its process died: under exactly-once the next start wipes the task, otherwise "
+            + ("it restores what came after the last flush" if logged else "what came after the last flush is lost")
         )
     family = store.kind.data_column_family if store.kind.can_be_built else None
     if not running and family and any(family not in one.families for one in whole):
@@ -90,6 +91,8 @@ def application_trouble(
         return found
     seen = {(place.topology, place.store) for place in places}
     for store in (*spec.stores, *spec.global_stores):
+        if not store.is_logged:
+            continue  # Kafka Streams makes it when it starts
         if store.kind is not StoreKind.IN_MEMORY and (store.topology, store.name) not in seen:
             found.append(f"{store.name} is declared and has no directory")
     declared = {(store.topology, store.name) for store in (*spec.stores, *spec.global_stores)}

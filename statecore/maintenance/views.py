@@ -12,6 +12,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.holder import Holder
 from statecore.maintenance.layout import GLOBAL
 from statecore.maintenance.leftovers import Leftover
+from statecore.runtime.database_state import DatabaseState
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class StoreView:
         databases: the store's, or its segments in order of time.
         trouble: what is wrong with it.
         outside: offsets that lie in ``.checkpoint_<store>``, for stores that do not manage their own.
+        logged: whether it has a changelog, as declared, or as far as its databases tell.
     """
 
     task: str
@@ -66,6 +68,14 @@ class StoreView:
     databases: tuple[DatabaseView, ...]
     trouble: tuple[str, ...]
     outside: Mapping[TopicPartition, int]
+    logged: bool = True
+
+    @property
+    def keeps_no_offset(self) -> bool:
+        """Whether all its databases were closed cleanly without an offset, as a store is left that is not logged."""
+        if self.task == GLOBAL or self.outside or any(one.broken for one in self.databases):
+            return False
+        return all(DatabaseState(one.families, one.offsets, one.status).keeps_no_offset for one in self.databases)
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -135,6 +145,7 @@ def _store_json(store: StoreView) -> dict[str, Any]:
         "kind": str(store.kind),
         "kinds_left": store.kinds_left or None,
         "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
+        "logged": store.logged,
         "closed": store.closed,
         "rows": store.rows,
         "bytes": store.bytes,

@@ -40,6 +40,15 @@ class DatabaseState:
         """Whether Kafka Streams takes it for closed cleanly: under exactly-once it wipes the task otherwise."""
         return self.status in (None, STATUS_CLOSED)
 
+    @property
+    def keeps_no_offset(self) -> bool:
+        """Whether it was closed cleanly without an offset, as Kafka Streams leaves a store that it does not log.
+
+        Of a logged store it writes an offset, -4 if need be, whenever it closes it (``ProcessorStateManager.commit``).
+        Versions that keep offsets elsewhere write no status either.
+        """
+        return self.status == STATUS_CLOSED and not self.offsets
+
 
 def is_database(path: Path) -> bool:
     """Whether a directory holds a RocksDB database."""

@@ -1,7 +1,8 @@
 """Whether the stores that a placement carries over can stand beside the restored ones.
 
 **In a task**, under exactly-once, Kafka Streams deletes the whole task when one persistent store in it has no offset or
-was not closed cleanly (``ProcessorStateManager.initializeStoreOffsets``). At-least-once takes whatever it finds.
+was not closed cleanly (``ProcessorStateManager.initializeStoreOffsets``). At-least-once takes whatever it finds. One
+that is not logged needs no offset, but has to be closed cleanly all the same (``RocksDBStore.openDB``).
 
 **Global stores** have other rules (``GlobalStateManagerImpl``). An offset of -4 is sought to as it is, and every start
 fails. Under exactly-once a store that was not closed cleanly makes every start fail too (KAFKA-21034), and one that
@@ -24,6 +25,7 @@ from statecore.runtime.siblings import SiblingStore
 from statecore.runtime.state_directory import GLOBAL_TASK, partition_of, store_directory
 
 _ADVICE = "restore this store too, or let the application itself recover the task"
+_NOT_LOGGED = "declare it with 'changelog: none' if the application does not log it"
 
 
 class KeptStores:
@@ -56,18 +58,24 @@ class KeptStores:
             return None
         if store.databases:
             states = self._states(store)
-            if states is not None and self._all_closed(store, states) and not self._has_offset(store, sibling, states):
+            if states is None or not self._all_closed(store, sibling, states) or (sibling and not sibling.logged):
+                return None
+            if not self._has_offset(store, sibling, states):
                 where = "" if sibling is None or sibling.kind.manages_offsets else f" in {_file(store)}"
+                hint = "" if any(state.offsets for state in states) else f"; {_NOT_LOGGED}"
                 self.refuse(
                     f"keeps the store {store.store}, which has no offset{where}: under exactly-once Kafka Streams would"
-                    f" wipe the task; {_ADVICE}"
+                    f" wipe the task; {_ADVICE}{hint}"
                 )
-        elif sibling is not None and sibling.kind.is_segmented:
+        elif sibling is not None and not sibling.logged:
+            return None
+        elif sibling is not None and sibling.kind.is_segmented and sibling.changelog is not None:
             return sibling
         else:
             self.refuse(
                 f"has a directory of the store {store.store} without a database, and under exactly-once Kafka"
-                " Streams wipes a task with such a gap; declare the store in the spec and restore it too"
+                " Streams wipes a task with such a gap; declare the store in the spec and restore it too, or"
+                f" {_NOT_LOGGED}"
             )
         return None
 
@@ -95,12 +103,15 @@ class KeptStores:
             self.refuse(f"keeps the store {store.store}, but {error.what[:1].lower()}{error.what[1:]} {error.action}")
             return None
 
-    def _all_closed(self, store: StoreDirectory, states: Sequence[DatabaseState]) -> bool:
+    def _all_closed(self, store: StoreDirectory, sibling: SiblingStore | None, states: Sequence[DatabaseState]) -> bool:
         unclean = [state.status for state in states if not state.closed_cleanly]
         if unclean:
+            advice = _ADVICE
+            if sibling is not None and not sibling.logged:
+                advice = f"move {store.path} away: it has no changelog, and that start would delete it in any case"
             self.refuse(
                 f"keeps the store {store.store}, which was not closed cleanly (status {unclean[0]}): under exactly-once"
-                f" Kafka Streams would wipe the task; {_ADVICE}"
+                f" Kafka Streams would wipe the task; {advice}"
             )
         return not unclean
 
@@ -111,7 +122,7 @@ class KeptStores:
             keys |= {key for state in states for key in state.offsets}
         if store.checkpoint is not None and (sibling is None or not sibling.kind.manages_offsets):
             keys |= self._keys_in(store, store.checkpoint)
-        if sibling is not None:
+        if sibling is not None and sibling.changelog is not None:
             return sibling.changelog in keys
         return any(key.partition == partition_of(self.task) for key in keys)
 

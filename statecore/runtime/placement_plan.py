@@ -12,11 +12,15 @@ a store to be restored        refused without ``replace``         the same
 another store                 kept                                kept; refused without an offset or when open
 declared, not there           left to the application             created with offset -4
 declared, no segment yet      kept                                one segment created with offset -4
+not logged                    kept; left to the application       the same; refused when open
 ``.checkpoint``               dropped when it says nothing about  the same
                               kept stores, else refused
 ``.checkpoint_<store>``,      kept with their store; of a         the same
 ``<store>.position``          restored grace buffer written anew
 ============================  ==================================  =============================================
+
+A store that the application does not log (``changelog: none``) needs no offset: Kafka Streams asks none of it, restores
+nothing into it and makes an empty one where there is none. What it holds is nowhere else, so it is kept as it is.
 
 Global stores have no gaps: Kafka Streams reads one without an offset from the start of its topic, and fails at one with
 -4, so nothing is created in ``global/``; see :mod:`statecore.runtime.kept_stores` for what is not kept there.
@@ -237,16 +241,23 @@ class _TaskPlanner:
             return []
         missing = []
         for sibling in self.declared.values():
+            if not sibling.logged:
+                continue  # Kafka Streams makes it, and wants no offset of it
             if sibling.kind is StoreKind.UNKNOWN:
                 if not {sibling.store, f"{PLAIN_PARENT}/{sibling.store}"} & present:
-                    self._refuse(
-                        f"lacks the store {sibling.store} (kind {sibling.kind}), and under exactly-once Kafka Streams"
-                        " wipes a task with such a gap; decide its kind in the spec, or let the application restore"
-                        " this task"
-                    )
+                    self._refuse_gap(sibling, "kind")
             elif sibling.kind.can_be_built and store_directory(sibling.store, sibling.kind) not in present:
-                missing.append(sibling)
+                if sibling.changelog is None:
+                    self._refuse_gap(sibling, "changelog")
+                else:
+                    missing.append(sibling)
         return missing
+
+    def _refuse_gap(self, sibling: SiblingStore, unknown: str) -> None:
+        self._refuse(
+            f"lacks the store {sibling.store} ({unknown} ?), and under exactly-once Kafka Streams wipes a task with"
+            f" such a gap; decide its {unknown} in the spec, or let the application restore this task"
+        )
 
     def _check_next_offsets(self) -> None:
         for image in self.restored:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
@@ -19,13 +19,16 @@ class SiblingStore:
         store: its name.
         kind: its kind.
         changelog: its changelog partition. A global store has none of its own: any partition of its source topic, or
-            ``None``.
+            ``None``. ``None`` too where the store is not logged, or nobody has decided which topic it is.
+        logged: whether Kafka Streams logs it. It wants no offset of one that is not, restores nothing into it, and
+            makes an empty one where there is none (``ProcessorStateManager.initializeStoreOffsets``).
     """
 
     task: str
     store: str
     kind: StoreKind
     changelog: TopicPartition | None
+    logged: bool = field(default=True, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statecore.changelog.cluster import Cluster
 from statecore.formats.kinds import StoreKind
-from statecore.images.plan import RestorePlan
+from statecore.images.plan import RestorePlan, task_of
 from statecore.maintenance.evidence import listed, of_topic
 from statecore.spark.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -27,6 +27,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
         for store in spec.global_stores
         if store.name not in planned and not request.stores
     ]
+    notes += _not_logged(spec, plan)
     history = sorted({part.store for part in plan.partitions if part.left_to_restore})
     if history:
         notes.append(
@@ -50,6 +51,22 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
             f"begins with {spec.application_id}-, can be ignored.)"
         )
     return tuple(notes)
+
+
+def _not_logged(spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
+    """What becomes of the stores that the application does not log, where they share a task with restored ones."""
+    subtopologies = {part.task.rpartition("_")[0] for part in plan.partitions}
+    names = [
+        store.name
+        for store in spec.stores
+        if not store.is_logged and task_of(store, 0).rpartition("_")[0] in subtopologies
+    ]
+    if not names:
+        return []
+    return [
+        f"The application does not log {', '.join(sorted(names))} (changelog: none): kept where the task has a "
+        "directory, else Kafka Streams makes it empty."
+    ]
 
 
 def _why_left_out(store: StoreSpec) -> str:

@@ -63,7 +63,7 @@ from statecore.spark.request import RestoreRequest
 from statecore.spark.session import SparkStart
 from statecore.spark.stages import build_images, read_runs
 from statecore.spark.tasks import ClusterSettings, ImageResult, RangeResult
-from statecore.spec.model import ApplicationSpec
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.spec.reader import load_spec, parse_spec
 
 
@@ -247,12 +247,7 @@ class _Restore:
         """What placing would do (or, without images yet, every reason not to begin)."""
         restored = set(plan.stores)
         siblings = [
-            SiblingStore(
-                task,
-                store.name,
-                store.kind,
-                None if part.is_global else TopicPartition(store.changelog, part.partition),
-            )
+            SiblingStore(task, store.name, store.kind, _changelog_of(store, part), logged=store.is_logged)
             for task, part in {part.task: part for part in plan.partitions}.items()
             for store in (*self.spec.stores, *self.spec.global_stores)
             if task_of(store, part.partition) == task
@@ -305,6 +300,13 @@ class _Restore:
             work=_work(runs, images),
             notes=notes,
         )
+
+
+def _changelog_of(store: StoreSpec, part: PartitionPlan) -> TopicPartition | None:
+    """The changelog partition of a store in the task of another; ``None`` where it has none, or none is decided."""
+    if part.is_global or not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
+        return None
+    return TopicPartition(store.changelog, part.partition)
 
 
 def _store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], built: ImageResult) -> StoreReport:

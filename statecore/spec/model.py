@@ -9,6 +9,12 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 
+NO_CHANGELOG = "none"
+"""In place of a changelog's name: the application does not log the store (``withLoggingDisabled``)."""
+
+UNKNOWN_CHANGELOG = "?"
+"""In place of a changelog's name: nobody has decided yet; ``restore`` refuses it."""
+
 _GLOBAL_TABLE_KINDS = frozenset(
     {
         StoreKind.KEY_VALUE,
@@ -35,7 +41,8 @@ class StoreSpec:
         name: the store's name, as in the topology.
         kind: what it is.
         subtopology: number printed by ``Topology.describe()``; -1 for a global store.
-        changelog: the topic it is rebuilt from (global stores: the source topic).
+        changelog: the topic it is rebuilt from (global stores: the source topic), or :data:`NO_CHANGELOG`, or
+            :data:`UNKNOWN_CHANGELOG`.
         retention_ms: the store's retention (history retention for versioned stores), or ``None``.
         segment_interval_ms: override of the interval derived from the retention, or ``None``.
         line: line in the spec file, for messages; no part of what the store is, so it is not compared.
@@ -58,6 +65,18 @@ class StoreSpec:
     def is_global(self) -> bool:
         """Whether this is a global store, which has no task and no changelog of its own."""
         return self.subtopology < 0
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether it has a topic to be rebuilt from, decided or not. The rows of one that has none are only on disk."""
+        return self.is_global or self.changelog != NO_CHANGELOG
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether a person has to decide its kind or its changelog before it can be restored."""
+        if not self.is_logged or self.kind is StoreKind.IN_MEMORY:
+            return False
+        return self.kind is StoreKind.UNKNOWN or (not self.is_global and self.changelog == UNKNOWN_CHANGELOG)
 
     @property
     def is_filled_by_processor(self) -> bool:

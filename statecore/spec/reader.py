@@ -15,6 +15,7 @@ would build a store that is silently wrong.
         stores:
           orders-by-id: {kind: timestamped-key-value}
           profile:      {kind: key-value, changelog: profiles}
+          scratch:      {kind: key-value, changelog: none}
     global_stores:
       products: {kind: timestamped-key-value, topic: products}
 """
@@ -31,7 +32,7 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.spec import duration
 from statecore.spec.client_settings import read_client_settings
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, tree_of_text
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -217,9 +218,9 @@ def _store_bodies(section: Node, problems: Problems) -> list[tuple[Node, str, No
 def _store(name: str, body: Node, subtopology: int, application_id: str, problems: Problems) -> StoreSpec:
     _only_known(body, _STORE, problems)
     topology = _legal_name(body, "topology", "the name of a named topology", problems, required=False)
-    changelog = _legal_name(body, "changelog", "the name of a topic", problems, required=False)
+    changelog = _changelog(body, problems)
     kind = _kind(body, problems)
-    retention, interval = _times(body, kind, problems)
+    retention, interval = _times(body, kind, problems, required=changelog != NO_CHANGELOG)
     return StoreSpec(
         name=name,
         kind=kind,
@@ -230,6 +231,13 @@ def _store(name: str, body: Node, subtopology: int, application_id: str, problem
         line=body.line,
         topology=topology,
     )
+
+
+def _changelog(body: Node, problems: Problems) -> str | None:
+    """The topic, ``none`` where the application does not log the store, or ``?``; ``None`` for the usual topic."""
+    if "changelog" in body.fields and body.fields["changelog"][1].text == UNKNOWN_CHANGELOG:
+        return UNKNOWN_CHANGELOG
+    return _legal_name(body, "changelog", "the name of a topic, or none", problems, required=False)
 
 
 def default_changelog(application_id: str, store: str, topology: str | None = None) -> str:
@@ -265,7 +273,7 @@ def _kind(body: Node, problems: Problems) -> StoreKind:
     return StoreKind.UNKNOWN
 
 
-def _times(body: Node, kind: StoreKind, problems: Problems) -> tuple[int | None, int | None]:
+def _times(body: Node, kind: StoreKind, problems: Problems, *, required: bool = True) -> tuple[int | None, int | None]:
     retention = _duration(body, "retention", problems)
     interval = _duration(body, "segment_interval", problems)
     if interval == 0:
@@ -274,7 +282,7 @@ def _times(body: Node, kind: StoreKind, problems: Problems) -> tuple[int | None,
     for key in ("retention", "segment_interval"):
         if key in body.fields and not has_time:
             problems.add(body.fields[key][0], f"a store of kind '{kind}' has no '{key}'")
-    if kind in RETAINED_KINDS and "retention" not in body.fields:
+    if required and kind in RETAINED_KINDS and "retention" not in body.fields:
         problems.add(body, f"'retention' is missing; a store of kind '{kind}' needs it, expected {duration.EXPECTED}")
     return retention, interval
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.images.selection import check_partitions, select_stores
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.unit.images.test_plan import application, store, topic
 
 
@@ -47,6 +49,25 @@ def test_a_store_the_spec_does_not_declare_is_refused_with_those_it_does() -> No
 def test_a_kind_nobody_has_decided_is_refused() -> None:
     with pytest.raises(Invalid, match=r"store 'a' \(line 7\)"):
         select_stores(application(store("a", kind=StoreKind.UNKNOWN)))
+
+
+def test_a_changelog_nobody_has_decided_is_refused_with_what_there_is_to_decide() -> None:
+    undecided = replace(store("a"), changelog=UNKNOWN_CHANGELOG)
+    with pytest.raises(Invalid, match=r"changelog is not decided for store 'a'") as refused:
+        select_stores(application(undecided))
+    assert "'changelog: none'" in refused.value.action
+    both = [store("k", kind=StoreKind.UNKNOWN), undecided]
+    with pytest.raises(Invalid, match=r"kind is not decided for store 'k'.*changelog is not decided for store 'a'"):
+        select_stores(application(*both))
+
+
+def test_stores_that_are_not_logged_are_left_out_and_refused_when_they_are_named() -> None:
+    unlogged = replace(store("u", kind=StoreKind.UNKNOWN), changelog=NO_CHANGELOG)
+    spec = application(store("a"), unlogged)
+    assert [each.name for each in select_stores(spec)] == ["a"]
+    with pytest.raises(Invalid, match=r"does not log 'u' \(changelog: none\)") as refused:
+        select_stores(spec, ["u"])
+    assert "kept as it is" in refused.value.action
 
 
 def test_a_spec_without_stores_is_refused() -> None:

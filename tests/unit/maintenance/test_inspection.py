@@ -141,6 +141,32 @@ def test_what_will_surprise_at_the_next_start_is_said(tmp_path, make, said):
     assert any(said in one for one in trouble_of(tmp_path))
 
 
+def unlogged(tmp_path, task="0_0", status=0):
+    write_database(tmp_path / f"app/{task}/rocksdb/u", {"default": [], "offsets": [(b"status", status.to_bytes(8))]})
+
+
+def test_a_store_that_is_not_logged_needs_no_offset_and_no_directory(tmp_path):
+    plain(tmp_path)
+    unlogged(tmp_path)
+    stores = "s: {kind: key-value}, u: {kind: key-value, changelog: none}, w: {kind: window, changelog: none}"
+    spec = read_spec(SPEC.format(stores=stores))
+    for found in (look(tmp_path), look(tmp_path, spec=spec)):
+        assert [store.trouble for store in found.stores] == [(), ()]
+        assert [(store.store, store.logged) for store in found.stores] == [("s", True), ("u", False)]
+        assert found.trouble == ()
+    # Declared as logged, it lacks its offset.
+    spec = read_spec(SPEC.format(stores="s: {kind: key-value}, u: {kind: key-value}"))
+    assert "has no offset" in trouble_of(tmp_path, spec=spec)[0]
+
+
+def test_without_an_offset_it_is_taken_for_logged_when_it_was_not_closed_or_another_task_has_one(tmp_path):
+    unlogged(tmp_path, status=1)
+    assert "has no offset" in trouble_of(tmp_path)[0]
+    plain(tmp_path, "0_0")
+    write_database(tmp_path / "app/0_1/rocksdb/s", {"default": [], "offsets": [(b"status", bytes(8))]})
+    assert any("has no offset" in one for one in trouble_of(tmp_path, stores=["s"]))
+
+
 def test_a_global_store_has_its_offsets_by_partition_and_may_not_be_at_minus_4(tmp_path):
     rows = [*offsets("products", 0, 5), *offsets("products", 1, -4, None)]
     write_database(tmp_path / "app/global/rocksdb/products", {"default": [], "offsets": rows})

@@ -16,6 +16,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.runtime import settlement
 from statecore.runtime.files import file_sizes, fingerprint
 from statecore.runtime.placement import apply_placement, plan_placement, recover
+from statecore.runtime.siblings import SiblingStore
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
@@ -216,6 +217,52 @@ def test_a_kept_store_that_would_get_the_task_wiped_is_refused(directory, declar
     image = make_image(directory, "0_0", "s")
     found = refusal(directory, image, siblings=siblings, replace=True)
     assert f"keeps the store k, {reason}" in found
+    place(directory, image, siblings=siblings, guarantee=ALOS)
+
+
+def unlogged(task: str, store: str, kind: StoreKind = KIND) -> SiblingStore:
+    return SiblingStore(task, store, kind, None, logged=False)
+
+
+def test_a_store_that_is_not_logged_needs_no_offset_but_has_to_be_closed(directory):
+    path = make_database(directory.store_path("0_0", "k", KIND), None)
+    image = make_image(directory, "0_0", "s")
+    found = refusal(directory, image)
+    assert "keeps the store k, which has no offset" in found
+    assert "declare it with 'changelog: none' if the application does not log it" in found
+    files = file_sizes(path)
+    place(directory, image, siblings=[unlogged("0_0", "k")], guarantee=EOS)
+    assert file_sizes(directory.store_path("0_0", "k", KIND)) == files
+
+
+def test_one_that_was_not_closed_is_refused_and_nobody_is_told_to_restore_it(directory):
+    path = make_database(directory.store_path("0_0", "k", KIND), None, closed=False)
+    found = refusal(directory, make_image(directory, "0_0", "s"), siblings=[unlogged("0_0", "k")])
+    assert (
+        f"which was not closed cleanly (status 1): under exactly-once Kafka Streams would wipe the task; move {path}"
+        in (found)
+    )
+    assert "restore" not in found
+
+
+@pytest.mark.parametrize("kind", [KIND, StoreKind.TIMESTAMPED_WINDOW, StoreKind.UNKNOWN])
+def test_a_store_that_is_not_logged_is_not_made_where_it_is_missing(directory, kind):
+    place(directory, make_image(directory, "0_0", "s"), siblings=[unlogged("0_0", "k", kind)], guarantee=EOS)
+    assert [path.name for path in directory.task_path("0_0").iterdir()] == ["rocksdb"]
+    assert [path.name for path in (directory.task_path("0_0") / "rocksdb").iterdir()] == ["s"]
+
+
+def test_windows_without_a_segment_are_kept_so_where_they_are_not_logged(directory):
+    (directory.task_path("0_0") / "k").mkdir(parents=True)
+    siblings = [unlogged("0_0", "k", StoreKind.TIMESTAMPED_WINDOW)]
+    place(directory, make_image(directory, "0_0", "s"), siblings=siblings, guarantee=EOS)
+    assert list((directory.task_path("0_0") / "k").iterdir()) == []
+
+
+def test_a_missing_store_whose_changelog_nobody_decided_is_refused_under_exactly_once(directory):
+    image = make_image(directory, "0_0", "s")
+    siblings = [SiblingStore("0_0", "gap", KIND, None)]
+    assert "0_0 lacks the store gap (changelog ?)" in refusal(directory, image, siblings=siblings)
     place(directory, image, siblings=siblings, guarantee=ALOS)
 
 

@@ -16,6 +16,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.spec.client_settings import CLIENT_SETTINGS, SECRET_SETTINGS
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import load_spec, parse_spec, read_spec
+from statecore.spec.writer import spec_to_yaml
 
 GOOD = """\
 application_id: orders
@@ -182,6 +183,19 @@ def test_same_store_name_in_two_named_topologies_is_legal():
         "profiles",
         "orders-north-profile-changelog",
     ]
+
+
+def test_a_store_that_is_not_logged_or_not_decided_is_read_and_written_as_such():
+    text = GOOD.replace(
+        "profile:      {kind: key-value, changelog: profiles}",
+        'profile:      {kind: timestamped-window, changelog: none}\n      other:        {kind: key-value, changelog: "?"}',
+    )
+    spec = read(text)
+    profile, other = spec.store("profile"), spec.store("other")
+    assert (profile.is_logged, profile.is_undecided, profile.retention_ms) == (False, False, None)
+    assert (other.is_logged, other.is_undecided, other.changelog) == (True, True, "?")
+    assert read(spec_to_yaml(spec)) == spec
+    assert "window, changelog: none}" in spec_to_yaml(spec)
 
 
 def test_a_retention_of_nothing_is_one():
