@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         {
             "spec": spec_to_mapping(spec),
             "notes": {"general": notes.general, "beside": notes.beside},
+            "open": [one.to_json() for one in notes.open],
             "output": str(arguments.output) if arguments.output else None,
         }
     )

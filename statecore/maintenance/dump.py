@@ -231,7 +231,7 @@ def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: Applica
             )
         return kind
     seen = recognise([place for place in places if place.segmented == first.segmented])
-    kind, left, _ = conclude([*seen.evidence, *of_name(first.store, ())])
+    kind, left, *_ = conclude([*seen.evidence, *of_name(first.store, ())])
     if seen.strange or kind is StoreKind.UNKNOWN:
         why = seen.strange or f"it may be {listed(left)}"
         raise Invalid(

@@ -1,14 +1,32 @@
 """How a store's kind is concluded: each thing that was seen leaves some kinds possible, and the rest follows.
 
-Column families, rows, the topic's configuration and names are each one :class:`Evidence`. They are taken in order, the
-surest first; one that contradicts those before it is not believed, but said. What is then left is the kind, when it is
-one; ``?`` when it is several, because a store that is built as the wrong kind is read without an error, wrongly.
+Column families, rows, names, records and the topic's configuration are each one :class:`Evidence`. They are taken in
+order, the surest first; one that contradicts those before it is not believed, but said. What is then left is the kind,
+when it is one; ``?`` when it is several, because a store built as the wrong kind is read without an error, wrongly.
+
+Names that Kafka Streams generates tell most where there is nothing but a topology and topics. The DSL gives them to
+stores for which the application passes no supplier, so that ``BuiltInDslStoreSuppliers`` makes them::
+
+    …STATE-STORE-<10 digits>                          timestamped, never plain, versioned or a list: one of a supplier
+                                                      has the supplier's name (``MaterializedInternal``)
+    KTABLE-…, KSTREAM-TOTABLE-STATE-STORE-…           a key-value store: windows and sessions are aggregates of streams
+    KTABLE-FK-JOIN-SUBSCRIPTION-STATE-STORE-…,        the same (``SubscriptionStoreFactory``)
+      <name>-subscription-store
+    KTABLE-SUPPRESS-STATE-STORE-…                     in memory, always (``KTableImpl.suppress``)
+    KSTREAM-(JOIN|OUTER)(THIS|OTHER)-…-store          a window of a stream-stream join (``StreamJoinedStoreFactory``)
+    KSTREAM-OUTERSHARED-…-store                       its list of records without a partner
+    KSTREAM-(LEFT)JOIN-…-Buffer                       a grace buffer (``RocksDBTimeOrderedKeyValueBuffer``)
+
+Two things no name tells. A store made by these suppliers may be in memory (``dsl.store.suppliers.class``): Kafka
+Streams does not look at the directory then. And ``dsl.store.format=HEADERS`` makes each of them one that keeps headers.
+Built in the default format it is right in either case: a store with headers opens one without, restores nothing, and
+converts what it touches; the other way round the application would not start. So the default is taken, and said.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from statecore.changelog.model import TopicDescription
@@ -31,7 +49,29 @@ GRACE_BUFFER_SUFFIX = "-Buffer"
 
 _OUTER_JOIN_LIST = re.compile(r"^KSTREAM-OUTERSHARED-[0-9]{10}-store$|-(?:outer|left)-shared-join-store$")
 _JOIN_WINDOW = re.compile(r"KSTREAM-(?:JOIN|OUTER)(?:THIS|OTHER)-[0-9]{10}-store$")
+_GENERATED = re.compile(r"(?:^|-)STATE-STORE-[0-9]{10}$")
+_GENERATED_TABLE = re.compile(r"^(?:KTABLE|KSTREAM-TOTABLE)-(?:[A-Z-]+-)?STATE-STORE-[0-9]{10}$")
+_GENERATED_BUFFER = re.compile(r"^KSTREAM-(?:LEFT)?JOIN-[0-9]{10}-Buffer$")
+_SUPPRESSION = re.compile(r"^KTABLE-SUPPRESS-STATE-STORE-[0-9]{10}$")
+_SUBSCRIPTION_STORE = "-subscription-store"
+_SUBSCRIBERS = ("-subscription-receive", "-foreign-join-subscription")
 _WINDOWED = re.compile(r"KSTREAM-WINDOWED-[0-9]{10}$")
+
+
+_IN_DEFAULT_FORMAT = {
+    StoreKind.HEADERS_KEY_VALUE: frozenset({StoreKind.TIMESTAMPED_KEY_VALUE}),
+    StoreKind.HEADERS_WINDOW: frozenset({StoreKind.TIMESTAMPED_WINDOW, StoreKind.JOIN_WINDOW}),
+    StoreKind.HEADERS_SESSION: frozenset({StoreKind.SESSION}),
+    StoreKind.HEADERS_EMIT_FINAL_WINDOW: frozenset({StoreKind.EMIT_FINAL_WINDOW}),
+    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: frozenset({StoreKind.EMIT_FINAL_SLIDING_WINDOW}),
+    StoreKind.HEADERS_EMIT_FINAL_SESSION: frozenset({StoreKind.EMIT_FINAL_SESSION}),
+}
+"""What the DSL makes in the default format where it makes the kind with ``dsl.store.format=HEADERS``."""
+
+_OF_DSL_SUPPLIERS = frozenset(
+    kind for kind in (*_IN_DEFAULT_FORMAT, *frozenset().union(*_IN_DEFAULT_FORMAT.values()))
+) - {StoreKind.JOIN_WINDOW}
+_OF_DSL_TABLES = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_KEY_VALUE})
 
 
 class Evidence(NamedTuple):
@@ -55,15 +95,22 @@ class Conclusion(NamedTuple):
         kind: the kind, or ``?``.
         left: the kinds that remain possible.
         remarks: what a person should know of it; empty when it is certain.
+        default_format: whether it was decided by taking the default of ``dsl.store.format``.
     """
 
     kind: StoreKind
     left: frozenset[StoreKind]
     remarks: tuple[str, ...]
+    default_format: bool = False
 
 
-def conclude(evidence: Sequence[Evidence]) -> Conclusion:
-    """The kind that is left by all evidence together, taken in order."""
+def conclude(evidence: Sequence[Evidence], *, by_dsl: bool = False) -> Conclusion:
+    """The kind that is left by all evidence together, taken in order.
+
+    Args:
+        evidence: what was seen, the surest first.
+        by_dsl: whether the DSL chose the store's class (:func:`is_made_by_dsl`).
+    """
     left = BUILT
     remarks: list[str] = []
     for one in evidence:
@@ -74,17 +121,33 @@ def conclude(evidence: Sequence[Evidence]) -> Conclusion:
         if one.guess and both != left:
             remarks.append(f"{listed(both)} by {one.seen}")
         left = both
-    if left == JOIN_WINDOWS:
-        # Both are windows of stream joins; headers are kept only where dsl.store.format says so, which is rare.
-        left = frozenset({StoreKind.JOIN_WINDOW})
-        remarks.append("a guess: headers-window if the application sets dsl.store.format=HEADERS")
+    default = left
+    if by_dsl or left == JOIN_WINDOWS:
+        default -= {kind for kind in left if left & _IN_DEFAULT_FORMAT.get(kind, frozenset())}
+    defaulted, left = default != left, default
     if left == INDEXED_WINDOWS:
         return Conclusion(StoreKind.HEADERS_EMIT_FINAL_WINDOW, left, tuple(remarks))
     if len(left) == 1:
-        return Conclusion(next(iter(left)), left, tuple(remarks))
+        return Conclusion(next(iter(left)), left, tuple(remarks), defaulted)
     if len(left) <= 4:
         remarks.append(f"one of {listed(left, 'or')}: nothing here tells which")
-    return Conclusion(StoreKind.UNKNOWN, left, tuple(remarks))
+    return Conclusion(StoreKind.UNKNOWN, left, tuple(remarks), defaulted)
+
+
+def is_suppression(store: str) -> bool:
+    """Whether a name is one that only ``suppress`` generates, whose buffer is in memory."""
+    return _SUPPRESSION.match(store) is not None
+
+
+def is_made_by_dsl(store: str, processors: Collection[str]) -> bool:
+    """Whether the DSL chose the class of a store itself, by its name: the application passed no supplier."""
+    return _GENERATED.search(store) is not None or _is_subscription(store, processors)
+
+
+def _is_subscription(store: str, processors: Collection[str]) -> bool:
+    """Whether it is the store of a foreign-key join with a name (``TableJoined.as``); its processors are named too."""
+    name = store.removesuffix(_SUBSCRIPTION_STORE)
+    return name != store and all(name + suffix in processors for suffix in _SUBSCRIBERS)
 
 
 def listed(kinds: frozenset[StoreKind], word: str = "or") -> str:
@@ -93,7 +156,7 @@ def listed(kinds: frozenset[StoreKind], word: str = "or") -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
-def of_name(store: str, processors: Iterable[str]) -> list[Evidence]:
+def of_name(store: str, processors: Collection[str]) -> list[Evidence]:
     """What the names say that Kafka Streams gives its own stores and processors."""
     lists = _OUTER_JOIN_LIST.search(store) is not None
     found = [Evidence(frozenset({StoreKind.LIST}) if lists else BUILT - {StoreKind.LIST}, "its name")]
@@ -102,7 +165,11 @@ def of_name(store: str, processors: Iterable[str]) -> list[Evidence]:
     if _JOIN_WINDOW.match(store) or any(_WINDOWED.match(processor) for processor in processors):
         found.append(Evidence(JOIN_WINDOWS, "the names in the topology"))
     if any(store == processor + GRACE_BUFFER_SUFFIX for processor in processors):
-        found.append(Evidence(frozenset({StoreKind.GRACE_BUFFER}), "its name", guess=True))
+        guess = not _GENERATED_BUFFER.match(store)
+        found.append(Evidence(frozenset({StoreKind.GRACE_BUFFER}), "its name", guess=guess))
+    if is_made_by_dsl(store, processors):
+        table = _GENERATED_TABLE.match(store) or _is_subscription(store, processors)
+        found.append(Evidence(_OF_DSL_TABLES if table else _OF_DSL_SUPPLIERS, "its name"))
     return found
 
 

@@ -11,7 +11,9 @@ from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.maintenance.database import Database
 from statecore.maintenance.layout import StorePlace, store_places
+from statecore.maintenance.leftovers import store_checkpoint
 from statecore.maintenance.recognise import Seen, recognise
+from statecore.runtime.database_state import DatabaseState
 from statecore.runtime.state_directory import StateDirectory
 
 
@@ -23,11 +25,12 @@ class FoundStore:
         name: its name.
         subtopology: of its tasks; -1 below ``global``.
         topology: the named topology, or ``None``.
-        topics: the topics its ``offsets`` families name.
+        topics: the topics its offsets name.
         segmented: whether its rows lie in segments.
         seen: what its databases say of its kind.
         starts: the times in ms its segments begin with.
         trouble: why it could not be looked at; empty when it could.
+        unlogged: whether all its databases were closed without an offset, as a store is left that is not logged.
     """
 
     name: str
@@ -38,6 +41,7 @@ class FoundStore:
     seen: Seen
     starts: tuple[int, ...] = ()
     trouble: str = ""
+    unlogged: bool = False
 
     def segment_interval(self, kind: StoreKind, retention_ms: int) -> int | None:
         """The segment interval in ms, where what lies on disk contradicts the one that follows from the retention."""
@@ -67,14 +71,27 @@ def _found(places: list[StorePlace]) -> FoundStore:
     topics: frozenset[str] = frozenset()
     trouble = ""
     seen = Seen(())
+    unlogged = False
     try:
         seen = recognise(places)
-        topics = frozenset(topic for place in places for topic in _topics(place))
+        outside = [partition.topic for place in places for partition in store_checkpoint(place)[0]]
+        states = [state for place in places for state in _states(place)]
+        topics = frozenset([*outside, *(partition.topic for state in states for partition in state.offsets)])
+        closed = bool(states) and all(state.keeps_no_offset for state in states)
+        unlogged = closed and not outside and first.subtopology >= 0
     except StatecoreError as error:
         trouble = error.what
     starts = {segment.start for place in places for segment in place.segments if segment.start is not None}
     return FoundStore(
-        first.store, first.subtopology, first.topology, topics, first.segmented, seen, tuple(sorted(starts)), trouble
+        first.store,
+        first.subtopology,
+        first.topology,
+        topics,
+        first.segmented,
+        seen,
+        tuple(sorted(starts)),
+        trouble,
+        unlogged,
     )
 
 
@@ -84,8 +101,8 @@ def _shape(places: list[StorePlace]) -> tuple[bool, int]:
     return chosen.segmented, chosen.subtopology
 
 
-def _topics(place: StorePlace) -> set[str]:
+def _states(place: StorePlace) -> list[DatabaseState]:
     for path in place.databases[-1:]:  # of a segmented store the newest segment speaks for all
         with contextlib.suppress(NotFound), Database(path) as database:  # the segment may have expired meanwhile
-            return {partition.topic for partition in database.state.offsets}
-    return set()
+            return [database.state]
+    return []

@@ -32,6 +32,7 @@ _SUBTOPOLOGY = re.compile(r"\s*Sub-topology: (\d+)( for global store)?")
 _SOURCE = re.compile(r"\s*Source:\s+(\S+) \(topics: \[?(.*?)\]?\)\s*$")
 _PROCESSOR = re.compile(r"\s*Processor:\s+(\S+) \(stores: \[(.*)\]\)\s*$")
 _TABLE_SOURCE = re.compile(r"KTABLE-SOURCE-[0-9]{10}")
+_OF_THE_DSL = re.compile(r"(?:KSTREAM|KTABLE|COGROUPKSTREAM)-[A-Z-]+-[0-9]{10}")
 _UPSTREAM = re.compile(r"\s*<-- (.*)$")
 
 
@@ -42,16 +43,37 @@ class Subtopology:
     Attributes:
         number: as in its task ids.
         is_global: whether it only fills a global store.
-        stores: store → the topics of the sources directly above its processors.
-        processors: store → the names of the processors that use it.
+        fed: store → each processor that uses it → the topics of the sources directly above that.
         sources: the names of its source nodes.
     """
 
     number: int
     is_global: bool
-    stores: dict[str, set[str]] = field(default_factory=dict)
-    processors: dict[str, set[str]] = field(default_factory=dict)
+    fed: dict[str, dict[str, set[str]]] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
+
+    @property
+    def stores(self) -> dict[str, set[str]]:
+        """Store → the topics of the sources directly above its processors."""
+        return {store: set().union(*by_processor.values()) for store, by_processor in self.fed.items()}
+
+    @property
+    def processors(self) -> dict[str, set[str]]:
+        """Store → the names of the processors that use it."""
+        return {store: set(by_processor) for store, by_processor in self.fed.items()}
+
+    def tables_of(self, store: str) -> set[str]:
+        """The topics that the store is the table of, by ``StreamsBuilder.table`` and its name for the processor."""
+        fed = self.fed.get(store, {})
+        return set().union(*(topics for name, topics in fed.items() if _TABLE_SOURCE.fullmatch(name)))
+
+    def perhaps_restored_from(self, store: str) -> set[str]:
+        """The topics directly above processors whose names the DSL did not make.
+
+        Such a store may be a table with a name of its own (``Consumed.as``), or of ``Topology.addReadOnlyStateStore``.
+        """
+        fed = self.fed.get(store, {})
+        return set().union(*(topics for name, topics in fed.items() if not _OF_THE_DSL.fullmatch(name)))
 
     def may_be_global_table(self, store: str) -> bool:
         """Whether ``globalTable`` could have made this: ``StreamsBuilder`` names source and processor so.
@@ -72,26 +94,24 @@ def parse_topology(text: str, source: str = "<topology>") -> list[Subtopology]:
     """
     found: list[Subtopology] = []
     topics: dict[str, set[str]] = {}
-    stores: list[str] = []
+    fed: list[set[str]] = []
     for line in text.splitlines():
         if match := _SUBTOPOLOGY.match(line):
             found.append(Subtopology(int(match[1]), match[2] is not None))
-            topics, stores = {}, []
+            topics, fed = {}, []
         elif not found:
             continue
         elif match := _SOURCE.match(line):
             topics[match[1]] = _names(match[2])
             found[-1].sources.add(match[1])
-            stores = []
+            fed = []
         elif match := _PROCESSOR.match(line):
-            stores = sorted(_names(match[2]))
-            for store in stores:
-                found[-1].stores.setdefault(store, set())
-                found[-1].processors.setdefault(store, set()).add(match[1])
+            by_store = [found[-1].fed.setdefault(store, {}) for store in sorted(_names(match[2]))]
+            fed = [by_processor.setdefault(match[1], set()) for by_processor in by_store]
         elif match := _UPSTREAM.match(line):
-            for store in stores:
-                for node in _names(match[1]):
-                    found[-1].stores[store] |= topics.get(node, set())
+            above = set().union(*(topics.get(node, set()) for node in _names(match[1])))
+            for one in fed:
+                one |= above
     if not found:
         raise Invalid(
             f"{source} holds no line 'Sub-topology: <number>'.",

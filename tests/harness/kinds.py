@@ -268,6 +268,16 @@ def _reading_table(at: Sources) -> None:
     at.stream(EVENTS).toTable(at.materialized("timestamped-key-value"))
 
 
+def _unlogged(at: Sources) -> None:
+    """A table and windows of the DSL, and a store of the Processor API, whose logging is disabled."""
+    at.stream(EVENTS).toTable(at.materialized("unlogged-table").withLoggingDisabled())
+    windows = at.materialized("unlogged-window", retention=True).withLoggingDisabled()
+    at.grouped(EVENTS).windowedBy(at.tumbling()).reduce(at.reducer(), windows)
+    of = at.stores.persistentTimestampedKeyValueStoreWithHeaders("unlogged-put")
+    made = at.store_builder(at.stores.timestampedKeyValueStoreWithHeadersBuilder, of).withLoggingDisabled()
+    at.put_into(PUTS, made, of.name(), at.puts.key_value(at.puts.with_time_and_headers()))
+
+
 def _sparse(at: Sources) -> None:
     """Windows of a topic that has no record in its last partition, in a task whose other stores have some."""
     windowed = at.grouped(SPARSE).windowedBy(at.tumbling())
@@ -350,6 +360,22 @@ HEADERS = KindsApplication(
     {"dsl.store.format": "HEADERS", **_EAGER},
 )
 """A store of every kind that keeps headers."""
+
+_UNLOGGED = {"changelog": "none"}
+
+UNLOGGED = KindsApplication(
+    "unlogged",
+    (
+        KindCase("timestamped-key-value", "timestamped-key-value", _reading_table, _ROWS),
+        KindCase("timestamped-window", "logged-window", _windows("logged-window"), _WINDOWS, _RETAINED),
+        KindCase("timestamped-window", "counts", _put_counts, _WINDOWS, _RETAINED),
+        KindCase("timestamped-key-value", "unlogged-table", _unlogged, _ROWS, _UNLOGGED),
+        KindCase("timestamped-window", "unlogged-window", _unlogged, _WINDOWS, {**_RETAINED, **_UNLOGGED}),
+        KindCase("headers-key-value", "unlogged-put", _unlogged, replace(_ROWS, headers=True), _UNLOGGED),
+    ),
+    lambda base, partitions: [one for one in feed(base, partitions) if one[0] in (EVENTS, PUTS)],
+)
+"""Stores that are not logged, in tasks with stores that are."""
 
 SOURCES = KindsApplication(
     "sources",

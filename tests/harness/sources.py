@@ -64,10 +64,14 @@ class Sources:
             of: the store's supplier.
             put: ``(store, record) -> ignored``.
         """
-        self.builder.addStateStore(self.store_builder(builder, of))
+        self.put_into(role, self.store_builder(builder, of), of.name(), put)
+
+    def put_into(self, role: str, made: Any, name: str, put: Any) -> None:
+        """The same, of a store's builder and the store's name."""
+        self.builder.addStateStore(made)
         names = self.jvm.gateway.new_array(self.jvm.jvm.java.lang.String, 1)
-        names[0] = of.name()
-        self.stream(role).process(supplier(self.jvm, of.name(), put), names)
+        names[0] = name
+        self.stream(role).process(supplier(self.jvm, name, put), names)
 
     def store_builder(self, builder: Callable[..., Any], of: Any) -> Any:
         """A store's builder, of a method of ``Stores`` and the store's supplier."""

@@ -10,7 +10,7 @@ import pytest
 
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.maintenance.evidence import Evidence, conclude, of_name
+from statecore.maintenance.evidence import Evidence, conclude, is_made_by_dsl, of_name
 from statecore.maintenance.layout import StorePlace, segment_start, store_places
 from statecore.maintenance.recognise import Seen, families_leave, recognise
 from statecore.runtime.state_directory import StateDirectory
@@ -186,3 +186,35 @@ def test_the_start_of_a_segment_is_in_its_name_in_every_form(name, start):
 )
 def test_names_that_kafka_streams_gives_tell_kinds(store, processors, kind):
     assert str(conclude(of_name(store, processors)).kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("store", "processors", "kind"),
+    [
+        ("KTABLE-FK-JOIN-SUBSCRIPTION-STATE-STORE-0000000012", {"KTABLE-FK-JOIN-SUBSCRIPTION-PROCESSOR-0000000013"}, 1),
+        ("fk-subscription-store", {"fk-subscription-receive", "fk-foreign-join-subscription"}, 1),
+        ("fk-subscription-store", {"fk"}, 0),
+        ("KTABLE-AGGREGATE-STATE-STORE-0000000003", {"KTABLE-AGGREGATE-0000000004"}, 1),
+        ("KSTREAM-TOTABLE-STATE-STORE-0000000003", {"KSTREAM-TOTABLE-0000000002"}, 1),
+        # Of a stream it may be windowed; its topic tells.
+        ("KSTREAM-AGGREGATE-STATE-STORE-0000000003", {"KSTREAM-AGGREGATE-0000000004"}, 0),
+        ("orders", {"KSTREAM-AGGREGATE-0000000004"}, 0),
+    ],
+)
+def test_generated_names_are_of_stores_that_the_dsl_chose(store, processors, kind):
+    found = conclude(of_name(store, processors), by_dsl=is_made_by_dsl(store, processors))
+    assert str(found.kind) == ("timestamped-key-value" if kind else "?")
+    assert found.default_format is (kind == 1 or store.startswith("KSTREAM-"))
+    assert ("key-value" in map(str, found.left)) is not is_made_by_dsl(store, processors)
+
+
+def test_a_generated_name_with_the_families_of_headers_keeps_them():
+    store = "KTABLE-AGGREGATE-STATE-STORE-0000000003"
+    seen = Evidence(frozenset({StoreKind.HEADERS_KEY_VALUE}), "its column families")
+    found = conclude([seen, *of_name(store, ())], by_dsl=True)
+    assert (str(found.kind), found.default_format, found.remarks) == ("headers-key-value", False, ())
+
+
+def test_a_generated_buffer_is_no_guess():
+    found = conclude(of_name("KSTREAM-JOIN-0000000004-Buffer", {"KSTREAM-JOIN-0000000004"}))
+    assert (str(found.kind), found.remarks) == ("grace-buffer", ())

@@ -1,0 +1,127 @@
+"""Stores that an application does not log (``withLoggingDisabled``), in tasks with stores that it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.maintenance.inspection import inspect
+from statecore.runtime.state_directory import StateDirectory
+from statecore.spark.session import spark_context
+from statecore.spec.reader import parse_spec
+from tests.harness.broker import Broker
+from tests.harness.command import statecore
+from tests.harness.kinds import UNLOGGED
+from tests.harness.rebuilding import PARTITIONS, KindsWorld, restored
+from tests.harness.streams import StreamsJvm
+
+pytestmark = [
+    pytest.mark.integration,
+    # PySpark leaves its gateway's sockets and pipe to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+NOT_LOGGED = {"unlogged-table", "unlogged-window", "unlogged-put"}
+LOGGED = {"timestamped-key-value", "logged-window", "counts"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> Iterator[None]:
+    """One Spark context for all tests here."""
+    with spark_context("tests", "local[2]"):
+        yield
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
+) -> None:
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, UNLOGGED)
+    with world.application() as running:
+        description = running.describe()
+        world.feed(UNLOGGED.feed(world.base, PARTITIONS))
+        answers = world.answers(running)
+    assert all(answers[store, p] for store in LOGGED | NOT_LOGGED for p in range(PARTITIONS))
+    rows = world.rows()
+
+    # A topic that feeds a store is no changelog of it; the directory beside it says that it has none.
+    (tmp_path / "describe.txt").write_text(description)
+    words = ["discover", "--bootstrap-servers", world.servers, "--application-id", application_id, "--json"]
+    words += ["--topology", str(tmp_path / "describe.txt")]
+    told = _changelogs(words)
+    assert told == dict.fromkeys(LOGGED) | dict.fromkeys(NOT_LOGGED, "?")
+    told = _changelogs([*words, "--state-dir", str(state_dir)])
+    assert told == dict.fromkeys(LOGGED) | dict.fromkeys(NOT_LOGGED, "none")
+
+    # Not a fault of a directory, nor one that has to be declared to be none.
+    directory = StateDirectory(state_dir, application_id)
+    spec = parse_spec(world.spec())
+    assert [store.trouble for store in inspect(directory).stores if store.trouble] == []
+    assert [store.trouble for store in inspect(directory, spec=spec).stores if store.trouble] == []
+    assert {store.store for store in inspect(directory).stores if not store.logged} == NOT_LOGGED
+
+    # Undecided is refused, and nobody is told to restore what has no changelog.
+    undecided = world.spec()
+    _with("unlogged-table", undecided)["changelog"] = "?"
+    with pytest.raises(Invalid, match="changelog is not decided for store 'unlogged-table'") as refused:
+        world.restore(spec=undecided, replace=True)
+    assert "changelog: none" in refused.value.action
+    with pytest.raises(Invalid, match="no topic to rebuild it from"):
+        world.restore(stores=("unlogged-table",), replace=True)
+
+    # Beside restored stores it is kept as it is.
+    report = world.restore(replace=True)
+    assert {store.store for store in report.stores} == LOGGED
+    assert any("does not log unlogged-put, unlogged-table, unlogged-window" in note for note in report.notes)
+    assert world.rows() == rows
+    with world.application() as running:
+        assert restored(running) == {}
+        assert world.answers(running) == answers
+
+    # Where the task is new Kafka Streams makes it, and finds nothing wrong with the task.
+    world.lose()
+    world.restore()
+    assert not NOT_LOGGED & {name.partition("/")[0] for _, name in world.rows()}
+    for _ in range(2):
+        with world.application() as running:
+            assert restored(running) == {}
+            now = world.answers(running)
+        assert {key: found for key, found in now.items() if key[0] in LOGGED} == {
+            key: found for key, found in answers.items() if key[0] in LOGGED
+        }
+        assert [found for (store, _), found in now.items() if store in NOT_LOGGED and found] == []
+        assert [store.trouble for store in inspect(directory, spec=spec).stores if store.trouble] == []
+
+
+def test_a_store_that_is_not_logged_and_was_not_declared_is_not_advised_to_be_restored_alone(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+) -> None:
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, "exactly_once_v2", UNLOGGED)
+    with world.application():
+        world.feed(UNLOGGED.feed(world.base, PARTITIONS))
+    spec = world.spec()
+    for part in spec["subtopologies"].values():
+        part["stores"] = {name: store for name, store in part["stores"].items() if name in LOGGED}
+    with pytest.raises(Invalid, match="keeps the store unlogged-put, which has no offset") as refused:
+        world.restore(spec=spec, replace=True)
+    assert "declare it with 'changelog: none' if the application does not log it" in str(refused.value)
+
+
+def _with(store: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """What a spec says of a store."""
+    parts: list[dict[str, Any]] = [part["stores"] for part in spec["subtopologies"].values()]
+    return next(stores[store] for stores in parts if store in stores)  # type: ignore[no-any-return]
+
+
+def _changelogs(words: list[str]) -> dict[str, str | None]:
+    """What discover writes as the changelog of each store; None for the usual one."""
+    process = statecore(*words)
+    assert process.returncode == 0, process.stderr
+    subtopologies = json.loads(process.stdout)["spec"]["subtopologies"]
+    return {name: one.get("changelog") for part in subtopologies.values() for name, one in part["stores"].items()}
