@@ -82,19 +82,21 @@ class KindsApplication:
         cases: its stores.
         feed: the input, given the time of its first record (ms) and the number of partitions.
         properties: Streams properties it needs; they are also given to ``StreamsBuilder.build``.
+        outputs: roles of the topics that it writes.
     """
 
     name: str
     cases: tuple[KindCase, ...]
     feed: Callable[[int, int], list[Portion]]
     properties: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
 
     def roles(self) -> list[str]:
         """The roles of its input topics, in the order of the feed."""
         return list(dict.fromkeys(role for role, _ in self.feed(0, 1)))
 
     def topology(self, topics: Mapping[str, str]) -> Callable[[StreamsJvm], Any]:
-        """Makes the topology; ``topics`` are the input topics by role."""
+        """Makes the topology; ``topics`` are its input and output topics by role."""
 
         def build(jvm: StreamsJvm) -> Any:
             builder = jvm.jvm.org.apache.kafka.streams.StreamsBuilder()

@@ -36,6 +36,7 @@ class KindsWorld:
     Attributes:
         base: time of the first record in ms. Recent: the cleaner of the broker comes to what is older than a week.
         inputs: the input topics by role.
+        outputs: the topics that the application writes, by role.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class KindsWorld:
         self.partitions = partitions
         self.base = (int(time.time() * 1000) - 2 * SPAN) // MINUTE * MINUTE
         self.inputs = {role: f"{application_id}-{role}" for role in kinds.roles()}
+        self.outputs = {role: f"{application_id}-{role}" for role in kinds.outputs}
         self.description = ""
-        for topic in self.inputs.values():
+        for topic in (*self.inputs.values(), *self.outputs.values()):
             topics.create(self.servers, topic, partitions)
 
     @property
@@ -69,7 +71,7 @@ class KindsWorld:
             self.application_id,
             self.servers,
             self.state_dir,
-            self.kinds.topology(self.inputs),
+            self.kinds.topology(self.inputs | self.outputs),
             guarantee=self.guarantee,
             stores=self.kinds.queries(self.base),
             properties=self.kinds.properties,

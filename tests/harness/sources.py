@@ -95,6 +95,23 @@ class Sources:
         first = f.ignoring(f.identity("java.lang.Object"), 1, "java.lang.Object")
         return f.instance("org.apache.kafka.streams.kstream.ValueJoiner", first)
 
+    def both(self) -> Any:
+        """``(left, right) -> left+right``, where null is the text ``null``."""
+        f = self.jvm.functions
+        text = f.static("java.lang.String", "valueOf", "java.lang.String", "java.lang.Object")
+        joined = f.on_arguments(f.join("+", 2), 0, text, text)
+        joined = f.cast(joined, *["java.lang.Object"] * 3)
+        return f.instance("org.apache.kafka.streams.kstream.ValueJoiner", joined)
+
+    def send(self, stream: Any, role: str, windows: str = "") -> None:
+        """Writes a stream into an output topic; ``windows`` says of which kind its keys' are: time or session."""
+        key = self._serdes.ByteArray()
+        if windows == "time":
+            key = self.kstream.WindowedSerdes.TimeWindowedSerde(key, MINUTE)
+        elif windows == "session":
+            key = self.kstream.WindowedSerdes.SessionWindowedSerde(key)
+        stream.to(self.topic(role), getattr(self.kstream.Produced, "with")(key, self._serdes.String()))
+
     def tumbling(self) -> Any:
         windows = self.kstream.TimeWindows
         return windows.ofSizeAndGrace(self.duration(MINUTE), self.duration(_GRACE))
