@@ -1,9 +1,13 @@
-"""``statecore inspect``: a state directory at a glance."""
+"""``statecore inspect``: a state directory at a glance.
+
+Exit 0 when nothing is damaged, 12 (``Corrupted``) for what only a restore mends, 13 or 15 when a database could not be
+looked at: monitoring goes by it.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
-    from statecore.errors import NotFound
+    from statecore.errors import Corrupted, NotFound
     from statecore.maintenance.inspection import check_application, inspect
     from statecore.maintenance.layout import application_directory, applications
     from statecore.spec.reader import load_spec
@@ -62,11 +66,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         )
         for name in names
     ]
-    output.document({"applications": [one.to_json() for one in found]})
+    # Damage before what could not be looked at; beyond that an application that is well hides none that is not.
+    codes = {one.exit_code for one in found}
+    code = Corrupted.exit_code if Corrupted.exit_code in codes else max(codes)
+    output.document({"applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:
         for one in found:
             show(one, segments=arguments.segments)
-    return 0
+    return code
 
 
 def show(inspection: Inspection, *, segments: bool = False, console: Console | None = None) -> None:
@@ -177,27 +184,37 @@ def _show_beside(console: Console, inspection: Inspection) -> None:
 
 
 def _show_trouble(console: Console, inspection: Inspection) -> None:
-    where: dict[tuple[str, str], list[str]] = {}
-    for store in inspection.stores:
-        for one in store.trouble:
-            where.setdefault((store.store, one), []).append(store.task)
-    lines = [f"{store} in {_tasks(tasks)}: {one}" for (store, one), tasks in where.items()] + list(inspection.trouble)
+    damage = _lines(inspection, lambda found: found.damage)
+    lines = [line for line in _lines(inspection, lambda found: found.trouble) if line not in damage]
     stores, tasks = {store.store for store in inspection.stores}, {store.task for store in inspection.stores}
     rows = sum(store.rows for store in inspection.stores)
     size = sum(store.bytes for store in inspection.stores)
     about = "about " if inspection.estimated else ""
     counted = "RocksDB's estimate" if inspection.estimated else "counted"
     console.print()
-    if lines:
-        console.print("trouble", style="bold red", markup=False)
-        for line in lines:
-            _item(console, line)
-        console.print()
+    for title, shown in (("damage: restore these stores", damage), ("trouble", lines)):
+        if shown:
+            console.print(title, style="bold red", markup=False)
+            for line in shown:
+                _item(console, line)
+            console.print()
+    count = len(lines) + len(damage)
+    said = f"{count} troubles" if count > 1 else "1 trouble" if count else "no trouble seen"
     console.print(
         f"{_number(tasks, 'task')}, {_number(stores, 'store')}, {about}{rows:,} rows ({counted}), {size:,} bytes; "
-        + (f"{len(lines)} troubles" if len(lines) > 1 else "1 trouble" if lines else "no trouble seen"),
+        + said
+        + (f", {len(damage)} of them damage" if damage and count > 1 else ", damage" if damage else ""),
         markup=False,
     )
+
+
+def _lines(inspection: Inspection, of: Callable[[StoreView | Inspection], Sequence[str]]) -> list[str]:
+    """What was found wrong, a line for all the tasks in which a store has it, then what is wrong beyond stores."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for store in inspection.stores:
+        for one in of(store):
+            where.setdefault((store.store, one), []).append(store.task)
+    return [f"{store} in {_tasks(tasks)}: {one}" for (store, one), tasks in where.items()] + list(of(inspection))
 
 
 def _tasks(tasks: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from statecore.errors import Corrupted, NotFound, StatecoreError
+from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
 from statecore.formats.offsets import STATUS_KEY, decode_int64, partition_of_key
 from statecore.runtime.database_state import DatabaseState
@@ -206,9 +206,5 @@ def _files(path: Path) -> frozenset[tuple[str, int]]:
     except FileNotFoundError:
         return frozenset()
     except OSError as error:
-        raise Corrupted(
-            f"{path} cannot be read: {error.strerror}.",
-            action="Run as the user that the application runs as.",
-            database=str(path),
-        ) from error
+        raise translate(path, "Looking into", error) from error
     return frozenset(found)

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import gcd
 from pathlib import Path
 
-from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
+from statecore.maintenance.findings import Trouble
 from statecore.maintenance.holder import lock_holder
 from statecore.maintenance.layout import Segment, StorePlace, named_instead, store_places
 from statecore.maintenance.leftovers import leftovers, store_checkpoint
 from statecore.maintenance.recognise import recognise
 from statecore.maintenance.trouble import application_trouble, store_trouble
 from statecore.maintenance.views import DatabaseView, Inspection, StoreView
-from statecore.runtime.database_state import DatabaseState
+from statecore.runtime.database_state import DatabaseState, is_database
 from statecore.runtime.state_directory import LOCK_FILE, StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 
@@ -56,20 +57,28 @@ def inspect(
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
     holder = lock_holder(directory.path / LOCK_FILE)
     kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
-    looked = [_look(place, *kinds[place.topology, place.store][:2], spec, estimate=estimate) for place in places]
+    running = holder is not None
+    looked = [
+        _look(place, *kinds[place.topology, place.store][:2], spec, estimate=estimate, running=running)
+        for place in places
+    ]
     logged = _logged(places, [view for view, _ in looked], spec)
     views = []
     for place, (view, unreadable) in zip(places, looked, strict=True):
         key = place.topology, place.store
-        trouble = [one for one in (kinds[key][2], unreadable) if one]
-        trouble += store_trouble(view, running=holder is not None, logged=logged[key])
-        views.append(replace(view, trouble=tuple(trouble), logged=logged[key]))
+        trouble = [*([Trouble(kinds[key][2])] if kinds[key][2] else []), *([unreadable] if unreadable else [])]
+        trouble += store_trouble(view, running=running, logged=logged[key])
+        damage = _said(one for one in trouble if one.damage)
+        views.append(replace(view, trouble=_said(trouble), damage=damage, logged=logged[key]))
     found = tuple(
         one for one in leftovers(directory, {place.task for place in every}) if not tasks or one.task in tasks
     )
     whole = not tasks and not stores
-    wrong = application_trouble(spec if whole else None, every, found)
-    return Inspection(directory.application_id, directory.path, holder, estimate, tuple(views), found, tuple(wrong))
+    trouble = application_trouble(spec if whole else None, every, found)
+    damage = _said(one for one in trouble if one.damage)
+    return Inspection(
+        directory.application_id, directory.path, holder, estimate, tuple(views), found, _said(trouble), damage
+    )
 
 
 def _check_named(what: str, wanted: Sequence[str], known: set[str], directory: StateDirectory) -> None:
@@ -133,15 +142,40 @@ def _logged(
 
 
 def _look(
-    place: StorePlace, kind: StoreKind, left: str, spec: ApplicationSpec | None, *, estimate: bool
-) -> tuple[StoreView, str]:
+    place: StorePlace, kind: StoreKind, left: str, spec: ApplicationSpec | None, *, estimate: bool, running: bool
+) -> tuple[StoreView, Trouble | None]:
     """One store of one task without what is wrong with it, and why its checkpoint file cannot be read, if so."""
     segments = place.segments if place.segmented else [Segment(path, None) for path in place.databases]
     interval = _interval(kind, _declared(spec, place), segments)
     looked = [_database(segment, interval, estimate=estimate) for segment in segments]
     databases = tuple(one for one in looked if one is not None)
+    if not running:  # a segment in the making has no CURRENT yet, and one that expires has none any more
+        databases += tuple(_headless(place))
     outside, unreadable = store_checkpoint(place)
-    return StoreView(place.task, place.store, kind, left, place.segmented, databases, (), outside), unreadable
+    view = StoreView(place.task, place.store, kind, left, place.segmented, databases, (), (), outside)
+    return view, unreadable
+
+
+def _said(trouble: Iterable[Trouble]) -> tuple[str, ...]:
+    return tuple(one.what for one in trouble)
+
+
+def _headless(place: StorePlace) -> list[DatabaseView]:
+    """Databases that lost the file which names all others: RocksDB would make an empty one over their rows."""
+    paths = sorted(path for path in place.path.iterdir() if path.is_dir()) if place.segmented else [place.path]
+    found = []
+    for path in paths:
+        files = len(list(path.glob("*.sst")))
+        if files and not is_database(path):
+            broken = (
+                f"{path} has {files} SST files and no CURRENT: the application would begin an empty database there."
+            )
+            found.append(
+                DatabaseView(
+                    path.name, None, None, {}, None, 0, _bytes(path), (), broken=broken, error=Corrupted.__name__
+                )
+            )
+    return found
 
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:
@@ -159,7 +193,7 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
     size = _bytes(segment.path)
     rows = older = 0
     state = DatabaseState((), {}, None)
-    broken = ""
+    broken = kind = ""
     try:
         with Database(segment.path) as database:
             state = database.state
@@ -170,10 +204,10 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
     except NotFound:
         return None
     except StatecoreError as error:
-        broken = error.what
+        broken, kind = error.what, type(error).__name__
     return DatabaseView(
         segment.path.name, start, end, dict(sorted(state.offsets.items())), state.status, rows, size,
-        tuple(sorted(state.column_families)), older, broken,
+        tuple(sorted(state.column_families)), older, broken, kind,
     )  # fmt: skip
 
 

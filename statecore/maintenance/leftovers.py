@@ -9,6 +9,7 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.formats.checkpoint import CHECKPOINT_FILE, POSITION_SUFFIX, decode_checkpoint, store_checkpoint_file
 from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.findings import Trouble
 from statecore.maintenance.layout import StorePlace
 from statecore.runtime.state_directory import WORK_DIRECTORY, StateDirectory
 
@@ -21,11 +22,13 @@ class Leftover:
         task: where it lies: a task, ``global``, or ``""`` for the application's own directory.
         name: its name.
         meaning: what it is and does.
+        damaged: whether it holds offsets that cannot be read.
     """
 
     task: str
     name: str
     meaning: str
+    damaged: bool = False
 
 
 def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[Leftover]:
@@ -36,41 +39,47 @@ def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[Leftover]
     for task in sorted(tasks):
         path = directory.path / task
         names = sorted(file.name for file in path.iterdir() if file.is_file()) if path.is_dir() else []
-        found += [Leftover(task, name, meaning) for name in names if (meaning := _meaning(path / name))]
+        for name in names:
+            meaning, damaged = _meaning(path / name)
+            if meaning:
+                found.append(Leftover(task, name, meaning, damaged))
     return found
 
 
-def store_checkpoint(place: StorePlace) -> tuple[dict[TopicPartition, int], str]:
-    """The offsets in a store's ``.checkpoint_<store>``, and why they cannot be read; both empty without the file."""
+def store_checkpoint(place: StorePlace) -> tuple[dict[TopicPartition, int], Trouble | None]:
+    """The offsets in a store's ``.checkpoint_<store>``, none without the file, and why they cannot be read."""
     file = place.path.parent / store_checkpoint_file(place.store)
     if not place.segmented:
         file = place.path.parent.parent / store_checkpoint_file(place.store)
     try:
-        return decode_checkpoint(file.read_bytes(), file.name), ""
+        return decode_checkpoint(file.read_bytes(), file.name), None
     except FileNotFoundError:
-        return {}, ""
+        return {}, None
     except (Corrupted, OSError) as error:
-        return {}, f"{file.name} cannot be read: {error}"
+        return {}, Trouble(f"{file.name} cannot be read: {error}", damage=isinstance(error, Corrupted))
 
 
-def _meaning(file: Path) -> str:
+def _meaning(file: Path) -> tuple[str, bool]:
+    """What a file is, empty for one without meaning; and whether its offsets are damaged."""
     name = file.name
     if name == CHECKPOINT_FILE:
-        return f"{_entries(file)}; at the next start they overrule the offsets in the stores, then the file is deleted"
+        found, damaged = _entries(file)
+        return f"{found}; at the next start they overrule the offsets in the stores, then the file is deleted", damaged
     if name.startswith(f"{CHECKPOINT_FILE}_"):
-        return f"{_entries(file)} of a store that does not manage its own"
+        found, damaged = _entries(file)
+        return f"{found} of a store that does not manage its own", damaged
     if name.endswith(POSITION_SUFFIX):
-        return "left by 4.2 or older; merged into the store's position at every start"
+        return "left by 4.2 or older; merged into the store's position at every start", False
     if name.endswith(".lock"):
-        return "a task's lock of older versions; without meaning now"
-    return ""
+        return "a task's lock of older versions; without meaning now", False
+    return "", False
 
 
-def _entries(file: Path) -> str:
+def _entries(file: Path) -> tuple[str, bool]:
     try:
         offsets = decode_checkpoint(file.read_bytes(), file.name)
     except FileNotFoundError:
-        return "offsets"  # gone meanwhile
+        return "offsets", False  # gone meanwhile
     except (Corrupted, OSError) as error:
-        return f"cannot be read ({error})"
-    return "offsets " + ", ".join(f"{partition} = {offset}" for partition, offset in sorted(offsets.items()))
+        return f"cannot be read ({error})", isinstance(error, Corrupted)
+    return "offsets " + ", ".join(f"{partition} = {offset}" for partition, offset in sorted(offsets.items())), False

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from statecore.errors import Corrupted
 from statecore.formats.checkpoint import CHECKPOINT_FILE
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.maintenance.findings import Trouble
 from statecore.maintenance.layout import GLOBAL, StorePlace
 from statecore.maintenance.leftovers import Leftover
 from statecore.maintenance.views import StoreView
 from statecore.spec.model import ApplicationSpec
 
 
-def store_trouble(store: StoreView, *, running: bool, logged: bool = True) -> list[str]:
+def store_trouble(store: StoreView, *, running: bool, logged: bool = True) -> list[Trouble]:
     """What is wrong with one store of one task.
 
     Args:
@@ -21,33 +23,39 @@ def store_trouble(store: StoreView, *, running: bool, logged: bool = True) -> li
         running: whether the application holds its lock, so that an open store is what one expects.
         logged: whether it has a changelog; one that has none needs no offset.
     """
-    found = [one.broken for one in store.databases if one.broken]
+    found = [Trouble(one.broken, one.error == Corrupted.__name__) for one in store.databases if one.broken]
     if not store.databases:
-        return [*found, _without_database(store)] if logged or not store.segmented else found
+        return [*found, Trouble(_without_database(store))] if logged or not store.segmented else found
     whole = [one for one in store.databases if not one.broken]
     # While it runs, a segment may be in the making, and what is written not flushed yet.
     if logged and not running and any(OFFSETS_COLUMN_FAMILY not in one.families for one in whole):
         found.append(
-            f"has no column family offsets: written by Kafka Streams 4.2 or older, offsets in {CHECKPOINT_FILE}"
+            Trouble(
+                f"has no column family offsets: written by Kafka Streams 4.2 or older, offsets in {CHECKPOINT_FILE}"
+            )
         )
     elif logged and whole and not store.offsets and not running:
-        found.append("has no offset: Kafka Streams restores it from the start, and under exactly-once wipes its task")
+        found.append(
+            Trouble("has no offset: Kafka Streams restores it from the start, and under exactly-once wipes its task")
+        )
     if not running:  # what is flushed of a running application may differ by segment
         found += _disagreement(store)
     if store.task == GLOBAL and OFFSET_UNKNOWN in store.offsets.values():
-        found.append("has the offset -4: a global store with it fails every start")
+        found.append(Trouble("has the offset -4: a global store with it fails every start", damage=True))
     if store.closed is False and not running:
         found.append(
-            "was not closed, its process died: under exactly-once the next start wipes the task, otherwise "
-            + ("it restores what came after the last flush" if logged else "what came after the last flush is lost")
+            Trouble(
+                "was not closed, its process died: under exactly-once the next start wipes the task, otherwise "
+                + ("it restores what came after the last flush" if logged else "what came after the last flush is lost")
+            )
         )
     family = store.kind.data_column_family if store.kind.can_be_built else None
     if not running and family and any(family not in one.families for one in whole):
-        found.append(f"lacks the column family {family}: Kafka Streams would read it as empty")
+        found.append(Trouble(f"lacks the column family {family}: Kafka Streams would read it as empty"))
     older = sum(one.older_rows for one in whole)
     if older:
         rows = f"{older:,} row{'s' if older > 1 else ''}"
-        found.append(f"has {rows} in an older format still: the application converts what it touches")
+        found.append(Trouble(f"has {rows} in an older format still: the application converts what it touches"))
     return found
 
 
@@ -57,7 +65,7 @@ def _without_database(store: StoreView) -> str:
     return "is a directory without a database"
 
 
-def _disagreement(store: StoreView) -> list[str]:
+def _disagreement(store: StoreView) -> list[Trouble]:
     """Segments of one store at different offsets: Kafka Streams goes by the newest, and older ones miss updates."""
     found = []
     for partition in sorted({part for one in store.databases for part in one.offsets}):
@@ -68,8 +76,11 @@ def _disagreement(store: StoreView) -> list[str]:
         if len(at) > 1:
             said = ", ".join(f"{offset:,} in {_names(names)}" for offset, names in sorted(at.items()))
             found.append(
-                f"its segments disagree about {partition}: {said}; Kafka Streams goes by the newest segment, so the "
-                "others may miss updates for ever: restore it"
+                Trouble(
+                    f"its segments disagree about {partition}: {said}; Kafka Streams goes by the newest segment, so "
+                    "the others may miss updates for ever: restore it",
+                    damage=True,
+                )
             )
     return found
 
@@ -80,10 +91,15 @@ def _names(names: Sequence[str]) -> str:
 
 def application_trouble(
     spec: ApplicationSpec | None, places: Sequence[StorePlace], leftovers: Iterable[Leftover]
-) -> list[str]:
+) -> list[Trouble]:
     """What is wrong beyond single stores; declared stores are compared only with a spec."""
     found = [
-        f"{one.task}/{one.name} overrules the offsets in that directory's stores at the next start"
+        Trouble(
+            f"{one.task}/{one.name} {one.meaning.partition(';')[0]}: the application fails at every start"
+            if one.damaged
+            else f"{one.task}/{one.name} overrules the offsets in that directory's stores at the next start",
+            one.damaged,
+        )
         for one in leftovers
         if one.name == CHECKPOINT_FILE
     ]
@@ -94,7 +110,7 @@ def application_trouble(
         if not store.is_logged:
             continue  # Kafka Streams makes it when it starts
         if store.kind is not StoreKind.IN_MEMORY and (store.topology, store.name) not in seen:
-            found.append(f"{store.name} is declared and has no directory")
+            found.append(Trouble(f"{store.name} is declared and has no directory"))
     declared = {(store.topology, store.name) for store in (*spec.stores, *spec.global_stores)}
-    found += sorted({f"{name} has a directory and is not declared" for topology, name in seen - declared})
+    found += sorted({Trouble(f"{name} has a directory and is not declared") for topology, name in seen - declared})
     return found

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from statecore.errors import KINDS, Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.holder import Holder
@@ -30,6 +31,8 @@ class DatabaseView:
         families: its column families.
         older_rows: rows that still lie in the family of an older format; part of ``rows``.
         broken: why it could not be read; empty when it could.
+        error: which kind of error that is (``Corrupted``, or ``Invalid`` and ``Capacity`` where this process could not
+            look, for want of rights or open files); empty when it could be read.
     """
 
     name: str
@@ -42,6 +45,7 @@ class DatabaseView:
     families: tuple[str, ...]
     older_rows: int = 0
     broken: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class StoreView:
         segmented: whether it is a directory of databases.
         databases: the store's, or its segments in order of time.
         trouble: what is wrong with it.
+        damage: what of that only a restore mends: rows that cannot be read, or that the application would miss without
+            noticing, or with which it cannot start.
         outside: offsets that lie in ``.checkpoint_<store>``, for stores that do not manage their own.
         logged: whether it has a changelog, as declared, or as far as its databases tell.
     """
@@ -67,6 +73,7 @@ class StoreView:
     segmented: bool
     databases: tuple[DatabaseView, ...]
     trouble: tuple[str, ...]
+    damage: tuple[str, ...]
     outside: Mapping[TopicPartition, int]
     logged: bool = True
 
@@ -114,6 +121,7 @@ class Inspection:
         stores: by task.
         leftovers: files beside the stores that mean something.
         trouble: what is wrong beyond single stores.
+        damage: what of that is damage.
     """
 
     application_id: str
@@ -123,6 +131,15 @@ class Inspection:
     stores: tuple[StoreView, ...]
     leftovers: tuple[Leftover, ...]
     trouble: tuple[str, ...]
+    damage: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing is damaged and all could be looked at, else the code of the kind of error that it is."""
+        if self.damage or any(store.damage for store in self.stores):
+            return Corrupted.exit_code
+        unseen = [database.error for store in self.stores for database in store.databases if database.error]
+        return max((KINDS[error].exit_code for error in unseen), default=0)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as one JSON object; times in ms."""
@@ -134,6 +151,8 @@ class Inspection:
             "stores": [_store_json(store) for store in self.stores],
             "leftovers": [asdict(leftover) for leftover in self.leftovers],
             "trouble": list(self.trouble),
+            "damage": list(self.damage),
+            "exit_code": self.exit_code,
         }
 
 
@@ -155,4 +174,5 @@ def _store_json(store: StoreView) -> dict[str, Any]:
             for database in store.databases
         ],
         "trouble": list(store.trouble),
+        "damage": list(store.damage),
     }

@@ -201,6 +201,27 @@ def test_trouble_is_marked_where_it_is_and_said_at_the_end(run, state_dir):
     assert out.rstrip().endswith("1 trouble")
 
 
+def test_damage_has_an_exit_code_that_monitoring_can_go_by(run, state_dir):
+    code, out, _ = run("inspect")
+    assert (code, "damage:" in out) == (0, False)
+    write_database(state_dir / "shop/0_7/rocksdb/orders", {"default": [], "offsets": []})
+    assert run("inspect")[0] == 0  # trouble that the application mends itself
+    for file in (state_dir / "shop/0_1/rocksdb/orders").glob("MANIFEST*"):
+        file.write_bytes(b"junk")
+    code, out, _ = run("inspect", width=200)
+    assert code == 12
+    damage, trouble = out.index("damage: restore these stores\n"), out.index("\ntrouble\n")
+    assert damage < out.index("0_1/rocksdb/orders failed") < trouble < out.index("has no offset")
+    assert out.rstrip().endswith("2 troubles, 1 of them damage")
+    code, out, _ = run("inspect", "--json")
+    document = json.loads(out)
+    (application,) = document["applications"]
+    assert (code, document["exit_code"], application["exit_code"]) == (12, 12, 12)
+    assert [store["task"] for store in application["stores"] if store["damage"]] == ["0_1"]
+    # Of what was not looked at nothing is said.
+    assert run("inspect", "--task", "0_0")[0] == 0
+
+
 def test_inspect_as_a_document(run):
     _, out, _ = run("inspect", "--json", "--estimate")
     (application,) = json.loads(out)["applications"]

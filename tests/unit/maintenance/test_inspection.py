@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -114,6 +115,7 @@ def test_segments_that_disagree_are_trouble_with_their_offsets(tmp_path):
     ]
     assert set(store.offsets.values()) == {150}
     assert "100 in s.600000, 150 in s.900000 and 1 more" in store.trouble[0]
+    assert store.damage == store.trouble
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_a_global_store_has_its_offsets_by_partition_and_may_not_be_at_minus_4(t
         "products-0": 5,
         "products-1": -4,
     }
-    assert "fails every start" in store.trouble[0]
+    assert "fails every start" in store.damage[0]
 
 
 def test_a_broken_database_is_said_and_the_others_are_shown(tmp_path):
@@ -186,6 +188,65 @@ def test_a_broken_database_is_said_and_the_others_are_shown(tmp_path):
     broken, whole = look(tmp_path).stores
     assert "0_0/rocksdb/s" in broken.trouble[0]
     assert (whole.rows, whole.trouble) == (3, ())
+
+
+def test_only_what_a_restore_has_to_mend_is_damage(tmp_path):
+    plain(tmp_path, status=1)
+    write_database(tmp_path / "app/0_1/rocksdb/s", {"default": [], "offsets": []})
+    found = look(tmp_path)
+    assert all(store.trouble for store in found.stores)
+    assert (found.exit_code, [store.damage for store in found.stores]) == (0, [(), ()])
+
+
+def spoil_manifest(store):
+    next(store.glob("MANIFEST*")).write_bytes(b"junk")
+
+
+def spoil_rows(store):
+    file = next(iter(sorted(store.glob("*.sst"))))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 8] ^= 255
+    file.write_bytes(data)
+
+
+def lose_rows(store):
+    next(iter(sorted(store.glob("*.sst")))).unlink()
+
+
+def lose_current(store):
+    (store / "CURRENT").unlink()
+
+
+@pytest.mark.parametrize("spoil", [spoil_manifest, spoil_rows, lose_rows, lose_current])
+def test_a_database_whose_bytes_are_wrong_is_damage(tmp_path, spoil):
+    plain(tmp_path, rows=2000)
+    plain(tmp_path, task="0_1")
+    spoil(tmp_path / "app/0_0/rocksdb/s")
+    found = look(tmp_path)
+    broken, whole = found.stores
+    assert found.exit_code == 12
+    assert str(tmp_path / "app/0_0/rocksdb/s") in broken.damage[0]
+    assert (whole.damage, broken.databases[0].error) == ((), "Corrupted")
+
+
+def test_offsets_that_cannot_be_read_are_damage_wherever_they_lie(tmp_path):
+    write_golden(tmp_path / "app", "grace-buffer")
+    (file,) = (tmp_path / "app").rglob(".checkpoint_*")
+    file.write_text("0\n7\n")
+    assert look(tmp_path).exit_code == 12
+    file.unlink()
+    file.with_name(".checkpoint").write_text("9\n")
+    found = look(tmp_path)
+    assert "fails at every start" in found.damage[0]
+    assert found.exit_code == 12
+
+
+def test_what_could_not_be_looked_at_is_neither_well_nor_damage(tmp_path):
+    plain(tmp_path)
+    found = look(tmp_path)
+    (store,) = found.stores
+    unseen = replace(store, databases=(replace(store.databases[0], broken="no rights", error="Invalid"),))
+    assert (found.exit_code, replace(found, stores=(unseen,)).exit_code) == (0, 13)
 
 
 def test_files_beside_the_stores_are_named_with_what_they_do(tmp_path):
