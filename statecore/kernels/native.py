@@ -27,6 +27,7 @@ import ctypes
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import platform
 import stat
@@ -38,10 +39,14 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
+USER_CACHE = "statecore"
+"""Directory in the user's cache (``XDG_CACHE_HOME``, ``~/.cache``), with mode 0700."""
+
 _MAGIC = b"SCKERNL1"
 _SYMBOLS_OF_LIBC = {"memcpy", "memset", "memmove"}
 _engines: list[object] = []  # machine code lives as long as its engine
 _lock = threading.Lock()
+_log = logging.getLogger(__name__)
 
 Kernel = Callable[[int], int]
 """A loaded kernel: takes the address of its argument block, returns its result code. Runs without the GIL."""
@@ -71,7 +76,13 @@ def load(module: str, functions: tuple[str, ...], *, depends: tuple[str, ...] = 
                 blob = _find(source, name)  # another process may have compiled it meanwhile
                 if blob is None:
                     blob = _compile(module, functions, llvm)
-                    any(_write(directory / name, *blob) for directory in _directories(source))
+                    if not any(_write(directory / name, *blob) for directory in _directories(source)):
+                        _log.warning(
+                            "The machine code of %s cannot be kept, so every process compiles it anew (seconds each): "
+                            "none of %s can be written by this user alone.",
+                            module,
+                            ", ".join(map(str, _directories(source))),
+                        )
         return _link(*blob, llvm)
 
 
@@ -88,7 +99,7 @@ def _alone(source: Path, name: str) -> Iterator[None]:
     """Let one process compile while the others wait for its file; without a writable place each compiles for itself."""
     for directory in _directories(source):
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            _make_ours(directory)
             lock = (directory / f".{name}.lock").open("w")
         except OSError:
             continue
@@ -127,7 +138,22 @@ def _directories(source: Path) -> Iterator[Path]:
     yield source.parent / "__pycache__"
     home = os.environ.get("XDG_CACHE_HOME") or (str(Path.home() / ".cache") if os.environ.get("HOME") else "")
     if home:
-        yield Path(home) / "statecore"
+        yield Path(home) / USER_CACHE
+
+
+def _make_ours(directory: Path) -> None:
+    """Make a cache directory in which nobody else can write, whatever the umask: with 002 it would never be used.
+
+    ``__pycache__`` is made as Python does, readable for all: an installation by root serves every user. The user's own
+    cache is made private again where an earlier release let others write to it.
+    """
+    own = directory.name == USER_CACHE
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o755 if directory.name == "__pycache__" else 0o700)
+    except FileExistsError:
+        if own and directory.stat().st_uid == os.getuid() and not _ours_alone(directory):
+            directory.chmod(0o700)
 
 
 def _ours_alone(path: Path) -> bool:
@@ -156,7 +182,7 @@ def _write(path: Path, table: dict[str, str], code: bytes) -> bool:
     names = json.dumps(table).encode()
     body = struct.pack(">I", len(names)) + names + code
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_ours(path.parent)
         if not _ours_alone(path.parent):
             return False
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".kernel-")

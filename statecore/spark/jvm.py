@@ -70,7 +70,7 @@ def make_archive() -> Path | None:
     major = re.search(r'JAVA_VERSION="(\d+)', identity)
     if major is None or int(major.group(1)) < 17:
         return None
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # kernels lie there too, and only in a private place
     partial = archive.with_name(f"{archive.name}.{os.getpid()}")
     job = (
         "from pyspark import SparkConf, SparkContext\n"

@@ -22,7 +22,7 @@ print("compiled" if "numba" in sys.modules else "loaded")
 """
 
 
-def _warm(package: Path, cache: Path, **environment: str) -> str:
+def _warm(package: Path, cache: Path, *, umask: int = -1, **environment: str) -> str:
     env = {
         "PATH": os.environ["PATH"],
         "NUMBA_CACHE_DIR": str(cache),
@@ -32,7 +32,7 @@ def _warm(package: Path, cache: Path, **environment: str) -> str:
     }
     # Without `site` and from elsewhere: an editable installation or this directory would come before the copy.
     command = [sys.executable, "-S", "-c", WARM]
-    done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=120, umask=umask)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -80,6 +80,23 @@ def test_an_installation_that_cannot_be_written_falls_back_to_the_user_cache(
     home = {"XDG_CACHE_HOME": str(tmp_path / "home")}
     assert _warm(fresh_source, tmp_path / "cache", **home) == "compiled"
     assert len(list((tmp_path / "home" / "statecore").glob("*.kernel"))) == 1
+    assert _warm(fresh_source, tmp_path / "cache", **home) == "loaded"
+
+
+def test_whatever_the_umask_the_user_cache_is_private_and_used(tmp_path: Path, fresh_source: Path) -> None:
+    # Files in the way of the other directories.
+    (fresh_source / "statecore" / "changelog" / "__pycache__").write_text("")
+    (tmp_path / "cache").write_text("")
+    home = {"XDG_CACHE_HOME": str(tmp_path / "home")}
+    for umask in (0o002, 0o077):
+        assert _warm(fresh_source, tmp_path / "cache", umask=umask, **home) == "compiled"
+        assert (tmp_path / "home" / "statecore").stat().st_mode & 0o777 == 0o700
+        assert _warm(fresh_source, tmp_path / "cache", umask=umask, **home) == "loaded"
+        shutil.rmtree(tmp_path / "home")
+    # As an earlier release made it, where the umask let the group write.
+    (tmp_path / "home" / "statecore").mkdir(parents=True)
+    (tmp_path / "home" / "statecore").chmod(0o775)
+    assert _warm(fresh_source, tmp_path / "cache", **home) == "compiled"
     assert _warm(fresh_source, tmp_path / "cache", **home) == "loaded"
 
 
