@@ -38,7 +38,7 @@ from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.runtime.contents import PLAIN_PARENT, StoreDirectory, stores_in
 from statecore.runtime.files import give_to_owner, make_directories
-from statecore.stores.files import DIRECTORY_MODE, FILE_MODE, sync_file
+from statecore.stores.files import DIRECTORY_MODE, FILE_MODE, MOUNT_FOR_WRITING, is_read_only, sync_file
 
 LOCK_FILE = ".lock"
 WORK_DIRECTORY = ".statecore"
@@ -179,6 +179,8 @@ class StateDirectory:
                     state_dir=str(path),
                 )
         existing = _nearest_existing(self.path)
+        if is_read_only(existing):
+            raise _read_only(existing)
         if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
             raise Invalid(
                 f"This user (uid {os.geteuid()}) may not read and write {existing}.",
@@ -317,7 +319,17 @@ def _task_order(task: str) -> tuple[str, int, int]:
     return topology, int(subtopology), int(partition)
 
 
+def _read_only(path: Path) -> Invalid:
+    return Invalid(
+        f"{path} lies on a file system that is mounted read-only.",
+        action=MOUNT_FOR_WRITING,
+        state_dir=str(path),
+    )
+
+
 def _unusable(path: Path, error: OSError) -> Invalid:
+    if error.errno == errno.EROFS:
+        return _read_only(path)
     return Invalid(
         f"The state directory {path} cannot be used: {error.strerror}.",
         action="Check the path, and run as the user that the application runs as.",

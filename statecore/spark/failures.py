@@ -11,9 +11,10 @@ import traceback
 from typing import Any
 
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
+from statecore.stores.files import MOUNT_FOR_WRITING
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_DENIED = (errno.EACCES, errno.EPERM)
 _DAMAGED = (errno.EIO, errno.EUCLEAN)
 
 _WORKER_DIED = re.compile(
@@ -41,6 +42,12 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
             return Capacity(
                 f"The disk ran full while {doing}: {said}.",
                 action="Free room there, or give a staging directory on a larger disk, and start the restore again.",
+                **context,
+            )
+        if error.errno == errno.EROFS:
+            return Invalid(
+                f"The file system is mounted read-only, which was noticed while {doing}: {said}.",
+                action=MOUNT_FOR_WRITING,
                 **context,
             )
         if error.errno in _DENIED:

@@ -14,6 +14,12 @@ DIRECTORY_MODE = 0o750
 
 FILE_MODE = 0o640
 
+MOUNT_FOR_WRITING = (
+    "Mount it for writing, or name a directory elsewhere; where nobody mounted it so, the kernel did after an error of "
+    "the disk (dmesg)."
+)
+"""What to do about a read-only file system."""
+
 _CHUNK = 1 << 20
 
 
@@ -97,6 +103,11 @@ def link_or_copy(source: Path, target: Path) -> None:
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
             raise
         shutil.copyfile(source, target)
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether a path lies on a file system that is mounted read-only, for this process at least."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def tree_bytes(directory: Path) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, StatecoreError
+from statecore.stores.files import MOUNT_FOR_WRITING
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
 _FULL = ("No space left", "Disk quota exceeded", "File too large")
 _LIMITED = ("Too many open files", "Cannot allocate memory")
 _AGAIN = "run this again; a store that is still open has to be closed and opened first, and stands at its last commit"
-_DENIED = ("Permission denied", "Read-only file system", "Operation not permitted")
+_READ_ONLY = "Read-only file system"
+_DENIED = ("Permission denied", "Operation not permitted")
 _OTHER_KIND = ("does not match existing comparator", "Column families not opened", "merge_operator")
 
 
@@ -33,6 +35,8 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
             action=f"Raise this process's limit (ulimit -n, memory) and {_AGAIN}; nothing is wrong with the database.",
             store_path=str(path),
         )
+    if _READ_ONLY in said:
+        return Invalid(what, action=MOUNT_FOR_WRITING, store_path=str(path))
     if any(text in said for text in _DENIED):
         return Invalid(what, action="Give this user read and write access to the directory.", store_path=str(path))
     if any(text in said for text in _OTHER_KIND):

@@ -15,6 +15,7 @@ from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.runtime.files import make_directories, write_durably
 from statecore.runtime.state_directory import StateDirectory, partition_of, task_directory
+from tests.harness import mounts
 
 
 @pytest.fixture
@@ -181,6 +182,20 @@ def test_a_directory_without_rights_is_invalid(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(Invalid, match="may not read and write"):
         StateDirectory(tmp_path / "state", "app").lock()
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_read_only_file_system_is_named_as_such(tmp_path, made):
+    with mounts.disk(tmp_path / "disk", "1m") as disk:
+        directory = StateDirectory(disk.path / "state", "app")
+        if made:
+            directory.path.mkdir(parents=True)
+        disk.remount("ro")
+        for use in (directory.lock, directory.check_usable):
+            with pytest.raises(Invalid, match="on a file system that is mounted read-only") as caught:
+                use()
+        assert str(disk.path) in caught.value.what
+        assert "Mount it for writing" in caught.value.action
 
 
 def test_too_little_room_is_refused_with_both_numbers(directory):

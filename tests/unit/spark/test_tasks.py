@@ -230,7 +230,7 @@ def raising(error: BaseException) -> Callable[[], None]:
         (OSError(errno.ENOSPC, "No space left on device"), Capacity, "ran full"),
         (OSError(errno.EDQUOT, "Quota exceeded"), Capacity, "ran full"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), Invalid, "/x"),
-        (OSError(errno.EROFS, "Read-only file system", "/x"), Invalid, "Read-only"),
+        (OSError(errno.EROFS, "Read-only file system", "/x"), Invalid, "is mounted read-only"),
         (OSError(errno.EIO, "Input/output error", "/x"), Corrupted, "Input/output"),
         (MemoryError(), Capacity, "memory"),
     ],

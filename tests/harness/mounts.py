@@ -1,0 +1,55 @@
+"""Small file systems of their own, in memory, for what a full or read-only disk does. Only root may mount them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+class Disk:
+    """A file system of a fixed size, mounted at ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def remount(self, options: str) -> None:
+        """Change its options: ``ro``, ``rw``, ``size=8m``."""
+        _run("mount", "-o", f"remount,{options}", str(self.path))
+
+    @property
+    def free(self) -> int:
+        """Bytes that are left."""
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+    def fill(self, leave: int = 0) -> Path:
+        """Take up all room but ``leave`` bytes; deleting the file that is returned makes room again."""
+        file = self.path / f"filler-{time.monotonic_ns()}"
+        with file.open("wb", buffering=0) as out:
+            while (left := self.free - leave) > 0:
+                out.write(bytes(min(left, 1 << 20)))
+        return file
+
+
+@contextmanager
+def disk(path: Path, size: str) -> Iterator[Disk]:
+    """Mount a file system of this size (``8m``) at a new directory; the test is skipped where that is not permitted."""
+    path.mkdir()
+    try:
+        _run("mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "statecore-test", str(path))
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        pytest.skip(f"no file system can be mounted here: {getattr(error, 'stderr', error)}")
+    try:
+        yield Disk(path)
+    finally:
+        _run("umount", "--lazy", str(path))
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
