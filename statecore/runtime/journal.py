@@ -30,6 +30,10 @@ from statecore.runtime.files import inode, write_durably
 
 JOURNAL = "journal.json"
 RECORD = "placed.json"
+MARK = "verified.json"
+"""In the staging directory: what the journal becomes when all went well. Written before it, because after the first
+swap a full disk must not be in the way."""
+
 VERSION = 2
 READABLE = (1, VERSION)
 
@@ -115,8 +119,8 @@ class Journal:
         """The same placement when these of its tasks have come to a good end."""
         return replace(self, state=VERIFIED, tasks=tasks)
 
-    def write(self, work_path: Path) -> None:
-        """Make this the journal: durable, complete or not at all."""
+    def write(self, work_path: Path, name: str = JOURNAL) -> None:
+        """Make this the journal, or another file of that name: durable, complete or not at all."""
         document = {
             "version": VERSION,
             "request_id": self.request_id,
@@ -125,7 +129,7 @@ class Journal:
             "tasks": [_task_to_json(task) for task in self.tasks],
             "earlier": [_task_to_json(task) for task in self.earlier],
         }
-        write_durably(work_path / JOURNAL, json.dumps(document).encode())
+        write_durably(work_path / name, json.dumps(document).encode())
 
 
 def identity_of(database: Path) -> str:

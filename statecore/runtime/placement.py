@@ -9,7 +9,8 @@ assemble        images are moved, kept stores hard-linked, gaps created, below  
                 ``.statecore/placement-<id>/tasks/``
 look            every restored database is read: offset and status              the old directories
 sync            every file and directory is made durable                        the old directories
-journal         written beside, synced, renamed to ``journal.json``             the old directories
+journal         written beside, synced, renamed to ``journal.json``; before it  the old directories
+                what it will become, so that from here on no room is needed
 swap            ``renameat2(RENAME_EXCHANGE)``, one task after another; what    each task wholly old or wholly new
                 was live now lies in the staging directory
 (no exchange)   where directories cannot be exchanged: live → ``aside/``, then  between the two renames that one task
@@ -47,6 +48,7 @@ from statecore.runtime.assembly import Assembly
 from statecore.runtime.files import remove_tree
 from statecore.runtime.journal import (
     JOURNAL,
+    MARK,
     RECORD,
     SWAPPING,
     Journal,
@@ -150,11 +152,12 @@ def apply_placement(
         try:
             entries = Assembly(directory, staging, faults, progress).assemble(todo)
             faults.reach("placement.before-journal")
+            journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
+            journal.verified(entries).write(staging, MARK)
+            journal.write(directory.work_path)
         except Exception:
             shutil.rmtree(staging, ignore_errors=True)
             raise
-        journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
-        journal.write(directory.work_path)
         faults.reach("placement.after-journal")
         outcomes = Settlement(directory, journal, faults, progress, look=False).settle()
         _raise_unless_placed(directory, outcomes)

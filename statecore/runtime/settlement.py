@@ -28,7 +28,7 @@ from statecore.faults import FaultPoints
 from statecore.progress import Progress
 from statecore.runtime.assembly import look
 from statecore.runtime.files import exchange, file_sizes, fingerprint, inode, remove_tree
-from statecore.runtime.journal import JOURNAL, RECORD, VERIFIED, Journal, JournalTask
+from statecore.runtime.journal import JOURNAL, MARK, RECORD, VERIFIED, Journal, JournalTask
 from statecore.runtime.state_directory import StateDirectory
 from statecore.stores.files import DIRECTORY_MODE, sync_file
 
@@ -71,8 +71,7 @@ class Settlement:
             for entry in self.journal.tasks:
                 outcomes[entry.task] = self._settle_task(entry)
                 self.progress.advance()
-            placed = tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is Outcome.PLACED)
-            self.journal.verified(placed).write(work)
+            self._mark(tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is Outcome.PLACED))
             self.faults.reach("placement.after-mark")
             self.progress.done()
         for part in ("aside", "tasks"):
@@ -83,6 +82,15 @@ class Settlement:
         (work / JOURNAL).replace(work / RECORD)
         sync_file(work)
         return outcomes
+
+    def _mark(self, placed: tuple[JournalTask, ...]) -> None:
+        """Make the journal say ``verified``; by a rename where all was placed, which a full disk does not stop."""
+        work = self.directory.work_path
+        if placed == self.journal.tasks and (self.staging / MARK).is_file():
+            (self.staging / MARK).replace(work / JOURNAL)
+            sync_file(work)
+        else:
+            self.journal.verified(placed).write(work)
 
     def _settle_task(self, entry: JournalTask) -> Outcome:
         live, staged = self.directory.task_path(entry.task), self._staged(entry)

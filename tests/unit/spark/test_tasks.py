@@ -30,6 +30,7 @@ from statecore.spark.tasks import (
     build_store,
     read_range,
 )
+from tests.harness import mounts
 from tests.unit.images.changelog import batches
 
 RECORDS = [(b"key-%03d" % (offset % 50), b"value %d" % offset) for offset in range(200)]
@@ -283,3 +284,31 @@ def test_a_task_that_failed_for_good_stops_the_others_until_the_next_try(task: R
     assert isinstance(failure(read_range(task)), Retryable)
     staging.prepare(Path(task.directory))
     read(task)
+
+
+def test_a_disk_that_fills_at_any_moment_of_a_task_is_capacity_and_a_retry_gives_the_same(
+    task: RangeTask, tmp_path: Path
+) -> None:
+    digest = build(image_task(task, read(task))).image.digest
+    with mounts.disk(tmp_path / "disk", "64m") as disk:
+        task = replace(task, directory=str(disk.path / "plan"))
+        staging.prepare(Path(task.directory))
+        result = until_there_is_room(disk, task, lambda: read_range(task))
+        built = until_there_is_room(disk, task, lambda: build_store(image_task(task, result)))
+        assert built.image.digest == digest
+        assert build_store(image_task(task, read(task))) == built
+        verify_image(Path(built.image.path), StoreKind.KEY_VALUE, [CHANGELOG])
+
+
+def until_there_is_room(disk: mounts.Disk, task: RangeTask, attempt: Callable[[], Any]) -> Any:
+    """The answer of the first attempt that has room; each one has a page more than the one before."""
+    for pages in range(1000):
+        filler = disk.fill(leave=4096 * pages)
+        answer = attempt()
+        filler.unlink()
+        if not isinstance(answer, Failure):
+            assert pages >= 3  # else nothing was tried
+            return answer
+        assert isinstance(failure(answer), Capacity), failure(answer)
+        staging.prepare(Path(task.directory))
+    raise AssertionError("it never had enough")
