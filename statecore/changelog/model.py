@@ -12,7 +12,7 @@ from statecore.isolation import IsolationLevel as IsolationLevel
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """``[start, end)`` of one partition: the unit of a read, and of a Spark task.
+    """``[start, end)`` of one partition: the unit of a read.
 
     Attributes:
         topic: the changelog topic.

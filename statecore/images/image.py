@@ -31,11 +31,16 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, combined, digest_rows
 from statecore.images.merged import damaged, merged_digest
 from statecore.images.model import Image, Run, Segmentation
-from statecore.stores.files import file_sha256, link_or_copy, sync_tree, tree_bytes
+from statecore.stores.files import file_sha256, link_or_copy, sync_file, tree_bytes
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.settings import Durability, StoreSettings
 
 MAX_OVERLAPPING = 4
 """Overlapping runs left in one database; RocksDB's default starts to compact at as many files in its first level."""
+
+
+_WHEN_CLOSED = StoreSettings(durability=Durability.PROCESS)
+"""A database in the making is nobody's: it is forced to the disk once, when it is closed."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def build_image(
     for segment, its_runs in live.items():
         name = segment_name(segmented.store, segment, segmented.segmentation.interval_ms)
         found = combined(found, _build_database(directory / name, kind, its_runs, offsets, max_overlapping))
-    sync_tree(directory)
+    sync_file(directory.parent)  # the databases are durable, each with its name in the store's directory
     return replace(_image(directory, found, offsets), segments=len(live), expired=expired)
 
 
@@ -125,7 +130,7 @@ def _build_database(
 ) -> StoreDigest:
     for run in runs:
         _check_present(run)
-    with RocksDBStore(directory, kind, create=True) as store:
+    with RocksDBStore(directory, kind, create=True, settings=_WHEN_CLOSED) as store:
         # Links, so that a run survives for a retry; ingest moves (renames) what it is given.
         staged = [directory / f"run-{number:05d}.ingest" for number in range(len(runs))]
         for run, target in zip(runs, staged, strict=True):
@@ -139,7 +144,6 @@ def _build_database(
         if compacting or found is None:
             found = _read_back(store, runs, found)
         store.commit(offsets)
-    sync_tree(directory)
     return found
 
 

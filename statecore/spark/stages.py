@@ -1,8 +1,8 @@
 """The two Spark stages of a restore: ranges → runs, runs → images.
 
-Each stage is one RDD with one element a task, largest first. RDDs, not DataFrames: no row of a changelog passes through
-the JVM, the few dozen elements are task descriptions, and the first DataFrame of a session costs two seconds of class
-loading that a job of ten seconds can do without.
+Each stage is one RDD with one element a Spark task, largest first; small ranges and stores share one. RDDs, not
+DataFrames: no row of a changelog passes through the JVM, the few dozen elements are task descriptions, and the first
+DataFrame of a session costs two seconds of class loading that a job of ten seconds can do without.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ from statecore.spark.tasks import (
     ImageTask,
     RangeResult,
     RangeTask,
-    build_store,
-    read_range,
+    build_stores,
+    read_ranges,
 )
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 POLL_INTERVAL = 0.5
+
+_BATCHES_EACH = 4
+_BATCH_OFFSETS = 200_000
+"""Offsets from which on a Spark task has enough to do: about as long as it took to start."""
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
@@ -87,7 +91,10 @@ def read_runs(
     staging.prepare(directory)
     progress.phase("read", plan.offsets, "offsets")
     with _Watch(directory / "progress", progress) as watch:
-        results = _run(context, tasks, read_range, f"the changelogs of {plan.application_id} were read")
+        batches = batched(
+            tasks, [task.offset_range.end - task.offset_range.start for task in tasks], context.defaultParallelism
+        )
+        results = _run(context, batches, read_ranges, f"the changelogs of {plan.application_id} were read")
     progress.advance(plan.offsets - watch.seen)
     progress.done()
     grouped: dict[tuple[str, str], list[RangeResult]] = defaultdict(list)
@@ -118,6 +125,8 @@ def build_images(
         StatecoreError: what stopped a task.
         Invalid: an executor built an image that this host does not see.
     """
+    sizes = {key: sum(part.end - part.start for part in parts) for key, parts in plan.stores.items()}
+    largest_first = sorted(plan.stores.items(), key=lambda item: (-sizes[item[0]], item[0]))
     tasks = [
         ImageTask(
             str(directory),
@@ -129,12 +138,11 @@ def build_images(
             memory_budget,
             parts[0].segmentation,
         )
-        for (task, store), parts in sorted(
-            plan.stores.items(), key=lambda item: (sum(part.start - part.end for part in item[1]), item[0])
-        )
+        for (task, store), parts in largest_first
     ]
     progress.phase("build", len(tasks), "stores")
-    results = _run(context, tasks, build_store, f"the images of {plan.application_id} were built")
+    batches = batched(tasks, [sizes[key] for key, _ in largest_first], context.defaultParallelism)
+    results = _run(context, batches, build_stores, f"the images of {plan.application_id} were built")
     progress.advance(len(results))
     progress.done()
     unseen = [result.image.path for result in results if not Path(result.image.path).is_dir()]
@@ -146,8 +154,35 @@ def build_images(
     return {(result.task, result.store): result for result in results}
 
 
+def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> list[list[TaskT]]:
+    """What one Spark task is to do: a large task alone, small ones together, in their order.
+
+    A Spark task costs tens of milliseconds before it does anything, and a connection to the brokers as much again;
+    reading a hundred records takes one. There are still several batches for each task that runs at once, so that none
+    of those has nothing to do at the end.
+
+    Args:
+        tasks: what is to be done.
+        sizes: offsets of each.
+        parallelism: Spark tasks that run at once.
+    """
+    most = -(-len(tasks) // (_BATCHES_EACH * max(1, parallelism)))
+    batches: list[list[TaskT]] = []
+    room = 0
+    for task, size in zip(tasks, sizes, strict=True):
+        if not batches or size > room or len(batches[-1]) >= most:
+            batches.append([])
+            room = _BATCH_OFFSETS
+        batches[-1].append(task)
+        room -= size
+    return batches
+
+
 def _run(
-    context: SparkContext, tasks: Sequence[TaskT], work: Callable[[TaskT], ResultT | Failure], doing: str
+    context: SparkContext,
+    tasks: Sequence[Sequence[TaskT]],
+    work: Callable[[Sequence[TaskT]], list[ResultT | Failure]],
+    doing: str,
 ) -> list[ResultT]:
     """One Spark task an element; the first failure is raised when all have ended."""
     if not tasks:
@@ -156,7 +191,7 @@ def _run(
 
     def collect() -> None:
         try:
-            outcome.set_result(context.parallelize(tasks, len(tasks)).map(work).collect())
+            outcome.set_result(context.parallelize(tasks, len(tasks)).flatMap(work).collect())
         except Exception as error:
             outcome.set_exception(error)
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +29,7 @@ from statecore.spark.failures import as_statecore_error
 from statecore.stores.files import file_sha256, tree_bytes
 
 if TYPE_CHECKING:
+    from statecore.changelog.cluster import Cluster
     from statecore.images.runs import RunBuilder
     from statecore.images.versions.build import VersionRunBuilder
 
@@ -194,6 +197,16 @@ TaskT = TypeVar("TaskT", RangeTask, ImageTask)
 ResultT = TypeVar("ResultT", RangeResult, ImageResult)
 
 
+def _answers(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[ResultT | Failure]:
+    """One after the other, up to the first that fails: the job fails with it, and the others would be for nothing."""
+    answers: list[ResultT | Failure] = []
+    for task in tasks:
+        answers.append(_answer(work, task))
+        if isinstance(answers[-1], Failure):
+            break
+    return answers
+
+
 def _answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
     doing = f"store {task.store!r} of task {task.task} was built in {task.directory}"
     try:
@@ -207,24 +220,32 @@ def _answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
         return Failure(failure.to_json())
 
 
-def read_range(task: RangeTask) -> RangeResult | Failure:
-    """Read a range into runs, unless an earlier attempt of the plan has."""
-    return _answer(_read_range, task)
+def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
+    """Read ranges into runs over one connection, except those that an earlier attempt of the plan has read."""
+    from statecore.changelog.cluster import Cluster
+
+    of = tasks[0].cluster  # all of a job have the same
+    cluster = Cluster(of.bootstrap_servers, of.kafka, timeout=of.timeout)
+    try:
+        return _answers(partial(_read_range, cluster), tasks)
+    finally:
+        with suppress(Exception):  # what was read is there, whatever a broker says to the farewell
+            cluster.close()
 
 
-def build_store(task: ImageTask) -> ImageResult | Failure:
-    """Build an image from its runs, unless an earlier attempt of the plan has."""
-    return _answer(_build_store, task)
+def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
+    """Build images from their runs, except those that an earlier attempt of the plan has built."""
+    return _answers(_build_store, tasks)
 
 
-def _read_range(task: RangeTask) -> RangeResult:
+def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
     directory, span = Path(task.directory), task.offset_range
     final = directory / "runs" / task.task / task.store / f"{span.partition}.{span.start}-{span.end}"
     found = _finished_range(task, final)
     if found is not None:
         return found
     with staging.attempt_directory(directory) as attempt:
-        result = _read_into(attempt, task)
+        result = _read_into(attempt, task, cluster)
         while not staging.publish(attempt, final, result.to_json()):
             found = _finished_range(task, final)
             if found is not None:
@@ -232,8 +253,7 @@ def _read_range(task: RangeTask) -> RangeResult:
     return RangeResult.from_json(result.to_json(), final)
 
 
-def _read_into(attempt: Path, task: RangeTask) -> RangeResult:
-    from statecore.changelog.cluster import Cluster
+def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> RangeResult:
     from statecore.changelog.reader import ChangelogReader, ReaderOptions
     from statecore.formats.registry import row_format
 
@@ -243,15 +263,14 @@ def _read_into(attempt: Path, task: RangeTask) -> RangeResult:
     name = f"{task.task.replace('/', '.')}.{task.store}.{span.partition}.{span.start}"
     progress = _ProgressFile(Path(task.directory, "progress", name))
     collecting = 0.0
-    with Cluster(task.cluster.bootstrap_servers, task.cluster.kafka, timeout=task.cluster.timeout) as cluster:
-        reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
-        headers = row_format(task.kind).needs_headers
-        for batch in reader.read(span, task.isolation, headers=headers, topic_id=task.topic_id):
-            before = time.monotonic()
-            builder.add(batch)
-            collecting += time.monotonic() - before
-            progress.report(reader.statistics.position - span.start)
-        statistics = reader.statistics
+    reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
+    headers = row_format(task.kind).needs_headers
+    for batch in reader.read(span, task.isolation, headers=headers, topic_id=task.topic_id):
+        before = time.monotonic()
+        builder.add(batch)
+        collecting += time.monotonic() - before
+        progress.report(reader.statistics.position - span.start)
+    statistics = reader.statistics
     progress.report(span.end - span.start, now=True)
     read_until = time.monotonic()
     runs = tuple(builder.finish())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +23,7 @@ MOUNT_FOR_WRITING = (
 """What to do about a read-only file system."""
 
 _CHUNK = 1 << 20
+_SYNCS_AT_ONCE = 16
 
 
 def file_sha256(path: Path) -> str:
@@ -70,22 +73,33 @@ def remove_durably(path: Path) -> None:
 
 
 def sync_tree(directory: Path) -> None:
-    """Force every file and directory below ``directory``, itself and its own entry in its parent to the disk."""
-    for root, _, files in os.walk(directory, topdown=False):  # contents before the directories that name them
-        for name in files:
-            path = Path(root, name)
-            if not path.is_symlink():
-                sync_file(path)
-        sync_file(Path(root))
-    sync_file(directory.parent)
+    """Force every file and directory below ``directory``, itself and its own entry in its parent to the disk.
+
+    Many at once: a file system makes syncs that come together durable in one go, so a database of a dozen small files
+    takes about as long as one of them.
+    """
+    files: list[Path] = []
+    directories: list[Path] = []
+    for root, _, names in os.walk(directory):
+        directories.append(Path(root))
+        files += [path for path in (Path(root, name) for name in names) if not path.is_symlink()]
+    for paths in (files, [*directories, directory.parent]):  # contents before the directories that name them
+        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+            for _ in pool.map(sync_file, paths):
+                pass
 
 
 def set_modes(directory: Path) -> None:
-    """Give every file and directory the modes Kafka Streams expects."""
+    """Give every file and directory the modes Kafka Streams expects; one that has them is not written to."""
     for root, _, files in os.walk(directory):
-        Path(root).chmod(DIRECTORY_MODE)
+        _set_mode(Path(root), DIRECTORY_MODE)
         for name in files:
-            Path(root, name).chmod(FILE_MODE)
+            _set_mode(Path(root, name), FILE_MODE)
+
+
+def _set_mode(path: Path, mode: int) -> None:
+    if stat.S_IMODE(path.stat().st_mode) != mode:
+        path.chmod(mode)
 
 
 def give_to_owner(path: Path) -> None:

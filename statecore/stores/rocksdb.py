@@ -303,7 +303,10 @@ class RocksDBStore(StagedStore):
             )
         if not runs:
             return []
-        self.flush()  # else RocksDB may flush keys that overlap, and its file would look like one of the runs
+        try:
+            self._data.flush()  # else RocksDB may flush keys that overlap, and its file would look like one of the runs
+        except Exception as error:
+            raise translate(self._path, "Flushing", error) from error
         self._rows_ahead = True
         with self._lock:
             return ingest_files(self._path, self._data, runs)

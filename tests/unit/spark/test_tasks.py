@@ -20,6 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
 from statecore.images.model import Segmentation
 from statecore.spark import staging
+from statecore.spark.stages import batched
 from statecore.spark.tasks import (
     ClusterSettings,
     Failure,
@@ -27,8 +28,8 @@ from statecore.spark.tasks import (
     ImageTask,
     RangeResult,
     RangeTask,
-    build_store,
-    read_range,
+    build_stores,
+    read_ranges,
 )
 from tests.harness import mounts
 from tests.unit.images.changelog import batches
@@ -42,10 +43,7 @@ class FakeCluster:
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def __enter__(self) -> FakeCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+    def close(self) -> None: ...
 
 
 class FakeReader:
@@ -89,6 +87,16 @@ def task(tmp_path: Path) -> RangeTask:
         first=True,
         memory_budget=64 << 20,
     )
+
+
+def read_range(task: RangeTask) -> RangeResult | Failure:
+    (answer,) = read_ranges([task])
+    return answer
+
+
+def build_store(task: ImageTask) -> ImageResult | Failure:
+    (answer,) = build_stores([task])
+    return answer
 
 
 def read(task: RangeTask) -> RangeResult:
@@ -312,3 +320,27 @@ def until_there_is_room(disk: mounts.Disk, task: RangeTask, attempt: Callable[[]
         assert isinstance(failure(answer), Capacity), failure(answer)
         staging.prepare(Path(task.directory))
     raise AssertionError("it never had enough")
+
+
+def test_a_batch_ends_at_the_task_that_fails_and_what_came_before_is_kept(
+    task: RangeTask, reader: type[FakeReader]
+) -> None:
+    tasks = [replace(task, task=f"0_{number}") for number in range(3)]
+    wrong = replace(tasks[1], kind=StoreKind.WINDOW, segmentation=Segmentation(100, 50), store="windows")
+    good, bad = read_ranges([tasks[0], wrong, tasks[2]])
+    assert isinstance(good, RangeResult)
+    assert isinstance(failure(bad), Invalid)
+    staging.prepare(Path(task.directory))
+    assert [type(answer) for answer in read_ranges(tasks)] == [RangeResult] * 3
+    assert reader.reads == 4
+
+
+def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:
+    many = list(range(600))
+    batches = batched(many, [100] * 600, parallelism=2)
+    assert [each for batch in batches for each in batch] == many
+    assert (len(batches), max(map(len, batches))) == (8, 75)
+    assert len(batched(many, [100] * 600, parallelism=200)) == 600
+    assert [len(batch) for batch in batched(many[:5], [5_000_000] * 5, 1)] == [1] * 5
+    assert [len(batch) for batch in batched(many[:40], [5_000_000] * 4 + [90_000] * 36, 1)] == [1] * 4 + [2] * 18
+    assert batched([], [], 2) == []
