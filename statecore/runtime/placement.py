@@ -153,6 +153,7 @@ def apply_placement(
         except Exception:
             shutil.rmtree(staging, ignore_errors=True)
             raise
+        directory.give_to_owner()
         journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
         journal.write(directory.work_path)
         faults.reach("placement.after-journal")
