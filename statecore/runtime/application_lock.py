@@ -124,8 +124,9 @@ class ApplicationLock:
         work = self._directory.work_path
         if self._released or (not self._made_file and work not in self._made):
             return
-        if work in self._made:
-            remove_empty([Path(directory) for directory, _, _ in os.walk(work)])
+        below = list(os.walk(work))
+        if work in self._made and not any(files for _, _, files in below):  # else even an empty directory is needed
+            remove_empty([Path(directory) for directory, _, _ in below])
         if self._made_file and not work.exists():
             self._file.unlink(missing_ok=True)
             time.sleep(_LINGER)
