@@ -162,7 +162,7 @@ def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finis
         assert said.splitlines()[-1] == (
             f"statecore: {kind}. Go on with the same command and --request-id one; what was finished is found again."
         )
-        for trace in ("Traceback", "\tat ", "java.", "py4j", "WARN", "ERROR"):
+        for trace in ("Traceback", "\tat ", "java.", "py4j", "ERROR"):
             assert trace not in said, said
         assert world.tasks() == []
         nobody_left(world.application_id)

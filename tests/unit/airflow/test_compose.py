@@ -56,6 +56,7 @@ def test_every_image_names_its_version() -> None:
 def test_the_image_is_built_from_the_airflow_that_is_tested() -> None:
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
     assert f"FROM apache/airflow:slim-{pinned('apache-airflow')}-python3.11" in dockerfile
+    assert 'PYTHON = "3.11"' in (ROOT / "tests" / "integration" / "test_image.py").read_text()
     wanted = (ROOT / "docker" / "requirements.txt").read_text().splitlines()
     assert f"apache-airflow=={pinned('apache-airflow')}" in wanted
 
