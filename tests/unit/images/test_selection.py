@@ -41,7 +41,7 @@ def test_all_buildable_stores_are_selected_and_in_memory_stores_left_out() -> No
 def test_a_store_the_spec_does_not_declare_is_refused_with_those_it_does() -> None:
     with pytest.raises(NotFound, match=r"no store 'x'.*declares a") as refused:
         select_stores(application(store("a")), ["x"])
-    assert refused.value.exit_code == 13
+    assert refused.value.exit_code == 14
 
 
 def test_a_kind_nobody_has_decided_is_refused() -> None:
