@@ -89,6 +89,15 @@ PARAMS = {
         description="Without it, a state directory that holds the stores already is refused.",
         section="Where to",
     ),
+    "owner": Param(
+        None,
+        type=["null", "string"],
+        pattern="^[^:\\s]+(:[^:\\s]+)?$",
+        title="Owner",
+        description="user or user:group, by name or number, that what is placed will belong to. Empty: the owner of "
+        "the directory that is there.",
+        section="Where to",
+    ),
     "versioned": Param(
         "history",
         type="string",

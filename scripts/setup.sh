@@ -33,7 +33,7 @@ say "installing the pinned packages"
 say "fetching the Kafka jars (demo and tests only)"
 .venv/bin/python -m tests.harness.jars >&2
 say "compiling the kernels, preparing a quick start of Spark"
-.venv/bin/python -c "from statecore.changelog import kernel; from statecore.images import merged, runs; from statecore.images.versions import build; [one.warm() for one in (kernel, runs, merged, build)]"
+.venv/bin/python -m statecore.spark.warm
 .venv/bin/python -m statecore.spark.jvm
 touch .venv/.ready
 say "ready"

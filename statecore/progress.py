@@ -134,6 +134,13 @@ class TerminalProgress(_Stepwise):
             self._stream.write(line + "\n")
         self._stream.flush()
 
+    def end_line(self) -> None:
+        """Leave the line that is being rewritten as it is, so that other words begin on one of their own."""
+        if self._width:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._width = 0
+
     def _line(self, event: str, message: str) -> str:
         amount = _human(self._count)
         if self._total is not None:

@@ -23,7 +23,7 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Args:
         params: the parameters of ``restore_stores``: ``applications``, ``stores``, ``partitions``, ``state_dir``,
-            ``replace``, ``memory_budget``, ``transaction_wait``, ``versioned``.
+            ``replace``, ``memory_budget``, ``transaction_wait``, ``owner``, ``versioned``.
 
     Raises:
         Invalid: a spec is wrong, an application appears twice, no application was named.
@@ -54,6 +54,8 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
             request["memory_budget"] = memory_bytes(params["memory_budget"])
         if params.get("transaction_wait") is not None:
             request["transaction_wait"] = float(params["transaction_wait"])
+        if params.get("owner"):
+            request["owner"] = params["owner"]
         if params.get("versioned"):
             request["versioned"] = params["versioned"]
         if stores and not request["stores"]:

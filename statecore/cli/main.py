@@ -23,7 +23,7 @@ from typing import Protocol
 
 from statecore import __version__
 from statecore.cli.output import Output
-from statecore.errors import StatecoreError
+from statecore.errors import Capacity, Retryable, StatecoreError
 
 COMMANDS: dict[str, str] = {
     "discover": "write the spec of an application from its topics, topology and state directory",
@@ -74,14 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return command.run(parsed, output)
         except StatecoreError as error:
-            output.error(error.to_json(), f"{error.context.get('trace', '')}{error.what}\n{error.action}")
+            going_on = output.going_on() if isinstance(error, (Retryable, Capacity)) else ""
+            text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, going_on]))
+            output.error(error.to_json(), f"{error.context.get('trace', '')}{text}")
             return error.exit_code
         except _Terminated:
-            output.error({"error": "Terminated", "exit_code": 143, "what": "Terminated."}, "Terminated.")
-            return 143
+            return _stopped(output, "Terminated", 143)
         except KeyboardInterrupt:
-            output.error({"error": "Interrupted", "exit_code": 130, "what": "Interrupted."}, "Interrupted.")
-            return 130
+            return _stopped(output, "Interrupted", 130)
         except BrokenPipeError:
             # Whoever read our output has gone; nothing more can be said, and the interpreter must not try at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -91,6 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             trace = traceback.format_exc()
             output.error({"error": "Defect", "exit_code": 1, "what": what, "trace": trace}, f"{trace}\n{what}")
             return 1
+
+
+def _stopped(output: Output, kind: str, code: int) -> int:
+    """Say that a signal ended the command, and with which request id it goes on."""
+    words = " ".join(filter(None, [f"{kind}.", output.going_on()]))
+    output.error({"error": kind, "exit_code": code, "what": words, "request_id": output.request_id}, words)
+    return code
 
 
 class _Terminated(KeyboardInterrupt):

@@ -32,6 +32,8 @@ class Output:
         self.json = json
         self._saved: int | None = None
         self._stdout = sys.stdout
+        self._progress: TerminalProgress | None = None
+        self.request_id: str | None = None
 
     def __enter__(self) -> Output:
         if self.json:
@@ -54,11 +56,28 @@ class Output:
     @property
     def progress(self) -> Progress:
         """A listener that shows progress to a person, on stderr."""
-        return TerminalProgress()
+        if self._progress is None:
+            self._progress = TerminalProgress()
+        return self._progress
+
+    def go_on_with(self, request_id: str) -> None:
+        """Remember under which request id the same command goes on, should it be stopped."""
+        self.request_id = request_id
+
+    def going_on(self) -> str:
+        """How to go on with what was stopped; empty where nothing can be gone on with."""
+        if self.request_id is None:
+            return ""
+        return f"Go on with the same command and --request-id {self.request_id}; what was finished is found again."
 
     def say(self, text: str) -> None:
         """A word on the way, for people."""
+        self._on_a_line_of_its_own()
         print(text, file=sys.stderr, flush=True)
+
+    def _on_a_line_of_its_own(self) -> None:
+        if self._progress is not None:
+            self._progress.end_line()
 
     def text(self, text: str) -> None:
         """The result as text; dropped under ``--json``."""
@@ -74,6 +93,7 @@ class Output:
 
     def error(self, document: dict[str, Any], text: str) -> None:
         """What went wrong: words on stderr, and the document where one is expected."""
+        self._on_a_line_of_its_own()
         print(f"statecore: {text}", file=sys.stderr, flush=True)
         self.document(document)
 

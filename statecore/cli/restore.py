@@ -30,11 +30,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", action="store_true", help="show what would be read, and change nothing")
     parser.add_argument("--replace", action="store_true", help="replace stores that exist already")
     parser.add_argument(
+        "--owner",
+        metavar="USER[:GROUP]",
+        help="whose the placed files will be (default: the owner of the directory that is there)",
+    )
+    parser.add_argument(
         "--from",
         dest="base",
-        choices=("none",),
+        type=_base,
         default="none",
-        help="the base to start from: none, the whole changelog",
+        metavar="none",
+        help="the base to start from; the one choice of this release is none (default): the whole changelog is read. "
+        "It keeps no snapshots that latest, or a snapshot's id, could name",
     )
     parser.add_argument(
         "--versioned",
@@ -82,6 +89,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         "request_id": arguments.request_id,
         "staging_dir": str(arguments.staging_dir.absolute()) if arguments.staging_dir else None,
         "versioned": VersionedStart(arguments.versioned) if arguments.versioned else None,
+        "owner": arguments.owner,
     }
     request = RestoreRequest(
         state_dir=str(arguments.state_dir.absolute()),
@@ -92,6 +100,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         plan_only=arguments.plan,
         **{name: value for name, value in optional.items() if value is not None},
     )
+    if not request.plan_only:
+        output.go_on_with(request.request_id)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
         result = run_restore(request, progress, master=arguments.master, faults=faults, say=output.say)
@@ -194,6 +204,14 @@ def _partition(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
     return int(text)
+
+
+def _base(text: str) -> str:
+    if text != "none":
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no base of this release, which keeps no snapshots; choose none, the whole changelog"
+        )
+    return text
 
 
 def _memory(text: str) -> int:

@@ -19,14 +19,15 @@ from statecore.formats.segments import default_segment_interval
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
 from statecore.maintenance.findings import Trouble
-from statecore.maintenance.holder import lock_holder
 from statecore.maintenance.layout import Segment, StorePlace, named_instead, store_places
 from statecore.maintenance.leftovers import leftovers, store_checkpoint
 from statecore.maintenance.recognise import recognise
 from statecore.maintenance.trouble import application_trouble, store_trouble
 from statecore.maintenance.views import DatabaseView, Inspection, StoreView
+from statecore.runtime.application_lock import LOCK_FILE
 from statecore.runtime.database_state import DatabaseState, is_database
-from statecore.runtime.state_directory import LOCK_FILE, StateDirectory
+from statecore.runtime.holder import lock_holder
+from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 
 

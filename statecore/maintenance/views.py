@@ -10,10 +10,10 @@ from typing import Any
 from statecore.errors import KINDS, Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.holder import Holder
 from statecore.maintenance.layout import GLOBAL
 from statecore.maintenance.leftovers import Leftover
 from statecore.runtime.database_state import DatabaseState
+from statecore.runtime.holder import Holder
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,12 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import Progress
 from statecore.runtime.database_state import create_database, databases_of, read_database_state
-from statecore.runtime.files import (
-    file_sizes,
-    fingerprint,
-    inode,
-    link_tree,
-    move,
-    set_owner,
-)
+from statecore.runtime.files import file_sizes, fingerprint, inode, link_tree, move
 from statecore.runtime.journal import JournalTask, PlacedStore, identity_of
 from statecore.runtime.placement_plan import TaskPlan
 from statecore.runtime.siblings import SiblingStore
 from statecore.runtime.state_directory import StateDirectory, store_directory
-from statecore.stores.files import DIRECTORY_MODE, FILE_MODE, set_modes, sync_tree
+from statecore.stores.files import sync_tree
 
 
 class Assembly:
@@ -71,7 +64,7 @@ class Assembly:
             self.faults.reach("placement.after-image-move")
             stores += self._databases(image, target, where, image.offsets)
         for name in task.kept:
-            link_tree(live / name, target / name)
+            link_tree(live / name, target / name, self.directory.ownership)
         for sibling in task.created:
             where = target / store_directory(sibling.store, sibling.kind)
             if sibling.changelog is None:
@@ -82,9 +75,7 @@ class Assembly:
         self.faults.reach("placement.after-siblings")
         for path in (target, target / "rocksdb"):
             if path.is_dir():
-                path.chmod(DIRECTORY_MODE)
-        if self.directory.owner is not None:
-            set_owner(target, self.directory.owner)
+                self.directory.ownership.give(path)
         # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
         os.utime(target)
         return stores
@@ -95,11 +86,11 @@ class Assembly:
         """The databases of a restored or created store, looked at before anything live is touched."""
         for leftover in where.rglob("rocksdict-config.json"):
             leftover.unlink()
-        set_modes(where)
+        self.directory.ownership.give_tree(where)
         checkpoint = "" if store.kind.manages_offsets else store_checkpoint_file(store.store)
         if checkpoint:
             (target / checkpoint).write_bytes(encode_checkpoint(offsets))
-            (target / checkpoint).chmod(FILE_MODE)
+            self.directory.ownership.give(target / checkpoint)
         placed = []
         for database in _checked_databases(store, where):
             entry = PlacedStore(

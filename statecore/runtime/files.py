@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from statecore.runtime.ownership import Ownership
 from statecore.stores.files import DIRECTORY_MODE
 from statecore.stores.files import give_to_owner as give_to_owner
 from statecore.stores.files import write_durably as write_durably
@@ -51,23 +52,30 @@ def move(source: Path, target: Path) -> None:
         shutil.rmtree(source)
 
 
-def link_tree(source: Path, target: Path) -> None:
+def link_tree(source: Path, target: Path, ownership: Ownership | None = None) -> None:
     """Copy a database directory without copying its data: SST files as hard links, everything else as bytes.
 
-    The source is only read. ``target`` must not exist; its parents are made.
+    The source is only read. ``target`` must not exist; its parents are made. Links share the owner of the source, so
+    where that is to change the data is copied too; what has the right owner keeps its modes.
     """
+    by_group = ownership is not None and ownership.by_group
+    right = ownership is None or ownership.owns(source)
     if source.is_dir() and not source.is_symlink():
         target.mkdir(parents=True)
         shutil.copymode(source, target)
         for entry in sorted(os.scandir(source), key=lambda item: item.name):
-            link_tree(Path(entry.path), target / entry.name)
-    elif source.name.endswith(IMMUTABLE_SUFFIXES) and not source.is_symlink():
+            link_tree(Path(entry.path), target / entry.name, ownership)
+    elif source.name.endswith(IMMUTABLE_SUFFIXES) and not source.is_symlink() and (right or by_group):
         try:
             os.link(source, target)
         except PermissionError:  # the kernel may refuse links to files of another user (fs.protected_hardlinks)
             shutil.copy2(source, target)
+        else:
+            return
     else:
         shutil.copy2(source, target, follow_symlinks=False)
+    if ownership is not None:
+        (ownership.give if ownership.by_group else ownership.give_away)(target)
 
 
 def file_sizes(root: Path) -> dict[str, int]:
@@ -98,13 +106,6 @@ def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
         make_directories(path.parent, mode)
         path.mkdir(mode=mode, exist_ok=True)
         give_to_owner(path)
-
-
-def set_owner(root: Path, owner: tuple[int, int]) -> None:
-    """Give a whole tree to ``(uid, gid)``."""
-    for directory, _, names in os.walk(root):
-        for path in (Path(directory), *(Path(directory, name) for name in names)):
-            os.chown(path, *owner, follow_symlinks=False)
 
 
 def remove_tree(path: Path) -> None:

@@ -152,6 +152,7 @@ def apply_placement(
         try:
             entries = Assembly(directory, staging, faults, progress).assemble(todo)
             faults.reach("placement.before-journal")
+            directory.give_to_owner()
             journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
             journal.verified(entries).write(staging, MARK)
             journal.write(directory.work_path)

@@ -35,6 +35,7 @@ it must not be dropped while such a store is kept.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.runtime.contents import PLAIN_PARENT, names_in, store_of, stores_in
 from statecore.runtime.journal import PlacedStore, read_record
 from statecore.runtime.kept_stores import KeptStores
+from statecore.runtime.ownership import unwritable
 from statecore.runtime.siblings import SiblingStore, StoreImage
 from statecore.runtime.state_directory import GLOBAL_TASK, StateDirectory, store_directory
 from statecore.spec.model import ProcessingGuarantee
@@ -178,6 +180,7 @@ class _TaskPlanner:
         dropped: list[str] = []
         exists = self._live_exists()
         if exists:
+            self._check_rights()
             kept, dropped = self._sort_content()
             self._check_targets(dropped)
         kept_stores = [store for store in stores_in(self.live) if store.name in kept] if exists else []
@@ -198,6 +201,14 @@ class _TaskPlanner:
             self._refuse(f"lies in {above.name}, which is not a directory of its own; replace it by a directory")
             return False
         return self.live.is_dir()
+
+    def _check_rights(self) -> None:
+        closed = unwritable([self.live])
+        if closed is not None:
+            self._refuse(
+                f"cannot be replaced, because this user (uid {os.geteuid()}) may not change {closed}; run as the user"
+                " that the application runs as, or let its group write there (umask 0007)"
+            )
 
     def _sort_content(self) -> tuple[list[str], list[str]]:
         """Names in the live directory, ``rocksdb/<store>`` for those below, as (kept, dropped)."""

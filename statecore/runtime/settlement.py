@@ -30,7 +30,7 @@ from statecore.runtime.assembly import look
 from statecore.runtime.files import exchange, file_sizes, fingerprint, inode, remove_tree
 from statecore.runtime.journal import JOURNAL, MARK, RECORD, VERIFIED, Journal, JournalTask
 from statecore.runtime.state_directory import StateDirectory
-from statecore.stores.files import DIRECTORY_MODE, sync_file
+from statecore.stores.files import sync_file
 
 SET_ASIDE = "set-aside"
 """In the work directory: old directories that the application replaced itself while a placement was interrupted."""
@@ -144,9 +144,7 @@ class Settlement:
         made = self.staging / "topology"
         remove_tree(made)
         made.mkdir()
-        made.chmod(DIRECTORY_MODE)
-        if self.directory.owner is not None:
-            os.chown(made, *self.directory.owner)
+        self.directory.ownership.give(made)
         made.rename(parent)
         sync_file(parent.parent)
 

@@ -15,41 +15,31 @@ What Kafka Streams 4.3.1 keeps there (``StateDirectory``, ``RocksDBStore.openDB`
         global/                               global stores, in the same two shapes
         .statecore/                           ours: staging, plans, journal. Kafka Streams looks only at names of the
                                               forms above, and being on the same file system makes moving a rename
-
-The lock is the one Java's ``FileChannel.tryLock`` takes: a POSIX record lock over the whole file. Such a lock belongs
-to the process, not to the file descriptor: **closing any other descriptor of that file in this process drops it**, and
-taking it twice in one process succeeds. Hence the registry here, and :meth:`ApplicationLock.check` before each step
-that cannot be taken back.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.runtime.application_lock import LOCK_FILE, ApplicationLock, remove_empty
 from statecore.runtime.contents import PLAIN_PARENT, StoreDirectory, stores_in
-from statecore.runtime.files import give_to_owner, make_directories
-from statecore.stores.files import DIRECTORY_MODE, FILE_MODE, MOUNT_FOR_WRITING, is_read_only, sync_file
+from statecore.runtime.ownership import Ownership, decide_ownership, this_process
+from statecore.stores.files import MOUNT_FOR_WRITING, is_read_only, sync_file
 
-LOCK_FILE = ".lock"
 WORK_DIRECTORY = ".statecore"
+PROCESS_FILE = "kafka-streams-process-metadata"
 
 GLOBAL_TASK = "global"
 """What stands for a task with the global stores, which every instance of an application has: their directory."""
 
 _TASK = re.compile(r"(?:__[a-zA-Z0-9._-]+__/)?[0-9]+_[0-9]+")
 _NAMED_TOPOLOGY = re.compile(r"__[a-zA-Z0-9._-]+__")
-_held: set[tuple[int, int]] = set()
-_held_guard = threading.Lock()
 
 
 def task_directory(subtopology: int, partition: int, topology: str | None = None) -> str:
@@ -74,11 +64,13 @@ class StateDirectory:
     Args:
         state_dir: Kafka Streams' ``state.dir``.
         application_id: its ``application.id``.
+        owner: ``user[:group]`` that what is placed will belong to; ``None`` for that of the directory that is there.
     """
 
-    def __init__(self, state_dir: Path, application_id: str) -> None:
+    def __init__(self, state_dir: Path, application_id: str, owner: str | None = None) -> None:
         self.state_dir = Path(state_dir)
         self.application_id = application_id
+        self._owner = owner
         self._lock: ApplicationLock | None = None
 
     @property
@@ -125,24 +117,59 @@ class StateDirectory:
     def lock(self) -> ApplicationLock:
         """Take the application's lock, as a context manager or until ``release``; makes the directory when absent.
 
+        As a context manager it takes away again, when the block fails, what was made for it and holds nothing.
+
         Raises:
             Fenced: the application, or another job, holds it.
-            Invalid: the state directory cannot be used (not a directory, no rights).
+            Invalid: the state directory cannot be used (not a directory, no rights, files cannot be given to their
+                owner).
         """
         self.check_usable()
+        ownership = self.ownership
+        made: list[Path] = []
         try:
-            self.state_dir.mkdir(parents=True, exist_ok=True)
-            if not self.path.exists():
-                self.path.mkdir(mode=DIRECTORY_MODE)
-                self.path.chmod(DIRECTORY_MODE)  # whatever the umask
-                give_to_owner(self.path)
-                sync_file(self.state_dir)
-            lock = ApplicationLock(self)
-            make_directories(self.work_path)
-        except OSError as error:
-            raise _unusable(Path(error.filename or self.path), error) from error
+            _make(self.path, ownership, made)
+            lock = ApplicationLock(self, made)
+        except BaseException as error:
+            remove_empty(made)
+            if isinstance(error, OSError):
+                raise _unusable(Path(error.filename or self.path), error) from error
+            raise
+        try:
+            _make(self.work_path, ownership, made)
+        except BaseException as error:
+            lock.withdraw()
+            lock.release()
+            if isinstance(error, OSError):
+                raise _unusable(Path(error.filename or self.path), error) from error
+            raise
         self._lock = lock
         return lock
+
+    @property
+    def ownership(self) -> Ownership:
+        """Owner and modes of all that is placed; see :mod:`statecore.runtime.ownership`.
+
+        Raises:
+            Invalid: the owner is not known, or this process cannot give files to it.
+        """
+        return decide_ownership(self.state_dir, self.path, self._owner, this_process())
+
+    def give_to_owner(self) -> None:
+        """Give the application's directory, and the files that lie directly in it, to the owner of what is placed.
+
+        Nothing is done where they are the owner's already, or the application gets at them through its group.
+
+        Raises:
+            Fenced: the lock is not held.
+        """
+        self.check_locked()
+        if self.ownership.by_group:
+            return
+        files = (self.path / LOCK_FILE, self.path / PROCESS_FILE, *self.work_path.glob("plans/*"))
+        for path in (self.path, *files, self.work_path / "plans", self.work_path):
+            if path.exists() and (path.stat().st_uid != self.ownership.uid or self._owner is not None):
+                self.ownership.give(path)
 
     def check_locked(self) -> None:
         """Make sure that this object still holds the lock. Raises ``Fenced`` when it does not."""
@@ -153,16 +180,6 @@ class StateDirectory:
                 state_dir=str(self.path),
             )
         self._lock.check()
-
-    @property
-    def owner(self) -> tuple[int, int] | None:
-        """``(uid, gid)`` that files made here must be given, or ``None`` when they are right anyway.
-
-        Only root has to care: what it makes in a directory of somebody else belongs to that somebody, or the
-        application could not open its own stores.
-        """
-        status = _nearest_existing(self.path).stat()
-        return (status.st_uid, status.st_gid) if os.geteuid() == 0 and status.st_uid != 0 else None
 
     def check_usable(self) -> None:
         """Refuse a state directory that cannot be one. Changes nothing. Raises ``Invalid``."""
@@ -187,14 +204,7 @@ class StateDirectory:
                 action="Run as the user that the application runs as.",
                 state_dir=str(self.state_dir),
             )
-
-        if self.path.is_dir() and os.geteuid() not in (0, self.path.stat().st_uid):
-            raise Invalid(
-                f"{self.path} belongs to uid {self.path.stat().st_uid}, and this runs as uid {os.geteuid()}: the "
-                "application could not write the stores that are put there.",
-                action="Run as the user that the application runs as, or as root.",
-                state_dir=str(self.state_dir),
-            )
+        _ = self.ownership  # refuses where it cannot be given
 
     def ensure_room(self, needed: int) -> None:
         """Refuse when the file system has less than ``needed`` bytes left for this user. Raises ``Capacity``."""
@@ -227,83 +237,6 @@ def _nearest_existing(path: Path) -> Path:
     return path
 
 
-class ApplicationLock:
-    """The lock of an application's directory, held from construction until :meth:`release`.
-
-    Raises:
-        Fenced: somebody else holds it, in this process or another.
-    """
-
-    def __init__(self, directory: StateDirectory) -> None:
-        self._directory = directory
-        self._file = directory.path / LOCK_FILE
-        # A second descriptor of a file this process has locked must not even be opened: closing it drops the lock.
-        with contextlib.suppress(FileNotFoundError), _held_guard:
-            if _identity(self._file.stat()) in _held:
-                raise self._fenced("this process")
-        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        self._identity = _identity(os.fstat(self._descriptor))
-        with _held_guard:
-            try:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                os.close(self._descriptor)
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise self._fenced("another process") from None
-                raise
-            _held.add(self._identity)
-        self._released = False
-        give_to_owner(self._file)
-
-    def check(self) -> None:
-        """Make sure that the lock is still held and still means something, before a step that cannot be taken back.
-
-        Raises:
-            Fenced: it was released, lost, or the directory was replaced below us.
-        """
-        try:
-            same = not self._released and _identity(self._file.stat()) == self._identity
-            if same:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op while it is ours
-        except OSError:
-            same = False
-        if not same:
-            raise Fenced(
-                f"The lock of {self._directory.path} was lost.",
-                action="Find out who deleted or took the state directory, then run this again.",
-                state_dir=str(self._directory.path),
-            )
-
-    def release(self) -> None:
-        """Give the lock back. The file stays: deleting it would let two processes lock two files of one name."""
-        if not self._released:
-            self._released = True
-            with _held_guard:
-                _held.discard(self._identity)
-                os.close(self._descriptor)
-
-    def __enter__(self) -> ApplicationLock:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
-
-    def _fenced(self, who: str) -> Fenced:
-        return Fenced(
-            f"The state directory {self._directory.path} is in use: {who} holds its lock.",
-            action=f"Stop the application {self._directory.application_id} on this machine (or the job that is at work "
-            "there), then run this again.",
-            state_dir=str(self._directory.path),
-            application_id=self._directory.application_id,
-        )
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
 def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
     """The directories in a directory; none when it does not exist."""
     try:
@@ -323,6 +256,37 @@ def _read_only(path: Path) -> Invalid:
     return Invalid(
         f"{path} lies on a file system that is mounted read-only.",
         action=MOUNT_FOR_WRITING,
+        state_dir=str(path),
+    )
+
+
+def _make(path: Path, ownership: Ownership, made: list[Path]) -> None:
+    """Make a directory and what is missing above it, for the owner; whoever fails knows what was made by then."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        _make(path.parent, ownership, made)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    made.append(path)
+    try:
+        ownership.give(path)
+        usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
+    except OSError as error:
+        raise _cannot_give(path, ownership, error.strerror or str(error)) from error
+    if not usable:
+        raise _cannot_give(path, ownership, "this process could not go on writing there (CAP_DAC_OVERRIDE)")
+    sync_file(path.parent)
+
+
+def _cannot_give(path: Path, ownership: Ownership, why: str) -> Invalid:
+    return Invalid(
+        f"{path} was to belong to {ownership}, and the system does not let this process (uid {os.geteuid()}) give it "
+        f"away: {why}.",
+        action="Run as the user that the application runs as; or as root with CAP_CHOWN and CAP_DAC_OVERRIDE, on a "
+        "file system that knows owners (not NFS with root_squash).",
         state_dir=str(path),
     )
 

@@ -35,6 +35,8 @@ class RestoreRequest:
         versioned: what versioned stores are to find when the application starts: ``history`` (queries of the past
             answer, because Kafka Streams restores the stores itself; nothing of them is read here) or ``latest``
             (nothing is restored, queries of the past find only what is written from then on).
+        owner: ``user[:group]`` that what is placed will belong to; ``None`` for that of the directory that is there
+            (:mod:`statecore.runtime.ownership`).
         request_id: names this request; a retry under the same name finds the frozen plan and what was built for it.
     """
 
@@ -50,6 +52,7 @@ class RestoreRequest:
     plan_only: bool = False
     staging_dir: str | None = None
     versioned: VersionedStart = VersionedStart.HISTORY
+    owner: str | None = None
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -159,6 +162,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "plan_only": _FLAG,
     "staging_dir": _TEXT,
     "versioned": VersionedStart,
+    "owner": _TEXT,
     "request_id": _TEXT,
 }
 """Every field of a request with the check that its JSON form has to pass."""

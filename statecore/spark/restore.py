@@ -104,15 +104,16 @@ def _run_restore(
     request: RestoreRequest, progress: Progress, master: str | None, faults: FaultPoints, say: Callable[[str], None]
 ) -> RestoreReport | RestorePlan:
     spec = spec_of(request)
-    directory = StateDirectory(Path(request.state_dir), spec.application_id)
+    directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
     if request.plan_only:
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
             plan, notes = plan_restore(cluster, spec, request, parallelism=lambda: 1)
-        for note in notes:
+        for note in (*notes, _owner_note(directory)):
             say(f"note: {note}")
         return plan
     with directory.lock():
         faults.reach("restore.after-lock")
+        say(_owner_note(directory))
         with SparkStart(f"statecore restore {spec.application_id}", master) as spark:
             return _Restore(request, spec, directory, progress, faults, say).run(spark)
 
@@ -153,16 +154,18 @@ class _Restore:
                 self.say(_recovery(recovered))
             earlier = self._already_placed()
             if earlier is not None:
+                self.directory.give_to_owner()  # which the killed attempt may not have come to
                 shutil.rmtree(self.work / earlier.plan_id, ignore_errors=True)  # what the killed attempt had staged
                 return earlier
             plan, notes = self._plan(spark)
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
-        with self._phase("start"):
-            context = spark.context()
-        with self._phase("read"), self._nothing_left_of_the_invalid(staging):
-            runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
+        with self._nothing_left_of_the_invalid(staging):
+            with self._phase("start"):
+                context = spark.context()
+            with self._phase("read"):
+                runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
         with self._phase("build"):
             images = build_images(context, plan, runs, staging, request.memory_budget, self.progress)
@@ -193,7 +196,7 @@ class _Restore:
 
     @contextmanager
     def _nothing_left_of_the_invalid(self, staging: Path) -> Iterator[None]:
-        """A record that fits no store of the kind stays what it is: a retry could take up nothing of this attempt."""
+        """What was refused (a record that fits no store of the kind) will be again: nothing is kept for a retry."""
         try:
             yield
         except Invalid:
@@ -339,6 +342,14 @@ def _store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], b
         expired=built.image.expired + sum(result.expired for result in read),
         left_to_restore=one.left_to_restore,
     )
+
+
+def _owner_note(directory: StateDirectory) -> str:
+    """Whose the placed files will be, or why they could not be."""
+    try:
+        return f"What is placed will belong to {directory.ownership}."
+    except Invalid as error:
+        return f"Nothing could be placed by this user: {error}"
 
 
 def _nobody(line: str) -> None:

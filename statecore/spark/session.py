@@ -122,6 +122,8 @@ def _stop(context: SparkContext) -> None:
     server, context._accumulatorServer = context._accumulatorServer, None
     # A JVM that is gone cannot be stopped; saying so would hide how the job ended.
     with contextlib.suppress(Exception):
+        # Tasks that are stopped with it would each be an error in the log, beside the one sentence that says why.
+        context.setLogLevel("OFF")
         context.stop()
     if server is not None:
         threading.Thread(target=server.shutdown, daemon=True).start()

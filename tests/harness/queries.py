@@ -81,6 +81,7 @@ def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query
         parameters = named.fromNamedTopologyAndStoreNameAndType(query.topology, store, _type(jvm, query))
     opened = streams.store(parameters if partition is None else parameters.withPartition(partition))
     with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o777)  # the JVM may run as another user
         target = Path(directory) / "rows"
         iterator = _iterator(jvm, opened, query)
         try:

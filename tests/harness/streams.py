@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ class StreamsJvm:
         ``()``
             for what Java does by itself.
         streams_version: of Kafka Streams, where it is not the normal one.
+        user: (uid, gid) it runs as, where it is another than this process's; root alone may ask for that.
     """
 
     def __init__(
@@ -60,9 +62,11 @@ class StreamsJvm:
         log_level: str = "warn",
         java_options: tuple[str, ...] = ("-XX:+UseSerialGC",),
         streams_version: str = jars.KAFKA_VERSION,
+        user: tuple[int, int] | None = None,
     ) -> None:
         self.log_file = log_file
         log_file.parent.mkdir(parents=True, exist_ok=True)
+        java = jars.java() if user is None else str(_java_as(*user, log_file.with_suffix(".java")))
         with log_file.open("ab") as log:
             port, token, process = launch_gateway(
                 port=0,
@@ -77,7 +81,7 @@ class StreamsJvm:
                 die_on_exit=True,
                 enable_auth=True,
                 redirect_stderr=log,
-                java_path=jars.java(),
+                java_path=java,
                 return_proc=True,
             )
         self.process: subprocess.Popen[bytes] = process
@@ -126,6 +130,14 @@ class StreamsJvm:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _java_as(uid: int, gid: int, script: Path) -> Path:
+    """A java command that runs as another user: py4j starts a program of one word."""
+    become = f"setpriv --reuid {uid} --regid {gid} --clear-groups"
+    script.write_text(f'#!/bin/sh\nexec {become} {shlex.quote(jars.java())} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 @dataclass(frozen=True)

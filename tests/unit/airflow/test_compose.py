@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +20,12 @@ TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, Any] = COMPOSE["services"]
 AIRFLOW = ("init", "apiserver", "scheduler", "dag-processor", "triggerer")
+SPARK = ("spark-master", "spark-worker")
+JOBS = ("scheduler", "spark-worker")
+"""Where jobs run: the driver, and the executors."""
+
+ONCE = {"volumes", "init", "kernels"}
+"""Services that run to their end."""
 SECRET = re.compile(r"\$\{([A-Z0-9_]+):\?[^}]+\}")
 
 
@@ -23,7 +35,17 @@ def pinned(package: str) -> str:
 
 
 def test_every_part_is_there() -> None:
-    assert set(SERVICES) == {*AIRFLOW, "volumes", "postgres", "kafka", "s3"}
+    assert set(SERVICES) == {*AIRFLOW, *SPARK, "volumes", "kernels", "postgres", "kafka", "s3"}
+    assert (ROOT / "specs" / "README.md").is_file()
+
+
+def targets(name: str) -> dict[str, str]:
+    """Path in the container → what is mounted there."""
+    found = {}
+    for one in SERVICES[name]["volumes"]:
+        source, target = (one["source"], one["target"]) if isinstance(one, dict) else one.split(":")[:2]
+        found[target] = source
+    return found
 
 
 def test_every_image_names_its_version() -> None:
@@ -33,8 +55,10 @@ def test_every_image_names_its_version() -> None:
 
 def test_the_image_is_built_from_the_airflow_that_is_tested() -> None:
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
-    assert f"FROM apache/airflow:{pinned('apache-airflow')}-python3.11" in dockerfile
-    assert f"'apache-airflow=={pinned('apache-airflow')}'" in dockerfile
+    assert f"FROM apache/airflow:slim-{pinned('apache-airflow')}-python3.11" in dockerfile
+    assert 'PYTHON = "3.11"' in (ROOT / "tests" / "integration" / "test_image.py").read_text()
+    wanted = (ROOT / "docker" / "requirements.txt").read_text().splitlines()
+    assert f"apache-airflow=={pinned('apache-airflow')}" in wanted
 
 
 def test_what_the_image_is_built_from_reaches_the_build() -> None:
@@ -57,6 +81,8 @@ def test_every_secret_comes_from_outside_and_is_listed_in_the_example() -> None:
     example = (ROOT / "docker" / "environment.example").read_text()
     listed = set(re.findall(r"^([A-Z0-9_]+)=$", example, re.MULTILINE))
     assert set(SECRET.findall(TEXT)) == listed
+    optional = set(re.findall(r"\$\{([A-Z0-9_]+):-", TEXT))
+    assert optional == set(re.findall(r"^# ([A-Z0-9_]+)=", example, re.MULTILINE))
     for service in SERVICES.values():
         for name, value in service.get("environment", {}).items():
             if re.search(r"PASSWORD$|SECRET|_KEY$|ACCESS_KEY", name) and not name.endswith("_FILE"):
@@ -71,19 +97,120 @@ def test_all_parts_of_airflow_share_their_secrets_and_the_database(name: str) ->
     assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"].startswith("http://apiserver:8080/")
 
 
-def test_the_scheduler_runs_spark_and_has_what_it_needs_while_the_api_server_sees_the_reports() -> None:
-    assert "mem_limit" in SERVICES["scheduler"]
-    mounts = {name: {one.split(":")[1] for one in SERVICES[name]["volumes"]} for name in ("scheduler", "apiserver")}
-    assert {"/state", "/reports", "/specs", "/opt/airflow/logs"} <= mounts["scheduler"]
-    assert {"/reports", "/opt/airflow/logs", "/opt/airflow/auth"} <= mounts["apiserver"]
-    assert SERVICES["scheduler"]["environment"]["STATECORE_REPORTS"] == "/reports"
+def test_jobs_have_the_state_directories_and_the_api_server_sees_the_reports() -> None:
+    for name in JOBS:
+        assert "mem_limit" in SERVICES[name], name
+        assert targets(name)["/state"].startswith("${STATE_DIR:?")
+        (mount,) = [one for one in SERVICES[name]["volumes"] if isinstance(one, dict)]
+        assert mount["type"] == "bind"
+        assert mount["bind"] == {"create_host_path": False}  # a directory that Docker makes is root's
+    assert {"/reports", "/specs", "/opt/airflow/logs"} <= targets("scheduler").keys()
+    assert {"/reports", "/opt/airflow/logs", "/opt/airflow/auth"} <= targets("apiserver").keys()
+
+
+@pytest.mark.parametrize("name", [*AIRFLOW, *SPARK, "kernels"])
+def test_whoever_writes_runs_as_the_user_that_owns_the_state_directories(name: str) -> None:
+    assert SERVICES[name]["user"].startswith("${AIRFLOW_UID:?")
+    assert SERVICES[name]["image"] == SERVICES["scheduler"]["image"]
+
+
+def test_a_state_directory_of_another_user_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """The command of the service, run as the container would run it."""
+    script = SERVICES["volumes"]["command"][0].replace("$$", "$").replace("/state", str(tmp_path))
+    uid = tmp_path.stat().st_uid
+    made = [tmp_path / name for name in ("logs", "auth", "reports", "kernels")]
+    for path, mounted in zip(made, ("/opt/airflow/logs", "/opt/airflow/auth", "/reports", "/kernels"), strict=True):
+        path.mkdir()
+        script = script.replace(mounted, str(path))
+    for owner, code in ((uid + 1, 1), (uid, 0)):
+        environment = {**os.environ, "OWNER": str(owner), "ADMIN_PASSWORD": "secret"}
+        done = subprocess.run(
+            ["/bin/bash", "-ec", script], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+        assert (f"belongs to uid {uid}" in done.stdout) is (code == 1)
+    assert (tmp_path / "auth" / "passwords.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", AIRFLOW)
+def test_every_part_of_airflow_has_the_dags_and_the_settings_of_the_site(name: str) -> None:
+    for directory in ("dags", "plugins", "spark_jobs"):
+        assert targets(name)[f"/opt/airflow/{directory}"] == f"./{directory}"
+    assert targets(name)["/specs"] == "./specs"
+    environment = SERVICES[name]["environment"]
+    assert environment["STATECORE_REPORTS"] == "/reports"
+    assert environment["STATECORE_STATE_DIR"] == "/state"
+    assert {"STATECORE_SPECS", "STATECORE_SPARK_CONN", "STATECORE_KAFKA_CONN"} <= environment.keys()
+
+
+def test_credentials_of_the_s3_server_are_only_where_jobs_run() -> None:
+    having = {name for name, service in SERVICES.items() if "S3_ACCESS_KEY" in str(service.get("environment"))}
+    assert having == {*JOBS, "s3"}
+
+
+def test_one_address_of_the_broker_serves_in_containers_and_on_the_host() -> None:
+    environment = SERVICES["kafka"]["environment"]
+    advertised = environment["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    assert advertised == ["CLIENTS://kafka:9092"]
+    assert "127.0.0.1:9092:9092" in SERVICES["kafka"]["ports"]
+    assert "127.0.0.1 kafka" in TEXT
+
+
+def test_the_default_connection_is_the_cluster_that_is_there() -> None:
+    connection = json.loads(SERVICES["scheduler"]["environment"]["AIRFLOW_CONN_SPARK_DEFAULT"])
+    master = f"{connection['host']}:{connection['port']}"
+    assert master in SERVICES["spark-worker"]["command"][-1].split()
+    assert {"--host spark-master", "--port 7077"} <= {
+        " ".join(pair) for pair in pairwise(SERVICES["spark-master"]["command"][-1].split())
+    }
+
+
+def test_a_stop_waits_for_the_restores_that_run() -> None:
+    assert re.fullmatch(r"\$\{STOP_GRACE_PERIOD:-\d+h\}", SERVICES["scheduler"]["stop_grace_period"])
+    assert SERVICES["scheduler"]["environment"]["DUMB_INIT_SETSID"] == "0"  # else the jobs get the signal too
+    assert "spark-worker" in SERVICES["scheduler"]["depends_on"]  # else the executors are stopped first
+
+
+def test_every_service_that_stays_says_whether_it_is_well() -> None:
+    for name, service in SERVICES.items():
+        assert ("healthcheck" in service) is (name not in ONCE), name
+
+
+def test_kernels_are_compiled_before_a_job_needs_them() -> None:
+    assert SERVICES["kernels"]["command"] == ["python", "-m", "statecore.spark.warm"]
+    for name in (*JOBS, "kernels"):
+        assert SERVICES[name]["environment"]["NUMBA_CACHE_DIR"] == "/kernels"
+        assert targets(name)["/kernels"] == "kernels"
+    for name in JOBS:
+        assert SERVICES[name]["depends_on"]["kernels"]["condition"] == "service_completed_successfully"
+
+
+def test_all_kernels_are_compiled_ahead() -> None:
+    """Every module that has kernels is reached by those that ``warm`` names."""
+    code = (
+        "from statecore.kernels import native; found = []\n"
+        "real = native.load\n"
+        "def load(module, *more, **named): found.append(module); return real(module, *more, **named)\n"
+        "native.load = load\n"
+        "from statecore.spark import warm; warm.main(); print(*found)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    sources = {
+        name
+        for path in (ROOT / "statecore").rglob("*kernel*.py")
+        if "kernels" not in path.parts[-2:-1]
+        for name in re.findall(r'(?:KernelLibrary\(|source = )"(statecore[\w.]+)"', path.read_text())
+    }
+    assert len(sources) >= 3
+    assert sources <= set(done.stdout.split())
 
 
 def test_every_volume_and_every_dependency_that_is_named_exists() -> None:
     for service in SERVICES.values():
         for mount in service.get("volumes", ()):
-            source = mount.split(":")[0]
-            assert source.startswith("./") or source in COMPOSE["volumes"], mount
+            if isinstance(mount, str):
+                source = mount.split(":")[0]
+                assert source in COMPOSE["volumes"] or (source.startswith("./") and (ROOT / source).is_dir()), mount
         for needed, condition in service.get("depends_on", {}).items():
             assert needed in SERVICES
             if condition["condition"] == "service_healthy":

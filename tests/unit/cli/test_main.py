@@ -12,7 +12,7 @@ import pytest
 
 from statecore.cli import main as cli
 from statecore.cli import restore
-from statecore.errors import KINDS, Corrupted
+from statecore.errors import KINDS, Corrupted, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.images.plan import PartitionPlan, RestorePlan
 from statecore.images.report import RestoreReport, StoreReport
@@ -234,7 +234,7 @@ def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd)
     words = ["restore", "--spec", str(spec), "--state-dir", str(tmp_path / "state"), "--store", "b", "--store", "a",
              "--partition", "3", "--partition", "1", "--replace", "--plan", "--master", "local[1]", "--from", "none",
              "--memory-budget", "64m", "--transaction-wait", "5", "--timeout", "7", "--request-id", "r",
-             "--staging-dir", str(tmp_path / "staging")]  # fmt: skip
+             "--staging-dir", str(tmp_path / "staging"), "--owner", "4242:4243"]  # fmt: skip
     assert cli.main(words) == 12
     request = seen["request"]
     assert (request.stores, request.partitions) == (("b", "a"), (1, 3))
@@ -242,3 +242,49 @@ def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd)
     assert (request.memory_budget, request.transaction_wait, request.timeout) == (64 << 20, 5.0, 7.0)
     assert (request.state_dir, request.spec_path, request.request_id) == (str(tmp_path / "state"), str(spec), "r")
     assert request.staging_dir == str(tmp_path / "staging")
+    assert request.owner == "4242:4243"
+
+
+def test_the_base_says_its_choices():
+    process = run("restore", "--spec", "x", "--state-dir", "y", "--from", "latest")
+    assert process.returncode == 2
+    assert "argument --from: 'latest' is no base of this release" in process.stderr
+    assert "choose none, the whole changelog" in process.stderr
+    assert "--from none" in run("restore", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "error", [Retryable("It broke.", action="Wait."), KeyboardInterrupt(), Invalid("No.", action="Do.")]
+)
+def test_what_can_be_gone_on_with_says_its_request_id_and_what_cannot_does_not(monkeypatch, capfd, error):
+    def action(output):
+        output.go_on_with("4711")
+        raise error
+
+    _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
+    assert ("--request-id 4711" in err) is not isinstance(error, Invalid)
+    if isinstance(error, KeyboardInterrupt):
+        assert json.loads(out)["request_id"] == "4711"
+
+
+def test_a_failure_begins_on_a_line_of_its_own_and_its_lines_stay_lines(monkeypatch, capfd):
+    """On a terminal the line of the progress is rewritten in place, and still open when something fails."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+
+    def action(output):
+        output.progress.phase("read", 10, "records")
+        output.progress.advance(1)
+        output.say("A word on the way.")
+        output.progress.advance(1)
+        raise Invalid("These are wrong:\n  0_0 holds s\n  0_1 holds s\n", action="Do what each line says.")
+
+    _, _, err = run_here(monkeypatch, capfd, action, as_json=False)
+    lines = [line.rpartition("\r")[2].rstrip() for line in err.split("\n")]
+    at = lines.index("statecore: These are wrong:")
+    assert lines[at : at + 4] == [
+        "statecore: These are wrong:",
+        "  0_0 holds s",
+        "  0_1 holds s",
+        "Do what each line says.",
+    ]
+    assert "A word on the way." in lines

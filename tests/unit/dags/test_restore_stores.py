@@ -132,6 +132,7 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
         "memory_budget": "512m",
         "transaction_wait": 1.5,
         "versioned": "latest",
+        "owner": "kafka:4243",
     }
     params.update(right)
     assert params.validate() == right

@@ -13,7 +13,9 @@ import pytest
 
 from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.runtime import state_directory
 from statecore.runtime.files import make_directories, write_durably
+from statecore.runtime.ownership import Process
 from statecore.runtime.state_directory import StateDirectory, partition_of, task_directory
 from tests.harness import mounts
 
@@ -120,7 +122,7 @@ def test_a_lock_that_another_process_holds_fences_us(directory):
     with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
-        with pytest.raises(Fenced, match="another process holds its lock") as caught:
+        with pytest.raises(Fenced, match=rf"in use: process {process.pid} \(\w+.*\) holds its lock") as caught:
             directory.lock()
         assert "Stop the application orders" in caught.value.action
         assert not directory.work_path.exists()
@@ -225,7 +227,64 @@ def test_a_directory_of_another_user_is_refused_because_the_application_could_no
     directory = StateDirectory(tmp_path / "state", "app")
     directory.path.mkdir(parents=True)
     mine = directory.path.stat().st_uid
-    monkeypatch.setattr(os, "geteuid", lambda: mine + 4242)
+    other = Process(mine + 4242, mine + 4242, frozenset({mine + 4242}), may_chown=False)
+    monkeypatch.setattr(state_directory, "this_process", lambda: other)
     with pytest.raises(Invalid, match=f"belongs to uid {mine}, and this runs as uid {mine + 4242}"):
         directory.lock()
     assert list(directory.path.iterdir()) == []
+
+
+# What was made for nothing
+
+
+def fail(directory: StateDirectory, plan: str | None = None) -> None:
+    with directory.lock():
+        make_directories(directory.work_path / "plans")
+        if plan is not None:
+            (directory.work_path / "plans" / plan).touch()
+        (directory.path / "absent").read_bytes()
+
+
+def test_a_refused_job_leaves_nothing_behind_where_nothing_was(tmp_path):
+    directory = StateDirectory(tmp_path / "var" / "state", "app")
+    with pytest.raises(FileNotFoundError):
+        fail(directory)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_job_leaves_what_was_there_as_it_was(tmp_path):
+    directory = StateDirectory(tmp_path, "app")
+    directory.task_path("0_0").mkdir(parents=True)
+    with pytest.raises(ValueError, match="no"), directory.lock():
+        raise ValueError("no")
+    assert [path.name for path in directory.path.iterdir()] == ["0_0"]
+    (directory.path / ".lock").touch()
+    with pytest.raises(ValueError, match="no"), directory.lock():
+        raise ValueError("no")
+    assert sorted(path.name for path in directory.path.iterdir()) == [".lock", "0_0"]
+
+
+def test_a_job_that_failed_and_has_work_to_go_on_with_keeps_it_and_the_lock(tmp_path):
+    directory = StateDirectory(tmp_path, "app")
+    with pytest.raises(FileNotFoundError):
+        fail(directory, plan="one.json")
+    assert (directory.work_path / "plans" / "one.json").exists()
+    assert (directory.path / ".lock").exists()
+
+
+def test_who_opened_the_lock_before_it_was_taken_away_does_not_hold_another_file(directory, monkeypatch):
+    """The file vanishes between opening and locking: the lock is taken on the file of that name, not on its ghost."""
+    directory.path.mkdir(parents=True)
+    (directory.path / ".lock").touch()
+    real, taken = fcntl.lockf, []
+
+    def lockf(descriptor, *arguments):
+        if not taken:
+            taken.append((directory.path / ".lock").unlink())
+        return real(descriptor, *arguments)
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with directory.lock():
+        monkeypatch.undo()
+        assert in_another_process(TRY_LOCK, directory.path / ".lock") == "taken"
+        directory.check_locked()

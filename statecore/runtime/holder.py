@@ -53,12 +53,18 @@ def lock_holder(path: Path) -> Holder | None:
             f"{path} cannot be read: {error.strerror}.", action="Run as the user that the application runs as."
         ) from error
     try:
+        return holder_of(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def holder_of(descriptor: int) -> Holder | None:
+    """Who holds the lock of an open file; ``None`` when nobody else does, or the kernel does not say."""
+    try:
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked + bytes(8)))
     except OSError:
         return None
-    finally:
-        os.close(descriptor)
     kind, process = answer[0], answer[4]
     if kind == fcntl.F_UNLCK:
         return None
