@@ -59,7 +59,10 @@ def test_the_steps_of_the_image_make_an_installation_that_has_its_kernels_compil
     environment |= {"PATH": f"{tmp_path / 'venv' / 'bin'}{os.pathsep}{environment['PATH']}"}
     environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     source = tmp_path / "source"  # what .dockerignore lets in
-    for name in ("pyproject.toml", "constraints.txt", "README.md", "statecore", "docker"):
+    for line in (ROOT / "docker" / "Dockerfile.dockerignore").read_text().splitlines():
+        name = line.removeprefix("!").partition("/")[0]
+        if not line.startswith("!") or (source / name).exists():
+            continue
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         source.mkdir(exist_ok=True)
         copy(ROOT / name, source / name)
