@@ -7,7 +7,6 @@ above what an older success has left, and every run is a link to its task in Air
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from html import escape
 from urllib.parse import urlencode
 
@@ -16,15 +15,14 @@ from statecore.airflow.restored import (
     REPORTS_A_PAGE,
     ApplicationPage,
     Filter,
-    RestoredStore,
-    restored_stores,
     run_of,
 )
 from statecore.airflow.store_style import SCRIPT, STYLE
 from statecore.formats.kinds import StoreKind
-from statecore.images.attempt import Instance, moment
+from statecore.images.attempt import Instance, age, moment
 from statecore.images.report_head import Outcome, ReportHead, RestoredPartition
 from statecore.images.report_index import ApplicationReports, InstanceReports
+from statecore.images.restored_store import RestoredStore, restored_stores
 
 _STATES = {"": "all", "restored": "restored last", "failed": "failed last", "begun": "no end reported"}
 
@@ -293,15 +291,6 @@ def _ago(when: str) -> str:
     if found is None:
         return escape(when)
     return f'<time datetime="{found.isoformat()}" title="{found:%Y-%m-%d %H:%M:%S} UTC">{age(found)}</time>'
-
-
-def age(when: datetime, now: datetime | None = None) -> str:
-    """How long ago a time was, in one unit: ``3 hours ago``."""
-    seconds = ((now or datetime.now(UTC)) - when).total_seconds()
-    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
-        if seconds >= 2 * length:
-            return f"{_count(int(seconds // length), unit)} ago"
-    return f"{_count(max(int(seconds), 0), 'second')} ago"
 
 
 def _count(number: int, noun: str) -> str:

@@ -33,6 +33,7 @@ from statecore.airflow.settings import Settings
 from statecore.images.attempt import Instance
 from statecore.images.report_head import Outcome
 from statecore.images.report_index import InstanceReports, ReportIndex
+from statecore.images.restored_store import restored_stores
 
 DOCUMENT_VERSION = 1
 """Of what ``/stores`` and ``/reports`` answer."""
@@ -127,7 +128,7 @@ def _instance_document(one: InstanceReports) -> dict[str, Any]:
         **one.instance._asdict(),
         "last": one.last.to_json(),
         "last_restored": last_restored.to_json() if last_restored else None,
-        "stores": [asdict(store) for store in restored.restored_stores(one.partitions)],
+        "stores": [asdict(store) for store in restored_stores(one.partitions)],
         "partitions": [vars(part) for part in one.partitions],
     }
 

@@ -34,6 +34,17 @@ def moment(text: str) -> datetime | None:
     return found.astimezone(UTC) if found.tzinfo else None
 
 
+def age(when: datetime, now: datetime | None = None) -> str:
+    """How long ago a time was (``now`` is the clock's), in one unit: ``3 hours ago``."""
+    seconds = max(((now or datetime.now(UTC)) - when).total_seconds(), 0.0)
+    name, length = next((unit for unit in _UNITS if seconds >= 2 * unit[1]), ("second", 1))
+    number = int(seconds // length)
+    return f"{number} {name}{'' if number == 1 else 's'} ago"
+
+
+_UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
+
+
 class Instance(NamedTuple):
     """What a restore writes to: one application on one host below one ``state.dir``. Other restores do not concern it.
 

@@ -91,10 +91,11 @@ class ReportIndex:
 
     Args:
         directory: where the reports lie; it need not exist.
+        keep: whether the index is written; a mere visitor leaves nothing behind.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = Path(directory)
+    def __init__(self, directory: Path, *, keep: bool = True) -> None:
+        self.directory, self.keep = Path(directory), keep
         self._known: dict[str, _Entries] = {}
         self._guard = threading.Lock()
 
@@ -119,7 +120,8 @@ class ReportIndex:
                 entries = _load(self._file(name)) or entries or _Entries()
             if entries.signatures != listed:
                 entries = _refreshed(entries, self.directory / name, listed)
-                _save(self._file(name), entries)
+                if self.keep:
+                    _save(self._file(name), entries)
             self._known[name] = entries
         return entries.application(name)
 
@@ -318,6 +320,12 @@ def _save(file: Path, entries: _Entries) -> None:
             partial.replace(file)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def reports_directory(environment: Mapping[str, str]) -> Path:
+    """Where a site's reports lie: ``STATECORE_REPORTS``, or ``$AIRFLOW_HOME/statecore/reports``."""
+    home = environment.get("AIRFLOW_HOME") or str(Path("~/airflow").expanduser())
+    return Path(environment.get("STATECORE_REPORTS") or Path(home) / "statecore" / "reports")
 
 
 def directory_name(application_id: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from statecore.airflow import restored
-from statecore.airflow.restored import Filter, Run, application_page, report_page, restored_stores, run_of
+from statecore.airflow.restored import Filter, Run, application_page, report_page, run_of
 from statecore.images.report_head import Outcome
 from statecore.images.report_index import ReportIndex
 from tests.unit.images.reports import attempt, done, entry, failed, write
@@ -70,15 +70,6 @@ def test_reports_come_in_pages_newest_first(index: ReportIndex, monkeypatch: pyt
     monkeypatch.setattr(restored, "KEPT", 5)
     sparse = report_page(index, host="node-3")
     assert (sparse.reports, sparse.next) == ((), 5)
-
-
-def test_a_store_is_shown_over_its_partitions(tmp_path: Path) -> None:
-    write(tmp_path, 1, done(attempt(1), entry("s", 0, 5, committed_offset=7), entry("s", 1, 6, committed_offset=-4)))
-    write(tmp_path, 2, done(attempt(2), entry("s", 2, 7, tail_left=3)))
-    (one,) = restored_stores(ReportIndex(tmp_path).application("orders").instances[0].partitions)
-    assert (one.partitions, one.rows, one.offsets, one.unknown, one.tail_left) == (3, 18, (7, 9), 1, 3)
-    assert one.oldest < one.newest
-    assert one.request_ids == (attempt(2).request_id, attempt(1).request_id)
 
 
 def test_a_request_of_the_operator_names_its_run() -> None:

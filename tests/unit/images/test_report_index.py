@@ -13,6 +13,7 @@ from statecore.images import report_index
 from statecore.images.attempt import Instance
 from statecore.images.report_head import Outcome
 from statecore.images.report_index import ApplicationReports, InstanceReports, ReportIndex
+from statecore.images.restored_store import restored_stores
 from tests.unit.images.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
 
 
@@ -175,3 +176,12 @@ def test_applications_are_in_the_order_of_their_newest_reports(tmp_path: Path) -
         index.application(name)
     os.utime(tmp_path / "b" / "r0.json")
     assert index.names() == ["b", "a", "c"]
+
+
+def test_a_store_is_shown_over_its_partitions(tmp_path: Path) -> None:
+    write(tmp_path, 1, done(attempt(1), entry("s", 0, 5, committed_offset=7), entry("s", 1, 6, committed_offset=-4)))
+    write(tmp_path, 2, done(attempt(2), entry("s", 2, 7, tail_left=3)))
+    (one,) = restored_stores(ReportIndex(tmp_path).application("orders").instances[0].partitions)
+    assert (one.partitions, one.rows, one.offsets, one.unknown, one.tail_left) == (3, 18, (7, 9), 1, 3)
+    assert one.oldest < one.newest
+    assert one.request_ids == (attempt(2).request_id, attempt(1).request_id)
