@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
+from statecore.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,17 +46,27 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
     from statecore.images.report_index import ReportIndex, reports_directory
 
-    reports = arguments.reports or reports_directory(os.environ)
-    _check(arguments.reports)
-    index = ReportIndex(reports, keep=False)
     said = arguments.state_dir or os.environ.get("STATECORE_STATE_DIR")
+    index = ReportIndex(arguments.reports or reports_directory(os.environ), keep=False)
+    try:
+        seen = index.directory.is_dir()
+        index.names()
+    except OSError as error:
+        if arguments.reports or not said:
+            raise _unreadable(index.directory, error) from error
+        output.say(f"The reports in {index.directory} are left out: {error.strerror}.")
+        seen, index = False, ReportIndex(Path(os.devnull), keep=False)
+    if arguments.reports and not seen:
+        raise NotFound(
+            f"There is no directory {index.directory}.", action="Name the directory of the reports, or leave it out."
+        )
     wanted = arguments.application_id
     found = _below(Path(said), wanted, index) if said else _reported(wanted, index)
     output.document(
         {
             "version": DOCUMENT_VERSION,
             "host": socket.gethostname(),
-            "reports": str(reports) if reports.is_dir() else None,
+            "reports": str(index.directory) if seen else None,
             "applications": [one.to_json() for one in found],
         }
     )
@@ -64,18 +75,16 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _check(reports: Path | None) -> None:
-    from statecore.errors import NotFound
-
-    if reports is not None and not reports.is_dir():
-        raise NotFound(
-            f"There is no directory {reports}.", action="Name the directory of the reports, or leave it out."
-        )
+def _unreadable(directory: Path, error: OSError) -> Invalid:
+    return Invalid(
+        f"The reports in {directory} cannot be read: {error.strerror}.",
+        action="Run as a user that may read them, or give --state-dir with the application's state.dir.",
+        reports=str(directory),
+    )
 
 
 def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every application of a state directory, or the one that is asked for."""
-    from statecore.errors import NotFound
     from statecore.maintenance.layout import application_directory, applications
     from statecore.maintenance.restores import directories, restores_of
 
@@ -97,7 +106,6 @@ def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Rest
 
 def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every instance that the reports name; the directories of those on this host are looked at."""
-    from statecore.errors import Invalid, NotFound
     from statecore.maintenance.restores import known_of, restores_of
     from statecore.runtime.state_directory import StateDirectory
 
@@ -143,9 +151,8 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         console.print(f"{one.instance.application_id}{where} in {one.instance.state_dir}", style="bold", markup=False)
         for line in _holder(one):
             _line(console, line)
-        if one.failure is not None:
-            _line(console, f"the latest attempt failed {_when(one.failure)}{_by(one.failure)}", "bold red")
-            _line(console, _error(one.failure), "red", 4)
+        if one.later is not None:
+            _show_later(console, one.later)
         for unfinished in one.unfinished:
             _show_unfinished(console, one, unfinished)
         _show_last(console, one)
@@ -154,6 +161,15 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         for trouble in one.trouble:
             _line(console, f"trouble: {trouble}", "red")
         console.print()
+
+
+def _show_later(console: Console, later: ReportHead) -> None:
+    if later.error:
+        _line(console, f"the latest attempt failed {_when(later)}{_by(later)}", "bold red")
+        _line(console, _error(later), "red", 4)
+    else:
+        _line(console, f"an attempt began {_when(later)}{_by(later)}; its end was not reported", "bold yellow")
+    _line(console, f"request {later.attempt.request_id or 'not said'}", indent=4)
 
 
 def _holder(one: Restores) -> list[str]:
@@ -171,8 +187,9 @@ def _show_last(console: Console, one: Restores) -> None:
         _line(console, "no finished restore is known")
         return
     _line(console, f"last restore {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
-    request = last.attempt.request_id or "not said"
-    _line(console, f"request {request}, plan {last.plan_id}, {last.processing_guarantee}", indent=4)
+    request = f"request {last.attempt.request_id or 'not said'}"
+    plan = f"plan {last.plan_id}" if last.plan_id else ""
+    _line(console, ", ".join(part for part in (request, plan, last.processing_guarantee) if part), indent=4)
     stores = f"{last.stores} store{'s' if last.stores != 1 else ''}"
     _line(
         console,

@@ -125,12 +125,13 @@ class Restores:
         return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
 
     @property
-    def failure(self) -> ReportHead | None:
-        """The latest try when it failed and is none of the unfinished, which say it themselves."""
+    def later(self) -> ReportHead | None:
+        """The latest try when it did not succeed, and is none of the unfinished, which say it themselves."""
         tried = [head for head in self.attempts if head.outcome is not Outcome.PLANNED]
         known = {one.request_id for one in self.unfinished}
-        failed = bool(tried) and tried[0].outcome is Outcome.FAILED and tried[0].attempt.request_id not in known
-        return tried[0] if failed else None
+        if not tried or tried[0].outcome is Outcome.RESTORED or tried[0].attempt.request_id in known:
+            return None
+        return tried[0]
 
     @property
     def stores(self) -> list[RestoredStore]:
@@ -144,7 +145,7 @@ class Restores:
             "looked": self.looked,
             "holder": self.holder._asdict() if self.holder else None,
             "last_restore": self.last.to_json() if self.last else None,
-            "last_failure": self.failure.to_json() if self.failure else None,
+            "later_attempt": self.later.to_json() if self.later else None,
             "attempts": [head.to_json() for head in self.attempts],
             "stores": [vars(store) for store in self.stores],
             "partitions": [vars(part) for part in self.partitions],
@@ -329,11 +330,11 @@ def _bytes(path: Path) -> int:
 
 
 def _merged(own: list[ReportHead], reported: list[ReportHead]) -> tuple[ReportHead, ...]:
-    """Tries that two places may know, newest first; what the directory itself says of one goes first."""
-    known: dict[tuple[str, str], ReportHead] = {}
-    for head in [*own, *reported]:
-        known.setdefault((head.attempt.request_id, head.attempt.started or head.when), head)
-    return tuple(sorted(known.values(), key=lambda head: head.when, reverse=True))
+    """Tries that two places may know, newest first: of one request, the latest with each outcome."""
+    known: dict[tuple[str, Outcome], ReportHead] = {}
+    for head in sorted([*own, *reported], key=lambda head: head.when, reverse=True):
+        known.setdefault((head.attempt.request_id or head.when, head.outcome), head)
+    return tuple(known.values())
 
 
 def _latest(partitions: list[RestoredPartition]) -> tuple[RestoredPartition, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.images.plan_file import ATTEMPT_SUFFIX
-from statecore.maintenance import restores
 from tests.unit.images.reports import OLD_FAILURE, attempt, done, entry, failed, write
 from tests.unit.maintenance.test_restores import Directory
 
@@ -127,10 +127,20 @@ def test_what_is_not_there_is_not_found(run: Run, tmp_path: Path, words: list[st
 def test_a_directory_that_may_not_be_read_is_refused(
     run: Run, orders: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(path: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
+    scandir = os.scandir
+    within = ".statecore"
+
+    def denied(path: object) -> object:
+        if within in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(str(path))
 
     orders.restored(1)
-    monkeypatch.setattr(restores.os, "scandir", denied)
+    monkeypatch.setattr(os, "scandir", denied)
     code, _, err = run("--state-dir", orders.directory.state_dir)
     assert (code, "Run as the user that the application runs as" in err) == (13, True)
+    within = "reports"
+    code, out, err = run("--state-dir", orders.directory.state_dir)
+    assert (code, "are left out: Permission denied" in err) == (0, True)
+    assert "last restore" in out
+    assert run()[0] == 13

@@ -210,6 +210,13 @@ def test_reports_elsewhere_add_the_tries_that_touched_nothing(orders: Directory,
     write(reports, 2, failed(orders.attempt(2)))
     found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
     assert [head.outcome for head in found.attempts] == [Outcome.FAILED, Outcome.RESTORED]
-    assert found.failure is not None
-    assert found.failure.error["what"] == "It runs."
+    assert found.later is not None
+    assert found.later.error["what"] == "It runs."
     assert len(found.partitions) == 1
+    write(reports, 3, orders.attempt(3).begun())
+    found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
+    assert found.later is not None
+    assert found.later.outcome is Outcome.BEGUN
+    orders.restored(3)
+    found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
+    assert found.later is None
