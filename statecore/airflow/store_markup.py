@@ -171,14 +171,16 @@ def _by(head: ReportHead, airflow: str) -> str:
     """Who made an attempt: the run of Airflow as a link, or the user."""
     request = head.attempt.request_id
     user = f" by {escape(head.attempt.user)}" if head.attempt.user else ""
-    return f"{user}, {_run(request, airflow)}" if request else user
+    named = _run(request, airflow)
+    return f"{user}, run {named}" if run_of(request) else f"{user}, {named}" if named else user
 
 
 def _run(request_id: str, airflow: str) -> str:
     run = run_of(request_id)
     if run is None:
         return f"request <code>{escape(request_id)}</code>" if request_id else ""
-    return f'<a data-airflow href="{escape(airflow + run.path)}">{escape(run.dag_id)} {escape(run.run_id)}</a>'
+    title = f"{run.dag_id}, task {run.task_id} [{run.map_index}]"
+    return f'<a data-airflow href="{escape(airflow + run.path)}" title="{escape(title)}">{escape(run.run_id)}</a>'
 
 
 def _stores(partitions: Iterable[RestoredPartition], airflow: str) -> str:
