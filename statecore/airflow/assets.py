@@ -31,6 +31,11 @@ def event_extra(part: dict[str, Any]) -> dict[str, Any]:
     """What an event says about a store: enough for a consumer to decide, small enough for Airflow's database."""
     offsets = part["committed_offsets"]
     return {
+        # A store is restored into more than one state directory, on more than one host: the asset is one for all.
+        "application_id": part["application_id"],
+        "host": part.get("host"),
+        "state_dir": part["state_dir"],
+        "restored": part.get("finished"),
         "rows": part["totals"]["rows"],
         "records": part["totals"]["records"],
         "digest": part["digest"],

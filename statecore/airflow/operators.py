@@ -27,7 +27,9 @@ from statecore.airflow import reports
 from statecore.airflow.failures import RETRIED_KINDS, JobRefused, exception_for, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
 from statecore.airflow.settings import Settings
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.images.attempt import Attempt
+from statecore.images.report_index import ReportIndex
 from statecore.spark.jvm import quick_start_options
 from statecore.spark.session import log_configuration
 
@@ -100,20 +102,27 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         request_id = request_id_of(context)
         report_file = reports.report_path(directory, self.application_id, request_id)
         try:
+            self._prepare(context, report_file, request_id)
+            self._run(context, report_file, request_id)
+            return self._publish(context, report_file)
+        finally:
+            ReportIndex(directory).application(report_file.parent.name)  # kept here, it need not be made by the page
+
+    def _prepare(self, context: Context, report_file: Path, request_id: str) -> None:
+        try:
             master = checked_master(self._conn_id)
             argument = request_argument(self.request, request_id)
             make_room_for(report_file)
         except StatecoreError as error:
+            self._record_failure(report_file, request_id, error)
             raise refused(error) from error
         # The report first: the provider masks whatever follows an argument with the word "password" in it.
         self.application_args = ["--report", str(report_file), "--request", argument, *(self.application_args or [])]
         self._settle(master)
         self._hook = self._get_hook()
         self._hook.on_progress = ProgressRecorder(context, self.log)
-        self._run(context, report_file)
-        return self._publish(context, report_file)
 
-    def _run(self, context: Context, report_file: Path) -> None:
+    def _run(self, context: Context, report_file: Path, request_id: str) -> None:
         try:
             super().execute(context)
         except AirflowException as failure:
@@ -121,10 +130,20 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             try:
                 report = reports.read_report(report_file)
             except reports.ReportError:
-                raise failure from None
+                report = {}
             if "error" in report:
                 raise exception_for(report, self.retry_on) from None
-            raise
+            died = Retryable(
+                f"The driver ended without a word: {failure}",
+                action="See the task's log; a kill and a want of memory are the usual reasons. A retry goes on with "
+                "what was done.",
+            )
+            self._record_failure(report_file, request_id, died)
+            raise failure from None
+
+    def _record_failure(self, report_file: Path, request_id: str, error: StatecoreError) -> None:
+        attempt = Attempt.begin(self.application_id, str(self.request.get("state_dir") or ""), request_id)
+        reports.record_failure(report_file, attempt, error.to_json())
 
     def _publish(self, context: Context, report_file: Path) -> dict[str, Any]:
         try:

@@ -12,18 +12,21 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from statecore.images.attempt import Attempt
+from statecore.images.report_head import ReportError as ReportError
+from statecore.images.report_head import combined_digest
+from statecore.images.report_head import read_report as read_report
+from statecore.images.report_index import directory_name
 
 PART_LIMIT = 256 * 1024
 """Bytes of JSON that the part of one store may take in XCom; partitions beyond it are only counted."""
 
 TOTALS = ("records", "rows", "bytes", "tombstones", "null_keys", "aborted")
 """Fields of a store partition that add up over the partitions of a store."""
-
-
-class ReportError(Exception):
-    """A report file is absent or is not what a job writes."""
 
 
 def report_path(directory: Path, application_id: str, request_id: str) -> Path:
@@ -33,20 +36,29 @@ def report_path(directory: Path, application_id: str, request_id: str) -> Path:
     """
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", request_id)[:120]
     unique = hashlib.sha256(request_id.encode()).hexdigest()[:8]
-    return directory / re.sub(r"[^A-Za-z0-9._-]", "_", application_id) / f"{readable}-{unique}.json"
+    return directory / directory_name(application_id) / f"{readable}-{unique}.json"
 
 
-def read_report(path: Path) -> dict[str, Any]:
-    """The document at ``path``. Raises ``ReportError`` when there is none or it is no JSON object."""
+def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> None:
+    """Report a failure that the job itself has not reported, so that no older success hides it.
+
+    A report of what was restored stays; of one that only says that a job began, who and where is kept.
+
+    Args:
+        path: where the job's report lies, or should.
+        attempt: the try, as far as this task knows it.
+        error: ``StatecoreError.to_json()``.
+    """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ReportError(f"The job wrote no report to {path}.") from None
-    except (OSError, ValueError) as cause:
-        raise ReportError(f"The report {path} cannot be read: {cause}.") from cause
-    if not isinstance(document, dict):
-        raise ReportError(f"The report {path} holds no JSON object.")
-    return document
+        said = read_report(path)
+    except ReportError:
+        said = {}
+    if "stores" in said:
+        return
+    attempt = Attempt.of(said) if said.get("started") and "error" not in said else attempt
+    with suppress(OSError):  # it is in the task's log all the same
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(attempt.failed(error)), encoding="utf-8")
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +67,7 @@ def summary(report: Mapping[str, Any]) -> dict[str, Any]:
         "application_id",
         "plan_id",
         "processing_guarantee",
+        "host",
         "state_dir",
         "seconds",
         "totals",
@@ -91,9 +104,11 @@ def _part(report: Mapping[str, Any], store: str, partitions: Sequence[Mapping[st
         "kind": ordered[0].get("kind"),
         "changelog": ordered[0].get("changelog"),
         "plan_id": report.get("plan_id"),
+        "host": report.get("host"),
         "state_dir": report.get("state_dir"),
+        "finished": report.get("finished"),
         "totals": {name: sum(int(entry.get(name) or 0) for entry in ordered) for name in TOTALS},
-        "digest": combined_digest(ordered),
+        "digest": combined_digest([(int(entry.get("partition", -1)), str(entry.get("digest"))) for entry in ordered]),
         "committed_offsets": {key: offset for entry in ordered for key, offset in _offsets(entry)},
         "tail_left": sum(int(entry.get("tail_left") or 0) for entry in ordered),
         "left_to_restore": any(entry.get("left_to_restore") for entry in ordered),
@@ -108,12 +123,6 @@ def _offsets(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
         return [(str(entry["partition"]), entry.get("committed_offset"))]
     offsets = {name.rpartition("-")[2]: offset for name, offset in (entry.get("offsets") or {}).items()}
     return sorted(offsets.items(), key=lambda item: int(item[0]))
-
-
-def combined_digest(partitions: Sequence[Mapping[str, Any]]) -> str:
-    """One digest of a store over the digests of its partitions, each bound to its partition number."""
-    lines = sorted(f"{entry.get('partition')}:{entry.get('digest')}" for entry in partitions)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
 COLUMNS: tuple[tuple[str, str], ...] = (

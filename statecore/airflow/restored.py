@@ -1,150 +1,164 @@
-"""What was last restored, store partition by store partition, from the report files: the data of the UI page.
+"""What the page *State stores* shows: instances of applications, newest first, filtered and cut into pages.
 
-Reports stay where the jobs wrote them. A run may restore some stores or partitions only, so the latest word on each
-store partition may lie in an older file than the application's latest report. Nothing here touches Airflow's database.
+An instance is one application on one host below one state directory (``statecore.images.attempt.Instance``): what was
+restored elsewhere says nothing about it. A run may restore some stores or partitions only, so the latest word on each
+store partition may lie in an older report than the instance's latest. Nothing here touches Airflow's database.
 """
 
 from __future__ import annotations
 
-import logging
+import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from urllib.parse import quote
 
-from statecore.airflow import reports
+from statecore.images.attempt import Instance
+from statecore.images.report_head import Outcome, ReportHead
+from statecore.images.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
 
-log = logging.getLogger(__name__)
-
-FILES_READ = 50
-"""Newest reports of an application that are looked at; a page must not read years of them."""
-
-
-@dataclass(frozen=True)
-class RestoredPartition:
-    """The latest restore of one store partition.
-
-    Attributes:
-        task: Kafka Streams' task id.
-        store: the store.
-        partition: the partition.
-        kind: the store's kind.
-        rows: live rows.
-        records: changelog records read.
-        committed_offset: the offset stored with the data; -4 for an empty changelog, and for a store that is left to
-            Kafka Streams.
-        tail_left: offsets that the application had left to restore itself.
-        digest: order-free digest of the rows.
-        when: when the report was written (UTC).
-        left_to_restore: nothing was read, and Kafka Streams restores the store itself.
-    """
-
-    task: str
-    store: str
-    partition: int
-    kind: str
-    rows: int
-    records: int
-    committed_offset: int
-    tail_left: int
-    digest: str
-    when: datetime
-    left_to_restore: bool = False
+APPLICATIONS_A_PAGE = 10
+REPORTS_A_PAGE = 50
+PARTITIONS_A_PAGE = 200
 
 
 @dataclass(frozen=True)
-class RestoredApplication:
-    """What is known of one application.
+class Filter:
+    """Which instances are asked for.
 
     Attributes:
-        application_id: the application.
-        partitions: the latest restore of each store partition, by store, then task.
-        state_dir: where the latest restore put them; ``None`` when none succeeded.
-        seconds: how long the latest successful restore took.
-        notes: what the latest successful restore had to say.
-        failure: the error document of the latest attempt when that one failed, else ``None``.
-        failed_at: when it failed.
-        unreadable: report files that could not be read.
+        text: part of the application id, the host or the state directory; empty for all.
+        outcome: how the latest attempt ended; ``None`` for however.
     """
 
-    application_id: str
-    partitions: tuple[RestoredPartition, ...]
-    state_dir: str | None
-    seconds: float | None
-    notes: tuple[str, ...]
-    failure: dict[str, Any] | None
-    failed_at: datetime | None
-    unreadable: int
+    text: str = ""
+    outcome: Outcome | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it lets everything pass."""
+        return not self.text and self.outcome is None
+
+    def passes(self, one: InstanceReports) -> bool:
+        """Whether an instance is asked for."""
+        named = not self.text or any(self.text.lower() in part.lower() for part in one.instance)
+        return named and (self.outcome is None or one.last.outcome is self.outcome)
 
 
-def restored_applications(directory: Path) -> list[RestoredApplication]:
-    """Every application with a report under ``directory``, by its id; an absent directory holds none."""
-    if not directory.is_dir():
-        return []
-    return [_application(one) for one in sorted(directory.iterdir()) if one.is_dir()]
+@dataclass(frozen=True)
+class ApplicationPage:
+    """A page of applications.
+
+    Attributes:
+        applications: those on it, the one written to last first, with those of their instances that were asked for.
+        number: which page it is, from 1.
+        pages: how many there are; at least 1.
+        total: applications on all of them.
+    """
+
+    applications: tuple[ApplicationReports, ...]
+    number: int
+    pages: int
+    total: int
 
 
-def _application(directory: Path) -> RestoredApplication:
-    application_id = directory.name
-    partitions: dict[tuple[str, str, int], RestoredPartition] = {}
-    latest: dict[str, Any] | None = None
-    failure: dict[str, Any] | None = None
-    failed_at: datetime | None = None
-    unreadable = 0
-    for written, path in _newest_first(directory):
-        try:
-            report = reports.read_report(path)
-            if "error" in report:
-                if latest is None and failure is None:
-                    failure, failed_at = report, written
-                continue
-            for entry in report["stores"]:
-                one = _partition(entry, written)
-                partitions.setdefault((one.store, one.task, one.partition), one)
-        except (reports.ReportError, KeyError, TypeError, ValueError) as cause:
-            log.warning("The report %s is passed over: %s", path, cause)
-            unreadable += 1
+@dataclass(frozen=True)
+class ReportPage:
+    """A page of reports in short.
+
+    Attributes:
+        reports: newest first.
+        next: where the next page begins; ``None`` after the last.
+    """
+
+    reports: tuple[ReportHead, ...]
+    next: int | None
+
+
+def application_page(
+    index: ReportIndex, wanted: Filter | None = None, number: int = 1, size: int = APPLICATIONS_A_PAGE
+) -> ApplicationPage:
+    """A page of applications. Without a filter only the reports of those on it are looked at.
+
+    Args:
+        index: the reports.
+        wanted: which instances; ``None`` for all.
+        number: the page, from 1; one beyond the last is the last.
+        size: applications on a page.
+    """
+    names = index.names()
+    if wanted is None or wanted.is_empty:
+        pages = max(1, -(-len(names) // size))
+        number = min(max(number, 1), pages)
+        found = [index.application(name) for name in names[(number - 1) * size : number * size]]
+        return ApplicationPage(tuple(found), number, pages, len(names))
+    filtered = [_only(index.application(name), wanted) for name in names]
+    filtered = [one for one in filtered if one.instances]
+    pages = max(1, -(-len(filtered) // size))
+    number = min(max(number, 1), pages)
+    return ApplicationPage(tuple(filtered[(number - 1) * size : number * size]), number, pages, len(filtered))
+
+
+def _only(application: ApplicationReports, wanted: Filter) -> ApplicationReports:
+    return ApplicationReports(application.name, tuple(filter(wanted.passes, application.instances)), ())
+
+
+def find_instance(index: ReportIndex, instance: Instance, name: str) -> InstanceReports | None:
+    """The reports of one instance, in the directory of that name; ``None`` when there are none."""
+    return next((one for one in index.application(name).instances if one.instance == instance), None)
+
+
+def report_page(
+    index: ReportIndex, application: str = "", host: str = "", state_dir: str = "", offset: int = 0
+) -> ReportPage:
+    """A page of reports, newest first; at most ``KEPT`` of them are looked at for it.
+
+    Args:
+        index: the reports.
+        application: only of this application, by its directory's name; empty for all, as for the next two.
+        host: only from this host.
+        state_dir: only of this state directory.
+        offset: how many of the newest to pass over, from an earlier page's ``next``.
+    """
+    found: list[ReportHead] = []
+    heads = index.heads((lambda name: name == application) if application else (lambda _: True), offset)
+    looked = 0
+    for head in heads:
+        if len(found) == REPORTS_A_PAGE or looked == KEPT:
+            return ReportPage(tuple(found), offset + looked)
+        looked += 1
+        if head is None or (host and head.attempt.host != host) or (state_dir and head.attempt.state_dir != state_dir):
             continue
-        if latest is None:
-            latest = report
-            application_id = str(report.get("application_id", application_id))
-    latest = latest or {}
-    return RestoredApplication(
-        application_id=application_id,
-        partitions=tuple(partitions[key] for key in sorted(partitions, key=lambda key: (key[0], key[2], key[1]))),
-        state_dir=latest.get("state_dir"),
-        seconds=latest.get("seconds"),
-        notes=tuple(str(note) for note in latest.get("notes") or ()),
-        failure=failure,
-        failed_at=failed_at,
-        unreadable=unreadable,
-    )
+        found.append(head)
+    return ReportPage(tuple(found), None)
 
 
-def _newest_first(directory: Path) -> list[tuple[datetime, Path]]:
-    found = []
-    for path in directory.glob("*.json"):
-        try:
-            found.append((datetime.fromtimestamp(path.stat().st_mtime, tz=UTC), path))
-        except OSError:
-            continue  # a retry has just removed it
-    return sorted(found, reverse=True)[:FILES_READ]
+_REQUEST = re.compile(r"(?P<dag>[^/]+)/(?P<run>.+)/(?P<task>[^/]+)/(?P<index>-?\d+)")
 
 
-def _partition(entry: dict[str, Any], written: datetime) -> RestoredPartition:
-    return RestoredPartition(
-        task=str(entry["task"]),
-        store=str(entry["store"]),
-        partition=int(entry["partition"]),
-        kind=str(entry["kind"]),
-        rows=int(entry["rows"]),
-        records=int(entry["records"]),
-        committed_offset=int(entry["committed_offset"]),
-        tail_left=int(entry.get("tail_left") or 0),
-        digest=str(entry["digest"]),
-        when=written,
-        # Reports of earlier releases do not say it; they gave a versioned store no offset for this reason alone.
-        left_to_restore=bool(
-            entry.get("left_to_restore", entry["kind"] == "versioned-key-value" and int(entry["committed_offset"]) < 0)
-        ),
-    )
+@dataclass(frozen=True)
+class Run:
+    """The task instance of Airflow that made a request.
+
+    Attributes:
+        dag_id: its Dag.
+        run_id: its run.
+        task_id: its task.
+        map_index: its map index; -1 when it is not mapped.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+
+    @property
+    def path(self) -> str:
+        """Its page in Airflow's UI, below the path of ``[api] base_url``."""
+        dag, run, task = (quote(part, safe="") for part in (self.dag_id, self.run_id, self.task_id))
+        mapped = f"/mapped/{self.map_index}" if self.map_index >= 0 else ""
+        return f"/dags/{dag}/runs/{run}/tasks/{task}{mapped}"
+
+
+def run_of(request_id: str) -> Run | None:
+    """The run that a request id of the operator's names (``dag/run/task/map index``); ``None`` for other ids."""
+    named = _REQUEST.fullmatch(request_id)
+    return Run(named["dag"], named["run"], named["task"], int(named["index"])) if named else None

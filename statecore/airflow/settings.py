@@ -23,6 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from statecore.images.report_index import reports_directory
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -46,11 +48,10 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """The settings of ``environment`` (default: this process's). An empty variable counts as absent."""
         env = os.environ if environment is None else environment
-        home = env.get("AIRFLOW_HOME") or str(Path("~/airflow").expanduser())
         return cls(
             specs=tuple(path for path in env.get("STATECORE_SPECS", "").split(os.pathsep) if path),
             state_dir=env.get("STATECORE_STATE_DIR") or None,
-            reports=Path(env.get("STATECORE_REPORTS") or Path(home) / "statecore" / "reports"),
+            reports=reports_directory(env),
             spark_conn_id=env.get("STATECORE_SPARK_CONN") or "spark_default",
             kafka_conn_id=env.get("STATECORE_KAFKA_CONN") or None,
         )

@@ -28,6 +28,7 @@ from statecore.errors import Capacity, Retryable, StatecoreError
 COMMANDS: dict[str, str] = {
     "discover": "write the spec of an application from its topics, topology and state directory",
     "dump": "print the rows of a store, decoded",
+    "info": "show which restores there are: where, of what age, by whom, what is unfinished, and who holds the lock",
     "inspect": "show what lies in a state directory: stores, kinds, offsets, rows, sizes, and what is wrong",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
 }
@@ -41,6 +42,7 @@ A first restore:
   statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams
 
 A look at what is there:
+  statecore info --state-dir /var/lib/kafka-streams
   statecore inspect --state-dir /var/lib/kafka-streams
   statecore dump --state-dir /var/lib/kafka-streams --application-id orders --store clicks --key string
 

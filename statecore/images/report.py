@@ -1,10 +1,23 @@
-"""What a restore did, store partition by store partition: the job's result, for people, for Airflow and for tests."""
+"""What a restore did, store partition by store partition: the job's result, for people, for Airflow and for tests.
+
+A report is one JSON document. It lies at the path that the job was given and, of a restore that went well, beside the
+plan in the application's directory (``statecore/images/plan_file.py``). Every report names its attempt
+(``statecore/images/attempt.py``); the rest depends on how that one ended::
+
+    {"version": 2, <the attempt>}                                        it began, and nobody has heard of its end
+    {"version": 2, <the attempt>, "finished": ..., "error": ..., ...}    it failed: the error of statecore/errors.py
+    {"version": 2, <the attempt>, "finished": ..., "stores": [...], ...} it succeeded: a RestoreReport
+
+Version 1 had no version, no attempt and no times; ``statecore/images/report_head.py`` takes what it has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+from statecore.images.attempt import REPORT_VERSION
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,13 @@ class RestoreReport:
         placed: false when the stores were already in place from an earlier attempt of the same request.
         work: where the time of the tasks went, seconds added up over all of them: ``read`` (network, decoding),
             ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (ingest, commit).
+        request_id: as the following, of the attempt.
+        host: the machine that ran it.
+        user: the user it ran as.
+        process: its process id.
+        release: the version of statecore.
+        started: when it began (ISO 8601, UTC).
+        finished: when its stores were in place; empty while they are being placed.
     """
 
     application_id: str
@@ -99,6 +119,13 @@ class RestoreReport:
     notes: tuple[str, ...] = ()
     placed: bool = True
     work: Mapping[str, float] = field(default_factory=dict)
+    request_id: str = ""
+    host: str = ""
+    user: str = ""
+    process: int = 0
+    release: str = ""
+    started: str = ""
+    finished: str = ""
 
     @property
     def totals(self) -> dict[str, float]:
@@ -113,12 +140,21 @@ class RestoreReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document, totals included."""
-        return {**asdict(self), "phases": dict(self.phases), "work": dict(self.work), "totals": self.totals}
+        document = {**asdict(self), "phases": dict(self.phases), "work": dict(self.work), "totals": self.totals}
+        stores = document.pop("stores")  # last: whoever looks at a report by hand sees first whose it is
+        return {"version": REPORT_VERSION, **document, "stores": stores}
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RestoreReport:
-        """Read a report back; the totals are computed anew."""
-        fields = {name: value for name, value in document.items() if name != "totals"}
-        fields["stores"] = tuple(StoreReport(**store) for store in document["stores"])
-        fields["notes"] = tuple(document.get("notes", ()))
-        return RestoreReport(**fields)
+        """Read a report back, of any version; the totals are computed anew."""
+        known = {name: document[name] for name in _names(RestoreReport) if name in document}
+        known["stores"] = tuple(
+            StoreReport(**{name: store[name] for name in _names(StoreReport) if name in store})
+            for store in document["stores"]
+        )
+        known["notes"] = tuple(document.get("notes", ()))
+        return RestoreReport(**known)
+
+
+def _names(kind: type[RestoreReport] | type[StoreReport]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))

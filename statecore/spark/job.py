@@ -6,11 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import fault_points_from_environment
+from statecore.images.attempt import Attempt, utc_now
+from statecore.images.plan import RestorePlan
 from statecore.progress import MachineProgress
 from statecore.runtime.files import write_durably
 from statecore.spark.request import RestoreRequest
@@ -28,16 +31,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--request", required=True, help="a RestoreRequest as JSON")
     parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
     options = parser.parse_args(arguments)
+    attempt = Attempt.begin("", "", "")
     try:
         request = RestoreRequest.from_json(_parsed(options.request))
+        attempt = Attempt.begin("", request.state_dir, request.request_id)
+        application_id = spec_of(request).application_id
+        attempt = replace(attempt, application_id=application_id)
+        # A job that is killed leaves this word, rather than none.
+        _write(options.report, attempt.begun())
         faults = fault_points_from_environment()
-        with metered(MachineProgress(), {"application-id": spec_of(request).application_id}, _say) as progress:
+        with metered(MachineProgress(), {"application-id": application_id}, _say) as progress:
             result = run_restore(request, progress, faults=faults, say=_say)
     except StatecoreError as error:
-        _write(options.report, error.to_json())
+        _write(options.report, attempt.failed(error.to_json()))
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
         return error.exit_code
-    _write(options.report, result.to_json())
+    if isinstance(result, RestorePlan):
+        _write(options.report, {**attempt.begun(), **result.to_json(), "finished": utc_now()})
+    else:
+        _write(options.report, result.to_json())
     return 0
 
 

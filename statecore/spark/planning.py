@@ -1,25 +1,16 @@
-"""From a request to a frozen plan: one look at the cluster, every precondition, and the plan file of a retry.
+"""From a request to a frozen plan: one look at the cluster, every precondition, and when a plan must be made anew.
 
-The plan of a request is kept under the request's id until the restore is over, so a retry (of Airflow, of a person)
-reads the same ranges, reuses what was built, and gives the same digest::
-
-    <application directory>/.statecore/plans/<request id>.json
-
-A plan does not keep for ever. When the changelogs have grown since, deletes that lie beyond its ends are compacted away
-after ``delete.retention.ms``, and a store rebuilt up to those ends would keep the dead keys; when a log's start has
-passed an end, the application could not go on from there and, under exactly-once, would wipe the task. Such a plan is
-made anew (:func:`why_stale`).
+A plan (its file: ``statecore/images/plan_file.py``) does not keep for ever. When the changelogs have grown since,
+deletes that lie beyond its ends are compacted away after ``delete.retention.ms``, and a store rebuilt up to those ends
+would keep the dead keys; when a log's start has passed an end, the application could not go on from there and, under
+exactly-once, would wipe the task. Such a plan is made anew (:func:`why_stale`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
@@ -37,8 +28,8 @@ from statecore.images.plan import (
     segment_interval_of,
     task_of,
 )
+from statecore.images.plan_file import FrozenPlan
 from statecore.images.selection import check_partitions, select_stores
-from statecore.runtime.files import make_directories, write_durably
 from statecore.spark.notes import notes_of
 from statecore.spark.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -47,24 +38,6 @@ from statecore.spec.reader import default_changelog
 POLL_INTERVAL = 0.5
 
 _DEFAULT_DELETE_RETENTION_MS = 86_400_000
-
-_KEPT_FILES = 200
-_KEPT_SECONDS = 30 * 86_400.0
-
-
-@dataclass(frozen=True)
-class FrozenPlan:
-    """A plan on disk, and what it answers.
-
-    Attributes:
-        plan: the plan.
-        partitions: the partitions that were asked for; empty for all.
-        made_at: when its end offsets were read, in seconds since the epoch.
-    """
-
-    plan: RestorePlan
-    partitions: tuple[int, ...]
-    made_at: float
 
 
 def plan_restore(
@@ -221,47 +194,6 @@ def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -
             action="Start a new restore (under a new request id), which makes a new plan.",
             topics=changed,
         )
-
-
-def plan_path(work_path: Path, request_id: str) -> Path:
-    """Where the plan of a request is kept; by a hash, as Airflow's run ids hold characters that no file name should."""
-    return work_path / "plans" / f"{hashlib.sha256(request_id.encode()).hexdigest()[:24]}.json"
-
-
-def save_plan(path: Path, plan: RestorePlan, request: RestoreRequest, made_at: float) -> None:
-    """Freeze the plan on disk, complete or not at all."""
-    make_directories(path.parent)
-    document = {
-        "request_id": request.request_id,
-        "partitions": list(request.partitions),
-        "made_at": made_at,
-        "plan": plan.to_json(),
-    }
-    write_durably(path, json.dumps(document, indent=1).encode())
-
-
-def load_plan(path: Path) -> FrozenPlan | None:
-    """The frozen plan of a request; ``None`` when it has none yet, or none that can be read."""
-    try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        return FrozenPlan(
-            RestorePlan.from_json(document["plan"]), tuple(document["partitions"]), float(document["made_at"])
-        )
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def sweep_plans(work_path: Path, now: float) -> None:
-    """Delete the plans and reports of requests that nobody will retry any more, under the application's lock.
-
-    Args:
-        work_path: the application's ``.statecore``.
-        now: seconds since the epoch.
-    """
-    found = [(file.stat().st_mtime, file) for file in (work_path / "plans").iterdir() if file.is_file()]
-    for modified, file in sorted(found, reverse=True)[_KEPT_FILES:]:
-        if now - modified > _KEPT_SECONDS:
-            file.unlink(missing_ok=True)
 
 
 def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: RestoreRequest) -> bool:

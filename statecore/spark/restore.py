@@ -21,9 +21,10 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
@@ -31,7 +32,17 @@ from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images.attempt import Attempt, utc_now
 from statecore.images.plan import PartitionPlan, RestorePlan, task_of
+from statecore.images.plan_file import (
+    ATTEMPT_SUFFIX,
+    REPORT_SUFFIX,
+    FrozenPlan,
+    load_plan,
+    plan_path,
+    save_plan,
+    sweep_plans,
+)
 from statecore.images.report import RestoreReport, StoreReport
 from statecore.progress import NullProgress, Progress
 from statecore.runtime.files import make_directories, write_durably
@@ -48,17 +59,7 @@ from statecore.runtime.placement import (
 from statecore.runtime.state_directory import StateDirectory, ensure_room
 from statecore.spark.failures import as_statecore_error
 from statecore.spark.notes import notes_of
-from statecore.spark.planning import (
-    FrozenPlan,
-    check_unchanged,
-    covers,
-    load_plan,
-    plan_path,
-    plan_restore,
-    save_plan,
-    sweep_plans,
-    why_stale,
-)
+from statecore.spark.planning import check_unchanged, covers, plan_restore, why_stale
 from statecore.spark.request import RestoreRequest
 from statecore.spark.session import SparkStart
 from statecore.spark.stages import build_images, read_runs
@@ -141,11 +142,31 @@ class _Restore:
         self.progress, self.faults, self.say = progress, faults, say
         self.work = _staging_base(request.staging_dir, directory)
         self.plan_file = plan_path(directory.work_path, request.request_id)
-        self.report_file = self.plan_file.with_suffix(".report")
+        self.report_file = self.plan_file.with_suffix(REPORT_SUFFIX)
+        self.attempt_file = self.plan_file.with_suffix(ATTEMPT_SUFFIX)
+        self.attempt = Attempt.begin(spec.application_id, request.state_dir, request.request_id)
         self.phases: dict[str, float] = {}
+        self.reached = ""
         self.began = time.monotonic()
 
     def run(self, spark: SparkStart) -> RestoreReport:
+        """Restore; a failure that leaves a plan behind is kept beside it, for whoever looks what became of it."""
+        try:
+            report = self._run(spark)
+        except FaultInjected:
+            raise
+        except Exception as error:
+            said = as_statecore_error(error, f"stores were restored in {self.request.state_dir}")
+            with suppress(OSError):
+                if self.plan_file.exists():
+                    self._save(self.attempt_file, self.attempt.failed(said.to_json(), self.reached))
+                else:
+                    self.attempt_file.unlink(missing_ok=True)
+            raise
+        self.attempt_file.unlink(missing_ok=True)
+        return report
+
+    def _run(self, spark: SparkStart) -> RestoreReport:
         """All steps in order; each is timed under its name."""
         request = self.request
         with self._phase("plan"):
@@ -158,6 +179,7 @@ class _Restore:
                 shutil.rmtree(self.work / earlier.plan_id, ignore_errors=True)  # what the killed attempt had staged
                 return earlier
             plan, notes = self._plan(spark)
+            self._save(self.attempt_file, self.attempt.begun())
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
@@ -172,25 +194,26 @@ class _Restore:
         self.faults.reach("restore.after-images")
         with self._phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
-            self._save(self._report(plan, runs, images, notes))
+            self._save(self.report_file, self._report(plan, runs, images, notes).to_json())
             placement = self._placement(plan, images)
             for line in placement.lines:
                 self.say(line)
             apply_placement(placement, self.faults, self.progress)
         self.faults.reach("restore.after-placement")
-        report = self._report(plan, runs, images, notes)
-        self._save(report)
+        report = replace(self._report(plan, runs, images, notes), finished=utc_now())
+        self._save(self.report_file, report.to_json())
         shutil.rmtree(staging, ignore_errors=True)
         sweep_plans(self.directory.work_path, time.time())
         return report
 
-    def _save(self, report: RestoreReport) -> None:
-        make_directories(self.report_file.parent)
-        write_durably(self.report_file, json.dumps(report.to_json(), indent=1).encode())
+    def _save(self, file: Path, document: Mapping[str, Any]) -> None:
+        make_directories(file.parent)
+        write_durably(file, json.dumps(document, indent=1).encode())
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
         began = time.monotonic()
+        self.reached = name
         yield
         self.phases[name] = time.monotonic() - began
 
@@ -215,7 +238,11 @@ class _Restore:
             record.placed(task, self.directory.task_path(task), self.request.request_id) for task in tasks
         ):
             return None
-        return replace(RestoreReport.from_json(json.loads(self.report_file.read_text())), placed=False)
+        report = RestoreReport.from_json(json.loads(self.report_file.read_text()))
+        if not report.finished:  # killed between the last swap and the last word, or placed by an older release
+            report = replace(report, finished=utc_now(), **({} if report.started else asdict(self.attempt)))
+            self._save(self.report_file, report.to_json())
+        return replace(report, placed=False)
 
     def _plan(self, spark: SparkStart) -> tuple[RestorePlan, tuple[str, ...]]:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
@@ -235,7 +262,10 @@ class _Restore:
             )
             self._placement(plan)
             self._ensure_room(cluster, plan)
-        save_plan(self.plan_file, plan, self.request, made_at)
+        request = self.request
+        save_plan(
+            self.plan_file, FrozenPlan(plan, request.partitions, made_at, request.request_id, str(self.work.absolute()))
+        )
         return plan, (*why, *notes)
 
     def _why_stale(self, frozen: FrozenPlan, cluster: Cluster) -> str | None:
@@ -293,10 +323,9 @@ class _Restore:
     ) -> RestoreReport:
         stores = [_store_report(parts, runs.get(key, ()), images[key]) for key, parts in sorted(plan.stores.items())]
         return RestoreReport(
-            application_id=plan.application_id,
+            **asdict(self.attempt),
             plan_id=plan.plan_id,
             processing_guarantee=str(plan.processing_guarantee),
-            state_dir=self.request.state_dir,
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
             stores=tuple(stores),

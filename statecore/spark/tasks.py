@@ -24,6 +24,7 @@ from statecore.errors import KINDS, Corrupted, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, Run, Segmentation
+from statecore.images.plan_file import IMAGES, RUNS
 from statecore.spark import staging
 from statecore.spark.failures import as_statecore_error
 from statecore.stores.files import file_sha256, tree_bytes
@@ -240,7 +241,7 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
 
 def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
     directory, span = Path(task.directory), task.offset_range
-    final = directory / "runs" / task.task / task.store / f"{span.partition}.{span.start}-{span.end}"
+    final = directory / RUNS / task.task / task.store / f"{span.partition}.{span.start}-{span.end}"
     found = _finished_range(task, final)
     if found is not None:
         return found
@@ -321,7 +322,7 @@ def _is_whole(run: Run) -> bool:
 
 def _build_store(task: ImageTask) -> ImageResult:
     directory = Path(task.directory)
-    final = directory / "images" / task.task / task.store
+    final = directory / IMAGES / task.task / task.store
     found = _finished_image(task, final)
     if found is not None:
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ from urllib.parse import quote
 
 import pytest
 
+from demo.airflow_client import call
 from demo.airflow_server import AirflowFailed, AirflowServer, TaskStatus
 from demo.stop import stop_all
 from tests.harness import topics
@@ -100,6 +102,12 @@ def status_of(url: str) -> int:
         return error.code
 
 
+def stores_page(server: AirflowServer, path: str) -> Any:
+    """What the page *State stores* answers to a program of the one user."""
+    token = call("POST", f"{server.url}/auth/token", {"username": server.user, "password": server.password})
+    return call("GET", f"{server.url}/state-stores/{path}", None, token["access_token"])
+
+
 def test_a_run_succeeds_and_shows_progress_stores_and_events(server: AirflowServer) -> None:
     seen: list[TaskStatus] = []
     run = server.trigger(DAG, conf("orders", partitions=[0, 1]))
@@ -156,9 +164,29 @@ def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
     assert part["committed_offsets"] == {"0": 2499, "1": 2499}
     for task in ("0_0", "0_1"):
         assert (state_dir / application_id / task / "rocksdb" / "by-id" / "CURRENT").is_file()
+    elsewhere = {**parameters, "state_dir": f"{state_dir}-elsewhere", "partitions": [1]}
+    other = server.trigger(DAG, elsewhere)
+    assert server.wait(DAG, other, 300) == "success", server.why(DAG, other)
     again = server.trigger(DAG, parameters)
     assert server.wait(DAG, again, 300) == "failed"
     assert "JobRefused: Invalid: " in server.why(DAG, again)
+    # The page tells the two directories apart, and the failure is not hidden by the success before it.
+    page = stores_page(server, f"stores?q={application_id}")
+    (shown,) = page["applications"]
+    found = {one["state_dir"]: one for one in shown["instances"]}
+    assert {where: [part["task"] for part in one["partitions"]] for where, one in found.items()} == {
+        str(state_dir): ["0_0", "0_1"],
+        f"{state_dir}-elsewhere": ["0_1"],
+    }
+    here = found[str(state_dir)]
+    assert (here["last"]["outcome"], here["last"]["error"]["error"]) == ("failed", "Invalid")
+    assert here["last_restored"]["attempt"]["request_id"] == f"{DAG}/{run}/restore/0"
+    assert here["host"] == here["last"]["attempt"]["host"] == socket.gethostname()
+    events = server.api("GET", "/assets/events")["asset_events"]
+    assert {one["source_run_id"]: one["extra"]["state_dir"] for one in events if application_id in one["uri"]} == {
+        run: str(state_dir),
+        other: f"{state_dir}-elsewhere",
+    }
 
 
 @pytest.mark.parametrize("wrong", [{"applications": []}, {"partitions": [-1]}, {"state_dir": ""}], ids=str)

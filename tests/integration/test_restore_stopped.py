@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -67,6 +68,16 @@ class World:
     @property
     def report(self) -> Path:
         return self.directory / "report.json"
+
+    def info(self) -> dict[str, Any]:
+        """What ``statecore info`` says of the application."""
+        command = [sys.executable, "-m", "statecore.cli.main", "info", "--json"]
+        command += ["--state-dir", str(self.directory / "state"), "--application-id", self.application_id]
+        code, document, err = run(command)
+        assert code == 0, err
+        (one,) = document["applications"]
+        assert isinstance(one, dict)
+        return one
 
     def tasks(self) -> list[str]:
         return sorted(path.name for path in self.application.glob("0_*"))
@@ -166,10 +177,20 @@ def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finis
             assert trace not in said, said
         assert world.tasks() == []
         nobody_left(world.application_id)
+    before = world.info()
+    (unfinished,) = before["unfinished"]
+    assert (unfinished["request_id"], unfinished["reached"], unfinished["running"]) == ("one", "read", False)
+    assert (unfinished["done"], unfinished["total"]) == (0, PARTITIONS)
+    assert (before["holder"], before["last_restore"]) == (None, None)
     done, report, err = run(world.command_line(*words))
     assert done == 0, err
     assert report["totals"]["rows"] == 200
     assert world.tasks() == ["0_0", "0_1"]
+    after = world.info()
+    assert (after["unfinished"], after["left"], after["trouble"]) == ([], [], [])
+    assert (after["last_restore"]["attempt"]["request_id"], after["last_restore"]["rows"]) == ("one", 200)
+    assert after["last_restore"]["plan_id"] == unfinished["plan_id"]
+    assert after["host"] == report["host"] == socket.gethostname()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
@@ -177,6 +198,9 @@ def test_a_submitted_job_whose_jvm_ends_leaves_nobody_and_the_lock_is_free(
     world: World, number: int, code: int
 ) -> None:
     with hanging(world, world.submitted(), world.application_id) as process:
+        during = world.info()
+        assert [one["running"] for one in during["unfinished"]] == [True]
+        assert during["holder"]["process"] == during["unfinished"][0]["attempt"]["attempt"]["process"]
         process.send_signal(number)
         process.communicate(timeout=20)
         assert process.returncode == code

@@ -21,10 +21,16 @@ def test_uris_of_different_stores_differ() -> None:
 
 
 def test_an_event_of_a_very_wide_store_leaves_its_offsets_to_the_report() -> None:
-    part = {"totals": {"rows": 1, "records": 2}, "digest": "d", "plan_id": "p", "tail_left": 0}
+    part = {
+        "application_id": "orders", "host": "node-1", "state_dir": "/s", "finished": "then",
+        "totals": {"rows": 1, "records": 2}, "digest": "d", "plan_id": "p", "tail_left": 0,
+    }  # fmt: skip
     few = event_extra({**part, "committed_offsets": {"0": 9}})
     many = event_extra({**part, "committed_offsets": {str(number): 9 for number in range(1000)}})
     assert (few["committed_offsets"], few["partitions"]) == ({"0": 9}, 1)
+    assert [few[name] for name in ("application_id", "host", "state_dir", "restored")] == [
+        "orders", "node-1", "/s", "then"
+    ]  # fmt: skip
     assert (many["committed_offsets"], many["partitions"]) == (None, 1000)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.airflow import operators
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
 from statecore.airflow.operators import ProgressRecorder, StatecoreSparkOperator, sentence
+from statecore.airflow.settings import Settings
+from statecore.images.report_head import Outcome, ReportHead
+from statecore.images.report_index import INDEX, ReportIndex
 from tests.unit.airflow.stub import StubSpark, spec
 
 
@@ -172,6 +176,17 @@ def test_a_driver_that_died_without_a_word_is_tried_again(spark: StubSpark) -> N
     with pytest.raises(AirflowException, match="137") as failure:
         operator(spark).execute(context())
     assert not isinstance(failure.value, AirflowFailException)
+    (said,) = last_words("orders")
+    assert said.outcome is Outcome.FAILED
+    assert "137" in said.error["what"]
+    assert said.attempt.instance == ("orders", socket.gethostname(), "/state")
+
+
+def last_words(application: str) -> list[ReportHead]:
+    """What the page is told of an application's latest attempts."""
+    index = ReportIndex(Settings.from_environment().reports)
+    assert (index.directory / INDEX / f"{application}.json").exists()
+    return [one.last for one in index.application(application).instances]
 
 
 def test_the_report_of_an_earlier_try_is_never_taken_for_this_one(spark: StubSpark) -> None:
@@ -193,6 +208,13 @@ def test_without_a_spark_connection_nothing_is_started(spark: StubSpark) -> None
     with pytest.raises(JobRefused, match="spark_elsewhere does not exist"):
         operator(spark, conn_id="spark_elsewhere").execute(context())
     assert spark.calls == []
+
+
+def test_what_was_refused_before_the_job_is_on_the_page(spark: StubSpark) -> None:
+    with pytest.raises(JobRefused, match="does not exist"):
+        operator(spark, conn_id="absent").execute(context())
+    (said,) = last_words("orders")
+    assert (said.outcome, said.attempt.request_id) == (Outcome.FAILED, "a_dag/manual__1/restore/2")
 
 
 def test_a_request_that_fits_no_argument_is_refused_before_it_is_sent(spark: StubSpark) -> None:

@@ -3,14 +3,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from tests.unit.airflow.home import ROOT, migrate
-from tests.unit.airflow.test_restored import FAILED, done, entry, write
+from tests.unit.images.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
 
 # FastAPI's test client says so on import.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with")
@@ -40,11 +42,12 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
     return get
 
 
-@pytest.mark.parametrize("path", ["/", "/stores"])
+@pytest.mark.parametrize("path", ["/", "/stores", "/reports", "/instance?name=x"])
 def test_the_page_is_for_users_of_airflow_alone(client: Callable[..., Any], path: str) -> None:
     assert client(path).status_code == 401
-    assert client(path, "viewer").status_code == 200
-    assert client(path, "admin").status_code == 200
+    there = 404 if "instance" in path else 200
+    assert client(path, "viewer").status_code == there
+    assert client(path, "admin").status_code == there
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json"])
@@ -56,17 +59,80 @@ def test_without_a_report_the_page_says_what_to_do(client: Callable[..., Any]) -
     assert "restore_stores" in client("/", "viewer").text
 
 
-def test_the_page_shows_each_store_partition(client: Callable[..., Any], tmp_path: Path) -> None:
-    write(tmp_path, "orders", 1, done(entry("by-id", 0, 1_234_567), {**entry("by-id", 1, 0), "committed_offset": -4}))
+def test_the_page_shows_each_store_of_each_instance(client: Callable[..., Any], tmp_path: Path) -> None:
+    first = done(
+        attempt(1, "/var/a"), entry("by-id", 0, 1_234_567), entry("by-id", 1, 0, committed_offset=-4), seconds=12.3
+    )
+    write(tmp_path, 1, first)
+    write(tmp_path, 2, done(attempt(2, "/var/b"), entry("by-id", 3, 5)))
     text = client("/", "viewer").text
-    assert "orders" in text
-    assert "1 store, 2 partitions, 1,234,567 rows" in text
-    assert "empty changelog" in text
-    rows = client("/stores", "viewer").json()[0]["partitions"]
-    assert [(one["task"], one["rows"], one["committed_offset"]) for one in rows] == [
-        ("0_0", 1_234_567, 9),
-        ("0_1", 0, -4),
-    ]
+    assert text.index("/var/b") < text.index("/var/a")
+    assert "9, 1 empty changelog" in text
+    assert "1,234,567" in text
+    assert "in 12.3 s" in text
+    assert 'href="/dags/restore_stores/runs/manual__1/tasks/restore/mapped/0"' in text
+    answer = client("/stores", "viewer").json()
+    assert (answer["version"], answer["page"], answer["pages"], answer["total"]) == (1, 1, 1, 1)
+    second, first = answer["applications"][0]["instances"]
+    assert [(one["task"], one["rows"]) for one in first["partitions"]] == [("0_0", 1_234_567), ("0_1", 0)]
+    assert (second["host"], second["state_dir"], len(second["partitions"])) == ("one", "/var/b", 1)
+    assert second["last"]["outcome"] == "restored"
+
+
+def test_a_failed_last_try_is_seen_whatever_succeeded_before(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, done(attempt(1), entry("by-id", 0)))
+    write(tmp_path, 2, failed(attempt(2), phase="read"))
+    text = client("/", "viewer").text
+    assert text.index("The latest attempt failed") < text.index("Before that, restored")
+    assert "in phase read" in text
+    assert "It runs." in text
+    assert "by-id" in text
+    write(tmp_path, 3, attempt(3).begun())
+    assert "its end was not reported" in client("/", "viewer").text
+    assert "Nothing found" in client("/?state=restored", "viewer").text
+    assert "An attempt began" in client("/?state=begun&q=ORD", "viewer").text
+
+
+def test_an_instance_has_a_page_with_its_partitions_and_attempts(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, done(attempt(1), *(entry("by-id", number) for number in range(250))))
+    write(tmp_path, 2, failed(attempt(2)))
+    where = "/instance?name=orders&application=orders&host=one&state_dir=/s"
+    text = client(where, "viewer").text
+    assert text.count("<td>by-id</td>") == 200
+    assert "Attempts, newest first" in text
+    assert text.index("Fenced: It runs.") < text.index(">restored</td>")
+    assert client(f"{where}&page=2", "viewer").text.count("<td>by-id</td>") == 50
+    assert client("/instance?name=../orders&application=orders&host=one&state_dir=/s", "viewer").status_code == 404
+    assert [one["outcome"] for one in client("/reports", "viewer").json()["reports"]] == ["failed", "restored"]
+
+
+def test_many_applications_come_in_pages(client: Callable[..., Any], tmp_path: Path) -> None:
+    for number in range(25):
+        name = f"app-{number:02d}"
+        write(tmp_path, number, done(attempt(number, application=name), entry("s", 0)), name)
+    text = client("/", "viewer").text
+    assert text.count("<section>") == 10
+    assert "page 1 of 3" in text
+    assert client("/?page=3", "viewer").text.count("<section>") == 5
+    assert client("/?q=app-1&page=1", "viewer").text.count("<section>") == 10
+    assert client("/?page=x", "viewer").status_code == 422
+
+
+def test_fifty_applications_with_fifty_reports_each_take_little_time(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    """CPU time of page and reports, index included: other processes of the machine do not count in it."""
+    for number in range(50):
+        name = f"app-{number:02d}"
+        entries = [entry(f"store-{store}", number) for store in range(4) for number in range(4)]
+        for second in range(50):
+            tried = attempt(second, f"/state/{second % 2}", application=name)
+            write(tmp_path, second, done(tried, *entries), name)
+    client("/?q=nothing-of-this-name", "viewer")  # whoever comes first after a long time reads what is new
+    for path in ("/", "/stores", "/reports", "/?q=app-4", "/stores?state=failed"):
+        before = time.process_time()
+        assert client(path, "viewer").status_code == 200
+        assert time.process_time() - before < 0.5, path
 
 
 def test_the_page_says_which_stores_are_left_to_kafka_streams(client: Callable[..., Any], tmp_path: Path) -> None:
@@ -79,15 +145,26 @@ def test_the_page_says_which_stores_are_left_to_kafka_streams(client: Callable[.
 
 def test_what_a_job_wrote_cannot_become_markup(client: Callable[..., Any], tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
-    report = done(
-        {**entry(evil, 0, 1), "digest": evil, "kind": evil}, application_id=evil, state_dir=evil, notes=[evil]
-    )
-    write(tmp_path, "orders", 1, report)
-    write(tmp_path, "orders", 2, {**FAILED, "what": evil, "action": evil, "error": evil})
-    answer = client("/", "viewer")
-    assert evil not in answer.text
-    assert answer.text.count("&lt;script&gt;") >= 8
-    assert "script-src 'nonce-" in answer.headers["Content-Security-Policy"]
+    own = {**entry(evil, 0), "task": evil, "digest": evil, "kind": evil}
+    whole = dict.fromkeys(("application_id", "state_dir", "host", "user", "request_id", "plan_id"), evil)
+    write(tmp_path, 1, {**done(attempt(1), own, notes=[evil]), **whole})
+    write(tmp_path, 2, {**failed(attempt(2), what=evil, action=evil, error=evil, phase=evil), **whole})
+    write(tmp_path, 3, old({**own, "committed_offset": -4}, application_id=evil, state_dir=evil, notes=[evil]))
+    write(tmp_path, 4, {**OLD_FAILURE, "what": evil, "action": evil, "error": evil})
+    write(tmp_path, 5, "{half")
+    (tmp_path / "orders" / "r5.json").rename(tmp_path / "orders" / "<b>.json")
+    query = urlencode({"name": "orders", "application": evil, "host": evil, "state_dir": evil})
+    pages = [
+        client(path, "viewer")
+        for path in ("/", f"/?q={quote('<script>')}", f"/instance?{query}", "/instance?name=%3Cb%3E&host=%3Cb%3E")
+    ]
+    for answer in pages:
+        assert evil not in answer.text
+        assert "<b>" not in answer.text
+        assert "script-src 'nonce-" in answer.headers["Content-Security-Policy"]
+    assert pages[0].text.count("&lt;script&gt;") >= 8
+    assert pages[2].status_code == 200
+    assert pages[2].text.count("&lt;script&gt;") >= 8
 
 
 def test_airflow_finds_the_plugin_and_mounts_its_page(tmp_path: Path) -> None:

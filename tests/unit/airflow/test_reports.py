@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from statecore.airflow import reports
+from statecore.images.report_head import Outcome, read_head
+from tests.unit.images.reports import OLD_FAILURE, attempt, done, failed
 
 
 def entry(store: str, partition: int, **fields: Any) -> dict[str, Any]:
@@ -92,11 +94,14 @@ def test_a_part_stays_below_its_limit_and_its_totals_count_everything() -> None:
 
 def test_the_digest_of_a_store_depends_on_every_partition_and_not_on_their_order() -> None:
     first, second = entry("a", 0), entry("a", 1)
-    digest = reports.combined_digest([first, second])
-    assert digest == reports.combined_digest([second, first])
-    swapped = [{**first, "digest": second["digest"]}, {**second, "digest": first["digest"]}]
-    assert digest != reports.combined_digest(swapped)
-    assert digest != reports.combined_digest([first])
+
+    def digest_of(*entries: dict[str, Any]) -> str:
+        return str(reports.parts_by_store(report(*entries))["a"]["digest"])
+
+    digest = digest_of(first, second)
+    assert digest == digest_of(second, first)
+    assert digest != digest_of({**first, "digest": second["digest"]}, {**second, "digest": first["digest"]})
+    assert digest != digest_of(first)
 
 
 def test_the_summary_names_the_stores_and_leaves_their_partitions_out() -> None:
@@ -122,3 +127,29 @@ def test_the_table_shows_each_partition_in_a_row() -> None:
     ]  # fmt: skip
     assert lines[3].split() == ["0_1", "a", "1", "10", "1,234,567", "19", "1", "0.50", f"{1:032x}"]
     assert lines[-1].startswith("20 records became 1,234,574 rows")
+
+
+def test_parts_and_summary_say_which_instance_they_are_of() -> None:
+    whole = {**report(entry("a", 0)), "host": "node-1", "finished": "2026-01-01T00:00:00.000Z"}
+    part = reports.parts_by_store(whole)["a"]
+    assert (part["host"], part["state_dir"], part["finished"]) == ("node-1", "/s", "2026-01-01T00:00:00.000Z")
+    assert reports.summary(whole)["host"] == "node-1"
+
+
+def test_a_failure_is_recorded_unless_stores_were_restored(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    mine = attempt(9, host="worker")
+    reports.record_failure(path, mine, OLD_FAILURE)
+    assert read_head(reports.read_report(path), 0.0).attempt == mine
+    path.write_text(json.dumps(attempt(1, host="driver").begun()))
+    reports.record_failure(path, mine, OLD_FAILURE)
+    head = read_head(reports.read_report(path), 0.0)
+    assert (head.outcome, head.attempt.host, head.error["error"]) == (Outcome.FAILED, "driver", "Fenced")
+    path.write_text(json.dumps(failed(attempt(2), what="Of an earlier try.")))
+    reports.record_failure(path, mine, OLD_FAILURE)
+    assert read_head(reports.read_report(path), 0.0).attempt == mine
+    path.write_text(json.dumps(done(attempt(2), entry("a", 0))))
+    reports.record_failure(path, mine, OLD_FAILURE)
+    assert "error" not in json.loads(path.read_text())
+    (tmp_path / "file").touch()
+    reports.record_failure(tmp_path / "file" / "r.json", mine, OLD_FAILURE)

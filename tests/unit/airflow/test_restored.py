@@ -1,83 +1,83 @@
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from statecore.airflow.restored import FILES_READ, restored_applications
+from statecore.airflow import restored
+from statecore.airflow.restored import Filter, Run, application_page, report_page, run_of
+from statecore.images.report_head import Outcome
+from statecore.images.report_index import ReportIndex
+from tests.unit.images.reports import attempt, done, entry, failed, write
 
 
-def entry(store: str, partition: int, rows: int) -> dict[str, Any]:
-    return {
-        "task": f"0_{partition}",
-        "store": store,
-        "partition": partition,
-        "kind": "key-value",
-        "rows": rows,
-        "records": 10,
-        "committed_offset": 9,
-        "tail_left": 0,
-        "digest": "d",
-    }
+@pytest.fixture
+def index(tmp_path: Path) -> ReportIndex:
+    for number in range(25):
+        tried = attempt(
+            number, state_dir=f"/state/{number % 2}", host=f"node-{number}", application=f"app-{number:02d}"
+        )
+        written = failed(tried) if number == 7 else done(tried, entry("s", 0))
+        write(tmp_path, number, written, f"app-{number:02d}")
+    return ReportIndex(tmp_path)
 
 
-def write(directory: Path, application: str, second: int, document: Any) -> Path:
-    path = directory / application / f"r{second}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(document if isinstance(document, str) else json.dumps(document))
-    os.utime(path, (1_700_000_000 + second, 1_700_000_000 + second))
-    return path
+def test_a_page_holds_the_applications_that_were_written_to_last(index: ReportIndex) -> None:
+    first = application_page(index, size=10)
+    assert [one.name for one in first.applications][:2] == ["app-24", "app-23"]
+    assert (len(first.applications), first.number, first.pages, first.total) == (10, 1, 3, 25)
+    last = application_page(index, number=99, size=10)
+    assert ([one.name for one in last.applications][-1], last.number) == ("app-00", 3)
 
 
-def done(*entries: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"application_id": "orders", "state_dir": "/s", "seconds": 1.0, "stores": list(entries), **fields}
+def test_a_page_reads_no_report_but_those_of_the_applications_on_it(
+    index: ReportIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = index.application
+    monkeypatch.setattr(index, "application", lambda name: (read.append(name), real(name))[1])
+    application_page(index, number=2, size=10)
+    assert read == [f"app-{number:02d}" for number in range(14, 4, -1)]
 
 
-FAILED = {"error": "Fenced", "exit_code": 11, "what": "It runs.", "action": "Stop it.", "context": {}}
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Filter("APP-03"), ["app-03"]),
+        (Filter("node-12"), ["app-12"]),
+        (Filter("state/1"), [f"app-{number:02d}" for number in range(23, 0, -2)]),
+        (Filter(outcome=Outcome.FAILED), ["app-07"]),
+        (Filter("app-08", Outcome.FAILED), []),
+    ],
+)
+def test_a_filter_looks_at_application_host_directory_and_outcome(
+    index: ReportIndex, wanted: Filter, names: list[str]
+) -> None:
+    found = application_page(index, wanted, size=100)
+    assert [one.name for one in found.applications] == names
+    assert found.total == len(names)
 
 
-def test_no_reports_directory_means_no_applications(tmp_path: Path) -> None:
-    assert restored_applications(tmp_path / "absent") == []
+def test_reports_come_in_pages_newest_first(index: ReportIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restored, "REPORTS_A_PAGE", 20)
+    first = report_page(index)
+    assert [one.attempt.application_id for one in first.reports] == [f"app-{n:02d}" for n in range(24, 4, -1)]
+    assert first.next == 20
+    second = report_page(index, offset=20)
+    assert ([one.attempt.application_id for one in second.reports][-1], second.next) == ("app-00", None)
+    assert [one.attempt.host for one in report_page(index, application="app-03").reports] == ["node-3"]
+    assert len(report_page(index, state_dir="/state/0").reports) == 13
+    monkeypatch.setattr(restored, "KEPT", 5)
+    sparse = report_page(index, host="node-3")
+    assert (sparse.reports, sparse.next) == ((), 5)
 
 
-def test_each_store_partition_is_shown_as_it_was_last_restored(tmp_path: Path) -> None:
-    write(tmp_path, "orders", 1, done(entry("a", 0, 1), entry("a", 1, 1), entry("b", 0, 1), state_dir="/old"))
-    write(tmp_path, "orders", 2, done(entry("a", 1, 2)))
-    (one,) = restored_applications(tmp_path)
-    assert [(part.store, part.partition, part.rows, part.when.second) for part in one.partitions] == [
-        ("a", 0, 1, 21),
-        ("a", 1, 2, 22),
-        ("b", 0, 1, 21),
-    ]
-    assert one.state_dir == "/s"
-
-
-def test_a_failure_is_shown_only_while_nothing_succeeded_since(tmp_path: Path) -> None:
-    write(tmp_path, "orders", 1, done(entry("a", 0, 1)))
-    write(tmp_path, "orders", 2, FAILED)
-    (one,) = restored_applications(tmp_path)
-    assert one.failure == FAILED
-    assert len(one.partitions) == 1
-    write(tmp_path, "orders", 3, done(entry("a", 0, 3)))
-    (one,) = restored_applications(tmp_path)
-    assert one.failure is None
-
-
-@pytest.mark.parametrize("broken", ["{half", "[]", "{}", '{"stores": [{"task": "0_0"}]}', '{"stores": 3}'])
-def test_a_report_that_cannot_be_read_is_counted_and_hides_no_other(tmp_path: Path, broken: str) -> None:
-    write(tmp_path, "orders", 1, done(entry("a", 0, 1)))
-    write(tmp_path, "orders", 2, broken)
-    (one,) = restored_applications(tmp_path)
-    assert one.unreadable == 1
-    assert [part.store for part in one.partitions] == ["a"]
-
-
-def test_years_of_reports_are_not_read(tmp_path: Path) -> None:
-    write(tmp_path, "orders", 0, done(entry("old", 0, 1)))
-    for second in range(1, FILES_READ + 1):
-        write(tmp_path, "orders", second, done(entry("new", 0, 1)))
-    (one,) = restored_applications(tmp_path)
-    assert {part.store for part in one.partitions} == {"new"}
+def test_a_request_of_the_operator_names_its_run() -> None:
+    run = run_of("restore_stores/manual__2026-01-01T00:00:00+00:00/group.restore/3")
+    assert run == Run("restore_stores", "manual__2026-01-01T00:00:00+00:00", "group.restore", 3)
+    assert (
+        run.path == "/dags/restore_stores/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00/tasks/group.restore/mapped/3"
+    )
+    assert run_of("d/r/t/-1") == Run("d", "r", "t", -1)
+    assert not Run("d", "r", "t", -1).path.endswith("1")
+    assert run_of("0f9a") is None

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.errors import Fenced
+from statecore.images.attempt import REPORT_VERSION, moment
+from statecore.images.plan import RestorePlan
+from statecore.images.report_head import Outcome, read_head
 from statecore.spark import job
+from statecore.spec.model import ProcessingGuarantee
 
 SPEC = {
     "application_id": "app",
@@ -69,3 +75,44 @@ def test_whatever_stops_the_job_is_in_the_report(
     found, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}))
     assert (found, error["error"]) == (code, kind)
     assert str(raised.args[-1]) in error["what"]
+
+
+def test_a_failure_says_who_tried_what_where_and_when(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.write_text("")
+    link = tmp_path / "link"
+    link.symlink_to(state)
+    _, error = run(tmp_path, json.dumps({"state_dir": str(link), "spec": SPEC, "request_id": "dag/run/restore/0"}))
+    assert error["version"] == REPORT_VERSION
+    assert (error["application_id"], error["request_id"]) == ("app", "dag/run/restore/0")
+    assert (error["state_dir"], error["host"]) == (str(state), socket.gethostname())
+    assert error["user"]
+    assert error["process"] == os.getpid()
+    started, finished = moment(error["started"]), moment(error["finished"])
+    assert started is not None
+    assert finished is not None
+    assert started <= finished
+
+
+def test_a_job_that_is_killed_has_said_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies at the report's path while the job runs is what a kill leaves there."""
+    seen: list[dict[str, Any]] = []
+
+    def killed(*_: Any, **__: Any) -> None:
+        seen.append(json.loads((tmp_path / "reports" / "out.json").read_text()))
+        raise Fenced("in use", action="stop it")
+
+    monkeypatch.setattr("statecore.spark.job.run_restore", killed)
+    run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "request_id": "one"}))
+    head = read_head(seen[0], 0.0)
+    assert (head.outcome, head.finished) == (Outcome.BEGUN, "")
+    assert head.attempt.instance == ("app", socket.gethostname(), str(tmp_path))
+
+
+def test_a_plan_is_reported_as_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, ())
+    monkeypatch.setattr("statecore.spark.job.run_restore", lambda *_, **__: plan)
+    code, document = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "plan_only": True}))
+    assert code == 0
+    assert RestorePlan.from_json(document) == plan
+    assert read_head(document, 0.0).outcome is Outcome.PLANNED

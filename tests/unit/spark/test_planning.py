@@ -14,9 +14,11 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import NotFound
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images import plan_file
 from statecore.images.plan import VersionedStart
+from statecore.images.plan_file import FrozenPlan, load_plan, save_plan, sweep_plans
 from statecore.spark import planning
-from statecore.spark.planning import FrozenPlan, covers, load_plan, plan_restore, save_plan, why_stale
+from statecore.spark.planning import covers, plan_restore, why_stale
 from statecore.spark.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
@@ -71,14 +73,14 @@ def plan(
 
 @pytest.fixture
 def frozen(tmp_path: Path) -> FrozenPlan:
-    save_plan(tmp_path / "plans" / "one.json", plan()[0], request(), made_at=1000.0)
+    save_plan(tmp_path / "plans" / "one.json", FrozenPlan(plan()[0], (), 1000.0, "one", "/staging"))
     loaded = load_plan(tmp_path / "plans" / "one.json")
     assert loaded is not None
     return loaded
 
 
 def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
-    assert frozen == FrozenPlan(plan()[0], (), 1000.0)
+    assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"plan": {"version": 3}, "partitions": [], "made_at": 1}'])
@@ -114,7 +116,7 @@ def test_a_plan_does_not_answer_another_request_under_the_same_id(
 
 def test_a_plan_of_one_partition_does_not_answer_a_request_for_all(tmp_path: Path) -> None:
     asked = request(partitions=(1,))
-    save_plan(tmp_path / "p.json", plan(asked=asked)[0], asked, made_at=0.0)
+    save_plan(tmp_path / "p.json", FrozenPlan(plan(asked=asked)[0], asked.partitions, 0.0, asked.request_id))
     loaded = load_plan(tmp_path / "p.json")
     assert loaded is not None
     assert covers(loaded, spec(), asked)
@@ -271,15 +273,15 @@ def test_a_source_topic_s_configuration_says_nothing_of_the_store(monkeypatch: p
 
 
 def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "_KEPT_FILES", 2)
+    monkeypatch.setattr(plan_file, "_KEPT_FILES", 2)
     plans = tmp_path / "plans"
     plans.mkdir()
     day = 86_400
     for name, age in {"new.json": 0, "old.json": 40, "older.report": 50, "oldest.report": 60, "young.json": 20}.items():
         (plans / name).touch()
         os.utime(plans / name, (1e9 - age * day, 1e9 - age * day))
-    planning.sweep_plans(tmp_path, 1e9)
+    sweep_plans(tmp_path, 1e9)
     assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}
     os.utime(plans / "young.json", (1e9 - 90 * day, 1e9 - 90 * day))
-    planning.sweep_plans(tmp_path, 1e9)
+    sweep_plans(tmp_path, 1e9)
     assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}

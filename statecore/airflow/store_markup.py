@@ -1,0 +1,306 @@
+"""The page *State stores* as HTML. It lies in a frame of the UI and takes over its theme; all that it shows is escaped.
+
+Written for whoever is paged at night: what was heard of last stands first, a failure or a try without an end stands
+above what an older success has left, and every run is a link to its task in Airflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from urllib.parse import urlencode
+
+from statecore.airflow.restored import (
+    PARTITIONS_A_PAGE,
+    REPORTS_A_PAGE,
+    ApplicationPage,
+    Filter,
+    run_of,
+)
+from statecore.airflow.store_style import SCRIPT, STYLE
+from statecore.formats.kinds import StoreKind
+from statecore.images.attempt import Instance, age, moment
+from statecore.images.report_head import Outcome, ReportHead, RestoredPartition
+from statecore.images.report_index import ApplicationReports, InstanceReports
+from statecore.images.restored_store import RestoredStore, restored_stores
+
+_STATES = {"": "all", "restored": "restored last", "failed": "failed last", "begun": "no end reported"}
+
+
+def document(body: str, nonce: str) -> str:
+    """The whole document; ``nonce`` lets its own style and script run, and no others."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>State stores</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<style nonce="{nonce}">{STYLE}</style><script nonce="{nonce}">{SCRIPT}</script></head>'
+        f"<body><main>{body}</main></body></html>"
+    )
+
+
+def overview(shown: ApplicationPage, wanted: Filter, airflow: str) -> str:
+    """A page of applications.
+
+    Args:
+        shown: the page.
+        wanted: the filter it was made with.
+        airflow: the path below which Airflow's own pages lie.
+    """
+    body = "".join(_application(one, airflow) for one in shown.applications)
+    if not body:
+        body = EMPTY if wanted.is_empty else NOTHING_FOUND
+    asked = {"q": wanted.text, "state": wanted.outcome or ""}
+    return f"<h1>State stores</h1>{_form(wanted)}{body}{_pager('./', asked, shown.number, shown.pages)}"
+
+
+def details(name: str, one: InstanceReports, number: int, airflow: str) -> str:
+    """One instance: every store partition, and every attempt.
+
+    Args:
+        name: the directory of its reports.
+        one: what they say.
+        number: which page of both lists, from 1.
+        airflow: the path below which Airflow's own pages lie.
+    """
+    pages = max(-(-len(one.partitions) // PARTITIONS_A_PAGE), -(-len(one.attempts) // REPORTS_A_PAGE), 1)
+    number = min(number, pages)
+    partitions = one.partitions[(number - 1) * PARTITIONS_A_PAGE : number * PARTITIONS_A_PAGE]
+    attempts = one.attempts[(number - 1) * REPORTS_A_PAGE : number * REPORTS_A_PAGE]
+    body = f'<p><a href="./">State stores</a></p>{_heading(one.instance, "h1")}{_state(one, airflow)}'
+    if partitions:
+        body += f"<h2>Store partitions</h2>{_partitions(partitions, airflow)}"
+    if attempts:
+        body += f"<h2>Attempts, newest first</h2>{_attempts(attempts, airflow)}"
+    return body + _pager("instance", {"name": name, **_query(one.instance)}, number, pages)
+
+
+def absent(instance: Instance) -> str:
+    """What to say of an instance that has no report."""
+    return (
+        f'<p><a href="./">State stores</a></p>{_heading(instance, "h1")}'
+        "<p>No report of it is here: it may have been deleted, or be older than those that are kept.</p>"
+    )
+
+
+def _form(wanted: Filter) -> str:
+    options = "".join(
+        f'<option value="{value}"{" selected" if value == (wanted.outcome or "") else ""}>{label}</option>'
+        for value, label in _STATES.items()
+    )
+    return (
+        '<form method="get" action="./" role="search">'
+        f'<input type="search" name="q" value="{escape(wanted.text)}" aria-label="Filter" '
+        'placeholder="application, host or directory" maxlength="200">'
+        f'<select name="state" aria-label="State">{options}</select><button>Filter</button></form>'
+    )
+
+
+def _pager(address: str, asked: dict[str, str], number: int, pages: int) -> str:
+    if pages == 1:
+        return ""
+    said = {key: value for key, value in asked.items() if value}
+
+    def link(to: int, label: str) -> str:
+        if not 1 <= to <= pages:
+            return f"<span>{label}</span>"
+        return f'<a href="{address}?{escape(urlencode({**said, "page": to}))}">{label}</a>'
+
+    return f"<nav>{link(number - 1, '← newer')} page {number} of {pages} {link(number + 1, 'older →')}</nav>"
+
+
+def _application(one: ApplicationReports, airflow: str) -> str:
+    instances = "".join(_instance(one.name, instance, airflow) for instance in one.instances)
+    if one.unreadable:
+        title = "" if one.instances else f"<h2>{escape(one.name)}</h2>"
+        said = _count(len(one.unreadable), "file")
+        names = ", ".join(one.unreadable[:3]) + (", …" if len(one.unreadable) > 3 else "")
+        instances += (
+            f'<section>{title}<p class="note">{said} of {escape(one.name)} could not be read as a report: '
+            f"{escape(names)}. The API server's log says why.</p></section>"
+        )
+    return instances
+
+
+def _instance(name: str, one: InstanceReports, airflow: str) -> str:
+    link = f"instance?{escape(urlencode({'name': name, **_query(one.instance)}))}"
+    more = f"{_count(len(one.partitions), 'partition')}, {_count(len(one.attempts), 'attempt')}"
+    return (
+        f"<section>{_heading(one.instance, 'h2')}{_state(one, airflow)}{_stores(one.partitions, airflow)}"
+        f'<p class="facts"><a href="{link}">{more}</a></p></section>'
+    )
+
+
+def _heading(instance: Instance, tag: str) -> str:
+    host = f"<strong>{escape(instance.host)}</strong>" if instance.host else "a host that the report does not say"
+    where = f"<code>{escape(instance.state_dir)}</code>" if instance.state_dir else "a directory that it does not say"
+    return f'<{tag}>{escape(instance.application_id)}</{tag}><p class="facts">on {host} in {where}</p>'
+
+
+def _query(instance: Instance) -> dict[str, str]:
+    return {"application": instance.application_id, "host": instance.host, "state_dir": instance.state_dir}
+
+
+def _state(one: InstanceReports, airflow: str) -> str:
+    """The latest attempt, and what the latest success was when that is another one."""
+    last, success = one.last, one.last_restored
+    said = ""
+    if last.outcome is Outcome.FAILED:
+        error = {name: escape(last.error.get(name, "")) for name in ("error", "what", "action", "phase")}
+        phase = f" in phase {error['phase']}" if error["phase"] else ""
+        lines = escape(last.error.get("what", "")).replace("\n", "<br>")
+        said = (
+            f'<div class="failure" role="alert"><p><strong>The latest attempt failed</strong> {_ago(last.when)}{phase}'
+            f"{_by(last, airflow)}</p><p>{error['error']}: {lines}</p><p>{error['action']}</p></div>"
+        )
+    elif last.outcome is Outcome.BEGUN:
+        said = (
+            f'<div class="note" role="status"><p><strong>An attempt began</strong> {_ago(last.when)}'
+            f"{_by(last, airflow)}, and its end was not reported: it is under way, or was killed.</p></div>"
+        )
+    if success is None:
+        nothing = "Only planned, nothing was changed." if last.outcome is Outcome.PLANNED else "Never restored before."
+        return said + f'<p class="facts">{nothing}</p>'
+    facts = (
+        f"{'Restored' if success is last else 'Before that, restored'} {_ago(success.when)}{_by(success, airflow)} in "
+        f"{success.seconds:,.1f} s"
+    )
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in success.notes)
+    return f"{said}<p>{facts}</p>{notes}"
+
+
+def _by(head: ReportHead, airflow: str) -> str:
+    """Who made an attempt: the run of Airflow as a link, or the user."""
+    request = head.attempt.request_id
+    user = f" by {escape(head.attempt.user)}" if head.attempt.user else ""
+    named = _run(request, airflow)
+    return f"{user}, run {named}" if run_of(request) else f"{user}, {named}" if named else user
+
+
+def _run(request_id: str, airflow: str) -> str:
+    run = run_of(request_id)
+    if run is None:
+        return f"request <code>{escape(request_id)}</code>" if request_id else ""
+    title = f"{run.dag_id}, task {run.task_id} [{run.map_index}]"
+    return f'<a data-airflow href="{escape(airflow + run.path)}" title="{escape(title)}">{escape(run.run_id)}</a>'
+
+
+def _stores(partitions: Iterable[RestoredPartition], airflow: str) -> str:
+    rows = "".join(_store(one, airflow) for one in restored_stores(list(partitions)))
+    heads = (
+        '<th scope="col">Store</th><th scope="col">Kind</th><th scope="col" class="n">Partitions</th>'
+        '<th scope="col" class="n">Rows</th><th scope="col" class="n">Committed offset</th>'
+        '<th scope="col" class="n">Lag then</th><th scope="col">Restored</th><th scope="col">Digest</th>'
+        '<th scope="col">Run</th>'
+    )
+    return _table(heads, rows)
+
+
+def _store(one: RestoredStore, airflow: str) -> str:
+    ages = _ago(one.newest)
+    if one.oldest[:19] != one.newest[:19]:
+        ages += f", parts {_ago(one.oldest)}"
+    runs = _run(one.request_ids[0], airflow)
+    if len(one.request_ids) > 1:
+        runs += f" and {len(one.request_ids) - 1} more"
+    return (
+        f'<tr><td>{escape(one.store)}</td><td>{escape(one.kind)}</td><td class="n">{one.partitions:,}</td>'
+        f'<td class="n">{one.rows:,}</td><td class="n">{_offsets(one)}</td><td class="n">{one.tail_left:,}</td>'
+        f"<td>{ages}</td><td>{_digest(one.digest)}</td><td>{runs}</td></tr>"
+    )
+
+
+def _offsets(one: RestoredStore) -> str:
+    low, high = min(one.offsets, default=-1), max(one.offsets, default=-1)
+    said = [] if low < 0 else [f"{low:,}" if low == high else f"{low:,} to {high:,}"]
+    if one.unknown:
+        unknown = _unknown(one.kind)
+        said.append(unknown if not said else f"{one.unknown} {unknown}")
+    return ", ".join(said)
+
+
+def _unknown(kind: str) -> str:
+    return "left to Kafka Streams" if kind == StoreKind.VERSIONED_KEY_VALUE else "empty changelog"
+
+
+def _partitions(partitions: Iterable[RestoredPartition], airflow: str) -> str:
+    heads = (
+        '<th scope="col">Task</th><th scope="col">Store</th><th scope="col">Kind</th>'
+        '<th scope="col" class="n">Partition</th><th scope="col" class="n">Rows</th>'
+        '<th scope="col" class="n">Records read</th><th scope="col" class="n">Committed offset</th>'
+        '<th scope="col" class="n">Lag then</th><th scope="col">Restored</th><th scope="col">Digest</th>'
+        '<th scope="col">Run</th>'
+    )
+    return _table(heads, "".join(_partition(one, airflow) for one in partitions))
+
+
+def _partition(one: RestoredPartition, airflow: str) -> str:
+    partition = "all" if one.partition < 0 else str(one.partition)
+    if one.offsets:
+        offset = ", ".join(f"{number}: {value:,}" for number, value in one.offsets.items())
+    else:
+        offset = _unknown(one.kind) if one.committed_offset < 0 else f"{one.committed_offset:,}"
+    return (
+        f"<tr><td>{escape(one.task)}</td><td>{escape(one.store)}</td><td>{escape(one.kind)}</td>"
+        f'<td class="n">{partition}</td><td class="n">{one.rows:,}</td><td class="n">{one.records:,}</td>'
+        f'<td class="n">{escape(offset)}</td><td class="n">{one.tail_left:,}</td><td>{_ago(one.when)}</td>'
+        f"<td>{_digest(one.digest)}</td><td>{_run(one.request_id, airflow)}</td></tr>"
+    )
+
+
+def _attempts(attempts: Iterable[ReportHead], airflow: str) -> str:
+    heads = (
+        '<th scope="col">When</th><th scope="col">Outcome</th><th scope="col" class="n">Stores</th>'
+        '<th scope="col" class="n">Partitions</th><th scope="col" class="n">Rows</th>'
+        '<th scope="col" class="n">Seconds</th><th scope="col">Plan</th><th scope="col">User</th>'
+        '<th scope="col">Run</th><th scope="col">What it said</th>'
+    )
+    return _table(heads, "".join(_attempt(one, airflow) for one in attempts))
+
+
+def _attempt(one: ReportHead, airflow: str) -> str:
+    restored = one.outcome is Outcome.RESTORED
+    numbers = (one.stores, one.partitions, one.rows) if restored else ("", "", "")
+    cells = "".join(f'<td class="n">{number:,}</td>' if restored else "<td></td>" for number in numbers)
+    seconds = f"{one.seconds:,.1f}" if restored else ""
+    said = f"{one.error.get('error', '')}: {one.error.get('what', '')}" if one.error else " ".join(one.notes)
+    outcome = str(one.outcome) if one.placed else "in place already"
+    return (
+        f'<tr class="{one.outcome}"><td>{_time(one.when)}</td><td>{outcome}</td>{cells}<td class="n">{seconds}</td>'
+        f"<td><code>{escape(one.plan_id)}</code></td><td>{escape(one.attempt.user)}</td>"
+        f'<td>{_run(one.attempt.request_id, airflow)}</td><td class="said">{escape(said)}</td></tr>'
+    )
+
+
+def _table(heads: str, rows: str) -> str:
+    if not rows:
+        return ""
+    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _digest(digest: str) -> str:
+    return f'<code title="{escape(digest)}">{escape(digest[:12])}</code>'
+
+
+def _time(when: str) -> str:
+    found = moment(when)
+    if found is None:
+        return escape(when)
+    return f'<time datetime="{found.isoformat()}">{found:%Y-%m-%d %H:%M:%S}Z</time>'
+
+
+def _ago(when: str) -> str:
+    """How long ago that was; the time itself shows under the pointer."""
+    found = moment(when)
+    if found is None:
+        return escape(when)
+    return f'<time datetime="{found.isoformat()}" title="{found:%Y-%m-%d %H:%M:%S} UTC">{age(found)}</time>'
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+EMPTY = """<section class="empty"><h2>No store was restored yet</h2>
+<p>Trigger the Dag <code>restore_stores</code>. What its jobs report is shown here.</p></section>"""
+
+NOTHING_FOUND = """<section class="empty"><h2>Nothing found</h2>
+<p>No instance fits this filter. <a href="./">Show all</a></p></section>"""

@@ -1,0 +1,283 @@
+"""``statecore info``: which restores there are, of what age, where and by whom; without Airflow."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output
+from statecore.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from statecore.images.report_head import ReportHead
+    from statecore.images.report_index import InstanceReports, ReportIndex
+    from statecore.images.restored_store import RestoredStore
+    from statecore.maintenance.restores import Restores, UnfinishedRestore
+
+DOCUMENT_VERSION = 1
+"""Of the document under ``--json``."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="the applications' state.dir (default: STATECORE_STATE_DIR, or every one that the reports name)",
+    )
+    parser.add_argument("--application-id", metavar="ID", help="only this application (default: every one there)")
+    parser.add_argument(
+        "--reports",
+        type=Path,
+        metavar="DIR",
+        help="the directory of Airflow's reports (default: STATECORE_REPORTS, or $AIRFLOW_HOME/statecore/reports)",
+    )
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Look, and show."""
+    from statecore.images.report_index import ReportIndex, reports_directory
+
+    said = arguments.state_dir or os.environ.get("STATECORE_STATE_DIR")
+    index = ReportIndex(arguments.reports or reports_directory(os.environ), keep=False)
+    try:
+        seen = index.directory.is_dir()
+        index.names()
+    except OSError as error:
+        if arguments.reports or not said:
+            raise _unreadable(index.directory, error) from error
+        output.say(f"The reports in {index.directory} are left out: {error.strerror}.")
+        seen, index = False, ReportIndex(Path(os.devnull), keep=False)
+    if arguments.reports and not seen:
+        raise NotFound(
+            f"There is no directory {index.directory}.", action="Name the directory of the reports, or leave it out."
+        )
+    wanted = arguments.application_id
+    found = _below(Path(said), wanted, index) if said else _reported(wanted, index)
+    output.document(
+        {
+            "version": DOCUMENT_VERSION,
+            "host": socket.gethostname(),
+            "reports": str(index.directory) if seen else None,
+            "applications": [one.to_json() for one in found],
+        }
+    )
+    if not output.json:
+        show(found)
+    return 0
+
+
+def _unreadable(directory: Path, error: OSError) -> Invalid:
+    return Invalid(
+        f"The reports in {directory} cannot be read: {error.strerror}.",
+        action="Run as a user that may read them, or give --state-dir with the application's state.dir.",
+        reports=str(directory),
+    )
+
+
+def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
+    """Every application of a state directory, or the one that is asked for."""
+    from statecore.maintenance.layout import application_directory, applications
+    from statecore.maintenance.restores import directories, restores_of
+
+    names = [wanted] if wanted is not None else sorted({*applications(state_dir), *directories(state_dir)})
+    if not names:
+        raise NotFound(
+            f"{state_dir} has no directory of an application.",
+            action="Name the application's state.dir: the directory above the one called like the application.",
+            state_dir=str(state_dir),
+        )
+    # The directory comes first: what is not there is said before any report is read.
+    there = [application_directory(state_dir, name) for name in names]
+    here = (socket.gethostname(), os.path.realpath(state_dir))
+    return [
+        restores_of(directory, [one for one in _instances(index, directory.application_id) if one.instance[1:] == here])
+        for directory in there
+    ]
+
+
+def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
+    """Every instance that the reports name; the directories of those on this host are looked at."""
+    from statecore.maintenance.restores import known_of, restores_of
+    from statecore.runtime.state_directory import StateDirectory
+
+    if not index.directory.is_dir():
+        raise Invalid(
+            "No state directory was named, and there is no directory of reports.",
+            action="Give --state-dir with the application's state.dir, or --reports.",
+        )
+    found = []
+    for one in _instances(index, wanted):
+        directory = StateDirectory(Path(one.instance.state_dir), one.instance.application_id)
+        mine = one.instance.host == socket.gethostname() and directory.path.is_dir()
+        found.append(restores_of(directory, [one]) if mine else known_of(one))
+    if not found:
+        what = f" of the application {wanted}" if wanted else ""
+        raise NotFound(
+            f"{index.directory} has no report{what}.",
+            action="Give --state-dir with the application's state.dir.",
+            reports=str(index.directory),
+        )
+    return found
+
+
+def _instances(index: ReportIndex, application_id: str | None) -> list[InstanceReports]:
+    from statecore.images.report_index import directory_name
+
+    names = index.names() if application_id is None else [directory_name(application_id)]
+    return [
+        one
+        for name in names
+        for one in index.application(name).instances
+        if application_id in (None, one.instance.application_id)
+    ]
+
+
+def show(found: Iterable[Restores], console: Console | None = None) -> None:
+    """Print what was found, application by application."""
+    from statecore.cli.output import result_console
+
+    console = console or result_console()
+    for one in found:
+        where = f" on {one.instance.host}" if one.instance.host else ""
+        console.print(f"{one.instance.application_id}{where} in {one.instance.state_dir}", style="bold", markup=False)
+        for line in _holder(one):
+            _line(console, line)
+        if one.later is not None:
+            _show_later(console, one.later)
+        for unfinished in one.unfinished:
+            _show_unfinished(console, one, unfinished)
+        _show_last(console, one)
+        for left in one.left:
+            _line(console, f"left in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
+        for trouble in one.trouble:
+            _line(console, f"trouble: {trouble}", "red")
+        console.print()
+
+
+def _show_later(console: Console, later: ReportHead) -> None:
+    if later.error:
+        _line(console, f"the latest attempt failed {_when(later)}{_by(later)}", "bold red")
+        _line(console, _error(later), "red", 4)
+    else:
+        _line(console, f"an attempt began {_when(later)}{_by(later)}; its end was not reported", "bold yellow")
+    _line(console, f"request {later.attempt.request_id or 'not said'}", indent=4)
+
+
+def _holder(one: Restores) -> list[str]:
+    if not one.looked:
+        return ["known from reports only; the directory was not looked at"]
+    if one.holder is None:
+        return ["free: nobody holds its lock"]
+    restoring = any(unfinished.running for unfinished in one.unfinished)
+    return [f"in use by {one.holder}" + (", which is the restore below" if restoring else "")]
+
+
+def _show_last(console: Console, one: Restores) -> None:
+    last = one.last
+    if last is None:
+        _line(console, "no finished restore is known")
+        return
+    _line(console, f"last restore {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
+    request = f"request {last.attempt.request_id or 'not said'}"
+    plan = f"plan {last.plan_id}" if last.plan_id else ""
+    _line(console, ", ".join(part for part in (request, plan, last.processing_guarantee) if part), indent=4)
+    stores = f"{last.stores} store{'s' if last.stores != 1 else ''}"
+    _line(
+        console,
+        f"{last.partitions} store partition{'s' if last.partitions != 1 else ''} of {stores}, {last.rows:,} rows",
+        indent=4,
+    )
+    for note in last.notes:
+        _line(console, f"note: {note}", indent=4)
+    _show_stores(console, one.stores)
+
+
+def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    left = {"store", "kind", "restored", "digest"}
+    for column in ("store", "kind", "partitions", "rows", "offset", "tail left", "restored", "digest"):
+        table.add_column(column, justify="left" if column in left else "right", overflow="fold")
+    for one in stores:
+        table.add_row(
+            *(
+                Text(cell)
+                for cell in (
+                    one.store,
+                    one.kind,
+                    str(one.partitions),
+                    f"{one.rows:,}",
+                    _offsets(one),
+                    f"{one.tail_left:,}" if one.tail_left else "",
+                    _age(one.newest) + (f", parts {_age(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),
+                    one.digest[:12],
+                )
+            )
+        )
+    console.print(Padding(table, (0, 0, 0, 4), expand=False))
+
+
+def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRestore) -> None:
+    attempt = unfinished.attempt
+    state = "restore at work" if unfinished.running else "unfinished restore"
+    since = f" since {_when(attempt)}{_by(attempt)}" if attempt else ""
+    _line(console, f"{state}{since}", "bold yellow")
+    parts = f", {unfinished.done} of {unfinished.total} {unfinished.unit}" if unfinished.unit else ""
+    planned = f"; planned {_age(unfinished.planned)}" if unfinished.planned else ""
+    _line(console, f"it has reached the phase {unfinished.reached}{parts}{planned}", indent=4)
+    if attempt is not None and attempt.error:
+        _line(console, _error(attempt), "red", 4)
+    if not unfinished.running:
+        words = ["statecore", "restore", "--spec", "STORES.YAML", "--state-dir", one.instance.state_dir]
+        command = shlex.join([*words, "--request-id", unfinished.request_id])
+        _line(console, f"go on with: {command}", indent=4)
+    else:
+        _line(console, f"request {unfinished.request_id}", indent=4)
+
+
+def _offsets(one: RestoredStore) -> str:
+    low, high = min(one.offsets, default=-1), max(one.offsets, default=-1)
+    known = [] if low < 0 else [f"{low:,}" if low == high else f"{low:,} to {high:,}"]
+    return ", ".join([*known, *([f"{one.unknown} unknown"] if one.unknown else [])])
+
+
+def _error(head: ReportHead) -> str:
+    return " ".join(
+        part for part in (f"{head.error['error']}:", head.error.get("what"), head.error.get("action")) if part
+    )
+
+
+def _by(head: ReportHead) -> str:
+    made = head.attempt
+    return f", by {made.user} on {made.host} with statecore {made.release}" if made.user else ""
+
+
+def _when(head: ReportHead) -> str:
+    return f"{_age(head.when)} ({head.when[:19].replace('T', ' ')}Z)"
+
+
+def _age(when: str) -> str:
+    from statecore.images.attempt import age, moment
+
+    found = moment(when)
+    return age(found) if found else when
+
+
+def _line(console: Console, line: str, style: str | None = None, indent: int = 2) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, indent), expand=False))

@@ -1,0 +1,133 @@
+"""One try of a request: who made it, where and when. Every report says it, however the try ended."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from statecore import __version__
+
+REPORT_VERSION = 2
+
+
+def utc_now() -> str:
+    """The time as reports say it: ISO 8601, UTC, to the millisecond."""
+    return utc(datetime.now(UTC).timestamp())
+
+
+def utc(seconds: float) -> str:
+    """Seconds since the epoch as reports say them."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(text: str) -> datetime | None:
+    """A time of a report; ``None`` where it says none, or what is no time."""
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return found.astimezone(UTC) if found.tzinfo else None
+
+
+def age(when: datetime, now: datetime | None = None) -> str:
+    """How long ago a time was (``now`` is the clock's), in one unit: ``3 hours ago``."""
+    seconds = max(((now or datetime.now(UTC)) - when).total_seconds(), 0.0)
+    name, length = next((unit for unit in _UNITS if seconds >= 2 * unit[1]), ("second", 1))
+    number = int(seconds // length)
+    return f"{number} {name}{'' if number == 1 else 's'} ago"
+
+
+_UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
+
+
+class Instance(NamedTuple):
+    """What a restore writes to: one application on one host below one ``state.dir``. Other restores do not concern it.
+
+    Attributes:
+        application_id: Kafka Streams' ``application.id``.
+        host: the host's name; empty where a report of version 1 does not say it.
+        state_dir: Kafka Streams' ``state.dir``, resolved; empty likewise.
+    """
+
+    application_id: str
+    host: str
+    state_dir: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a request: what every report says, however the try ended.
+
+    Attributes:
+        application_id: Kafka Streams' ``application.id``; empty when the spec that says it could not be read.
+        state_dir: Kafka Streams' ``state.dir``, absolute and without symbolic links.
+        request_id: the request; its retries have the same.
+        host: the machine that ran it and holds the state directory.
+        user: the user it ran as.
+        process: its process id.
+        release: the version of statecore.
+        started: when it began (ISO 8601, UTC).
+    """
+
+    application_id: str
+    state_dir: str
+    request_id: str
+    host: str
+    user: str
+    process: int
+    release: str
+    started: str
+
+    @staticmethod
+    def begin(application_id: str, state_dir: str, request_id: str) -> Attempt:
+        """The try that this process begins now."""
+        return Attempt(
+            application_id=application_id,
+            state_dir=os.path.realpath(state_dir) if state_dir else "",
+            request_id=request_id,
+            host=socket.gethostname(),
+            user=_user(),
+            process=os.getpid(),
+            release=__version__,
+            started=utc_now(),
+        )
+
+    @property
+    def instance(self) -> Instance:
+        """What it is about."""
+        return Instance(self.application_id, self.host, self.state_dir)
+
+    def begun(self) -> dict[str, Any]:
+        """The report of a try that is under way."""
+        return {"version": REPORT_VERSION, **asdict(self)}
+
+    def failed(self, error: Mapping[str, Any], phase: str = "") -> dict[str, Any]:
+        """The report of a try that failed just now.
+
+        Args:
+            error: ``StatecoreError.to_json()``.
+            phase: the phase it had reached, where it had reached one.
+        """
+        return {**self.begun(), "finished": utc_now(), **({"phase": phase} if phase else {}), **error}
+
+    @staticmethod
+    def of(document: Mapping[str, Any]) -> Attempt:
+        """The try that a report tells of; what version 1 does not say is empty."""
+        return Attempt(
+            **{name: str(document.get(name) or "") for name in _TEXTS}, process=int(document.get("process") or 0)
+        )
+
+
+_TEXTS = tuple(item.name for item in fields(Attempt) if item.name != "process")
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container may run under a number that has no name
+        return f"uid {os.geteuid()}"

@@ -1,0 +1,146 @@
+"""``statecore info``: the first thing to type at night."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from statecore.cli.main import main
+from statecore.images.plan_file import ATTEMPT_SUFFIX
+from tests.unit.images.reports import OLD_FAILURE, attempt, done, entry, failed, write
+from tests.unit.maintenance.test_restores import Directory
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """A command line; exit code, stdout and stderr."""
+    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
+    monkeypatch.delenv("STATECORE_STATE_DIR", raising=False)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run_command(*words: object) -> tuple[int, str, str]:
+        code = main(["info", *map(str, words)])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run_command
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Directory:
+    return Directory(tmp_path / "state")
+
+
+def test_it_says_who_restored_what_and_when(run: Run, orders: Directory) -> None:
+    orders.restored(1, entry("by-id", 0, 1_234), entry("by-id", 1, 5))
+    code, out, err = run("--state-dir", orders.directory.state_dir)
+    assert (code, err) == (0, "")
+    assert f"orders on {socket.gethostname()} in {orders.directory.state_dir}" in out
+    assert "free: nobody holds its lock" in out
+    assert "by kafka on " in out
+    assert f"request {orders.attempt(1).request_id}, plan p" in out
+    assert "2 store partitions of 1 store, 1,239 rows" in out
+
+
+def test_an_unfinished_restore_says_how_to_go_on(run: Run, orders: Directory) -> None:
+    orders.plan(1)
+    orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).failed(OLD_FAILURE, "read"))
+    code, out, _ = run("--state-dir", orders.directory.state_dir)
+    assert code == 0
+    assert "unfinished restore" in out
+    assert "it has reached the phase plan" in out
+    assert "Fenced: It runs. Stop it." in out
+    state, request = orders.directory.state_dir, orders.attempt(1).request_id
+    assert f"statecore restore --spec STORES.YAML --state-dir {state} --request-id {request}" in " ".join(out.split())
+    assert "no finished restore is known" in out
+
+
+def test_who_holds_the_lock_is_said(run: Run, orders: Directory) -> None:
+    code = "import sys; from pathlib import Path; from statecore.runtime.state_directory import StateDirectory\n"
+    code += (
+        f"with StateDirectory(Path({str(orders.directory.state_dir)!r}), 'orders').lock(): print(); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        _, out, _ = run("--state-dir", orders.directory.state_dir)
+        process.communicate(b"")
+    assert f"in use by process {process.pid} (" in out
+
+
+def test_a_document_has_a_version_and_every_application(run: Run, orders: Directory, tmp_path: Path) -> None:
+    orders.restored(1, entry("s", 0))
+    (tmp_path / "state" / "payments" / "0_0").mkdir(parents=True)
+    code, out, _ = run("--state-dir", tmp_path / "state", "--json")
+    document = json.loads(out)
+    assert (code, document["version"], document["reports"]) == (0, 1, None)
+    first, second = document["applications"]
+    assert (first["application_id"], first["last_restore"]["outcome"]) == ("orders", "restored")
+    assert (second["application_id"], second["last_restore"], second["looked"]) == ("payments", None, True)
+
+
+def test_without_a_state_directory_it_says_what_the_reports_say(run: Run, orders: Directory, tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    assert run()[0] == 13
+    reports.mkdir()
+    code, _, err = run()
+    assert (code, "has no report" in err) == (14, True)
+    orders.restored(1)
+    write(reports, 1, done(orders.attempt(1), entry("s", 0)))
+    write(reports, 2, failed(attempt(2, "/far", "elsewhere")))
+    code, out, _ = run()
+    assert code == 0
+    assert "orders on elsewhere in /far" in out
+    assert "known from reports only" in out
+    assert "the latest attempt failed" in out
+    assert "free: nobody holds its lock" in out
+    assert not (reports / ".index").exists()  # a visitor leaves nothing behind
+    assert run("--application-id", "absent")[0] == 14
+    assert run("--reports", tmp_path / "nowhere")[0] == 14
+
+
+def test_a_state_directory_can_be_named_by_the_site(
+    run: Run, orders: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATECORE_STATE_DIR", str(orders.directory.state_dir))
+    assert "orders on" in run()[1]
+
+
+@pytest.mark.parametrize("words", [[], ["--application-id", "orders"]])
+def test_what_is_not_there_is_not_found(run: Run, tmp_path: Path, words: list[str]) -> None:
+    assert run("--state-dir", tmp_path / "absent", *words)[0] == 14
+    (tmp_path / "empty").mkdir()
+    code, out, err = run("--state-dir", tmp_path / "empty", *words)
+    assert (code, out) == (14, "")
+    assert "state.dir" in err
+
+
+def test_a_directory_that_may_not_be_read_is_refused(
+    run: Run, orders: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+    within = ".statecore"
+
+    def denied(path: object) -> object:
+        if within in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(str(path))
+
+    orders.restored(1)
+    monkeypatch.setattr(os, "scandir", denied)
+    code, _, err = run("--state-dir", orders.directory.state_dir)
+    assert (code, "Run as the user that the application runs as" in err) == (13, True)
+    within = "reports"
+    code, out, err = run("--state-dir", orders.directory.state_dir)
+    assert (code, "are left out: Permission denied" in err) == (0, True)
+    assert "last restore" in out
+    assert run()[0] == 13
