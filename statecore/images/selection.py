@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from statecore.changelog.model import TopicDescription
-from statecore.errors import Invalid
+from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import ApplicationSpec, StoreSpec
 
@@ -20,13 +20,14 @@ def select_stores(
     user code fills, and, where only some partitions are wanted, all global stores (they have no partition).
 
     Raises:
-        Invalid: a name the spec does not declare, a kind nobody has decided (``?``), or a store that cannot be built.
+        NotFound: a name the spec does not declare.
+        Invalid: a kind nobody has decided (``?``), or a store that cannot be built.
     """
     every = (*spec.stores, *spec.global_stores)
     declared = {store.name: store for store in every}
     unknown = [name for name in names if name not in declared]
     if unknown:
-        raise Invalid(
+        raise NotFound(
             f"{spec.source} declares no store {', '.join(map(repr, unknown))} for application {spec.application_id!r}; "
             f"it declares {', '.join(sorted(declared)) or 'none'}.",
             action="Name stores of the spec, or add the missing ones to it.",

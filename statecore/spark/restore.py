@@ -20,6 +20,7 @@ import json
 import shutil
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -106,8 +107,10 @@ def _run_restore(
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id)
     if request.plan_only:
+        progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
             plan, notes = plan_restore(cluster, spec, request, parallelism=lambda: 1)
+        progress.done()
         for note in notes:
             say(f"note: {note}")
         return plan
@@ -143,24 +146,30 @@ class _Restore:
         self.report_file = self.plan_file.with_suffix(".report")
         self.phases: dict[str, float] = {}
         self.began = time.monotonic()
+        self.placement = uuid.uuid4().hex
 
     def run(self, spark: SparkStart) -> RestoreReport:
         """All steps in order; each is timed under its name."""
         request = self.request
         with self._phase("plan"):
+            self.progress.phase("plan")
             recovered = recover(self.directory, self.faults)
             if recovered.placed or recovered.put_back or recovered.left:
                 self.say(_recovery(recovered))
             earlier = self._already_placed()
             if earlier is not None:
                 shutil.rmtree(self.work / earlier.plan_id, ignore_errors=True)  # what the killed attempt had staged
+                self.progress.done("in place already")
                 return earlier
             plan, notes = self._plan(spark)
+            self.progress.done()
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
         with self._phase("start"):
+            self.progress.phase("wait for Spark")
             context = spark.context()
+            self.progress.done()
         with self._phase("read"), self._nothing_left_of_the_invalid(staging):
             runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
@@ -304,6 +313,7 @@ class _Restore:
             stores=tuple(stores),
             work=_work(runs, images),
             notes=notes,
+            placement=self.placement,
         )
 
 

@@ -46,6 +46,11 @@ def prepare(directory: Path) -> None:
     (directory / _MARK).touch()
 
 
+def image_path(directory: Path, task: str, store: str) -> Path:
+    """The final name of the image of a store of a task."""
+    return directory / "images" / task / store
+
+
 def check_shared(directory: Path) -> None:
     """Make sure that this worker sees what the driver prepared.
 

@@ -302,7 +302,7 @@ def _is_whole(run: Run) -> bool:
 
 def _build_store(task: ImageTask) -> ImageResult:
     directory = Path(task.directory)
-    final = directory / "images" / task.task / task.store
+    final = staging.image_path(directory, task.task, task.store)
     found = _finished_image(task, final)
     if found is not None:
         return found

@@ -101,6 +101,8 @@ def test_airflow_finds_the_plugin_and_mounts_its_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     errors, prefixes, plugins = json.loads(done.stdout.splitlines()[-1])
     assert errors == {}
-    assert prefixes == ["/state-stores"]
+    assert prefixes == ["/state-stores", "/statecore-progress"]
     (plugin,) = [one for one in plugins if one["name"] == "statecore"]
     assert plugin["external_views"][0]["href"] == "/behind/a/proxy/state-stores/"
+    tab = next(view for view in plugin["external_views"] if view["destination"] == "dag_run")
+    assert tab["href"] == "/behind/a/proxy/statecore-progress/?dag_id={DAG_ID}&run_id={RUN_ID}"

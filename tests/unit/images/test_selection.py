@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.images.selection import check_partitions, select_stores
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -39,9 +39,9 @@ def test_all_buildable_stores_are_selected_and_in_memory_stores_left_out() -> No
 
 
 def test_a_store_the_spec_does_not_declare_is_refused_with_those_it_does() -> None:
-    with pytest.raises(Invalid, match=r"no store 'x'.*declares a") as refused:
+    with pytest.raises(NotFound, match=r"no store 'x'.*declares a") as refused:
         select_stores(application(store("a")), ["x"])
-    assert refused.value.exit_code == 13
+    assert refused.value.exit_code == 14
 
 
 def test_a_kind_nobody_has_decided_is_refused() -> None:
