@@ -81,16 +81,17 @@ def _required(conn_id: str, who: str, application_id: str) -> Connection:
 def _connection(conn_id: str, application_id: str) -> Connection | None:
     try:
         return BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        return None
-    except ValueError as cause:
-        # The cause may quote the connection, and that holds a password.
+    except (AirflowNotFoundException, ValueError) as cause:
+        # Airflow says of a connection that it cannot parse that there is none.
+        variable = f"AIRFLOW_CONN_{conn_id.upper()}"
+        if isinstance(cause, AirflowNotFoundException) and variable not in os.environ:
+            return None
         raise Invalid(
             f"The connection {conn_id} cannot be read: it is neither a URI nor JSON of a connection.",
             action='Define it as JSON, for instance {"conn_type": "generic", "login": "...", "password": "..."}.',
             conn_id=conn_id,
             application_id=application_id,
-        ) from cause
+        ) from None  # the cause may quote the connection, and that holds a password
 
 
 def _variables(connection: Connection) -> dict[str, str]:

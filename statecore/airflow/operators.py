@@ -105,6 +105,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         self.kafka_conn_id = kafka_conn_id
         self.retry_on = tuple(retry_on)
         self.reports_dir = reports_dir
+        if STORES in self.outlets and STORES not in self.inlets:
+            raise ValueError("With STORES as outlet the task needs it as inlet too: it looks which events were sent.")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job, read its report, push the stores' parts, return the summary."""

@@ -142,14 +142,22 @@ def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
     topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
     records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
     topics.produce(broker.bootstrap_servers, topic, records)
-    declared = {
-        **spec(application_id, ("by-id",)),
-        "bootstrap_servers": broker.bootstrap_servers,
-        "processing_guarantee": "at_least_once",
-    }
-    parameters = {"applications": [json.dumps(declared)], "state_dir": str(state_dir)}
+    parameters = {"applications": [json.dumps(real_spec(broker, application_id))], "state_dir": str(state_dir)}
+    plan = server.trigger(DAG, {**parameters, "plan_only": True})
+    assert server.wait(DAG, plan, 300) == "success", server.why(DAG, plan)
+    shown = server.xcom(DAG, plan, "restore", "plan", map_index=0)
+    assert [(one["task"], one["start"], one["end"]) for one in shown["partitions"]] == [
+        ("0_0", 0, 2500),
+        ("0_1", 0, 2500),
+    ]
+    assert events_of(server, plan) == []
+    assert not state_dir.exists() or not any(state_dir.iterdir())
     run = server.trigger(DAG, parameters)
     assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
+    log = server.task_log(DAG, run, restore)
+    for phase in ("starting Spark", "loading", "plan", "wait for Spark", "read", "build", "place"):
+        assert f"{phase}: " in log, log
     part = server.xcom(DAG, run, "restore", "store_by-id", map_index=0)
     assert (part["totals"]["records"], part["totals"]["rows"]) == (5000, 500)
     assert part["committed_offsets"] == {"0": 2499, "1": 2499}

@@ -39,10 +39,11 @@ def test_a_connection_that_is_named_has_to_exist(named: str | None, site: str | 
     assert refused.value.context["conn_id"] == "absent"
 
 
-def test_a_connection_that_cannot_be_read_is_refused_without_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_ORDERS", "generic://o:hush@[kafka")
+@pytest.mark.parametrize("written", ["generic://o:hush@[kafka", '{"conn_type": "generic", "password": "hush"'])
+def test_a_connection_that_cannot_be_read_is_no_absent_one(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_ORDERS", written)
     with pytest.raises(Invalid, match="kafka_orders cannot be read") as refused:
-        kafka_environment("orders", None, None)
+        kafka_environment("orders", None, "site")
     assert "hush" not in str(refused.value)
 
 

@@ -100,12 +100,12 @@ def test_the_first_word_comes_before_the_job_can_say_one() -> None:
 
 def test_every_tenth_is_a_line_with_pace_and_time_left() -> None:
     def at(count: int, **fields: Any) -> dict[str, Any]:
-        return advance(count, total=1000, rate=50.0, left=(1000 - count) / 50, seconds=count / 50, **fields)
+        return advance(count, total=1000, rate=10.0, left=(1000 - count) / 10, seconds=count / 10, **fields)
 
-    steps = [(count / 50, at(count)) for count in range(20, 1000, 20)]
-    lines = recorded((0.0, at(0, event="begin")), *steps, (20.0, at(1000, event="done")))
+    steps = [(count / 10, at(count)) for count in range(20, 1000, 20)]
+    lines = recorded((0.0, at(0, event="begin")), *steps, (100.0, at(1000, event="done")))
     assert len(lines) == 11
-    assert lines[1] == "read: 100 of 1,000 records (10 %) after 2.0 s, 50/s, 18.0 s left"
+    assert lines[1] == "read: 100 of 1,000 records (10 %) after 10.0 s, 10/s, 1 min 30 s left"
 
 
 def test_slow_work_has_a_line_every_minute() -> None:

@@ -174,6 +174,18 @@ def test_the_jobs_last_progress_is_kept_in_the_task_state_store(spark: StubSpark
     assert running["task_state_store"]["progress"]["count"] == 100
 
 
+def test_there_is_progress_before_spark_is_started(spark: StubSpark) -> None:
+    seen = []
+
+    class Watched(FakeStore):
+        def set(self, key: str, value: Any) -> None:
+            seen.append((value["phase"], len(spark.calls)))
+
+    operator(spark).execute({**context(), "task_state_store": Watched()})
+    assert seen[0] == ("starting Spark", 0)
+    assert ("read", 1) in seen
+
+
 @pytest.mark.parametrize(
     ("kind", "code", "raised"),
     [
@@ -244,6 +256,11 @@ def test_what_was_announced_is_not_announced_again(spark: StubSpark) -> None:
 
 def test_what_was_placed_anew_is_announced_anew(spark: StubSpark) -> None:
     assert announced(spark, True, event("by-id", "p0"), event("clicks", "p0")) == ["by-id", "clicks"]
+
+
+def test_the_alias_as_outlet_alone_is_refused_when_the_dag_is_read(spark: StubSpark) -> None:
+    with pytest.raises(ValueError, match="as inlet too"):
+        operator(spark, outlets=[STORES])
 
 
 def test_a_task_without_the_alias_announces_nothing(spark: StubSpark) -> None:

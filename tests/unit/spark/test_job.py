@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.errors import Fenced
+from statecore.progress import parse_machine_line
 from statecore.spark import job
+
+ROOT = Path(__file__).resolve().parents[3]
 
 SPEC = {
     "application_id": "app",
@@ -69,3 +74,23 @@ def test_whatever_stops_the_job_is_in_the_report(
     found, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}))
     assert (found, error["error"]) == (code, kind)
     assert str(raised.args[-1]) in error["what"]
+
+
+def test_the_first_word_of_the_job_comes_before_all_that_it_has_to_load(tmp_path: Path) -> None:
+    script = (
+        "import builtins, runpy, sys\n"
+        "real = builtins.__import__\n"
+        "def seen(name, *rest):\n"
+        "    if name == 'statecore.spark.job': print('LOADING THE JOB')\n"
+        "    return real(name, *rest)\n"
+        "builtins.__import__ = seen\n"
+        f"runpy.run_path({str(ROOT / 'spark_jobs' / 'restore.py')!r}, run_name='__main__')\n"
+    )
+    arguments = ["--request", "{", "--report", str(tmp_path / "report.json")]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 13, done.stderr
+    first, second = done.stdout.splitlines()
+    said = parse_machine_line(first)
+    assert said is not None
+    assert (said["event"], said["phase"]) == ("begin", "loading")
+    assert second == "LOADING THE JOB"
