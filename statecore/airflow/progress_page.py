@@ -48,7 +48,8 @@ DOCUMENT = """<!doctype html>
 <body><main><h1>Progress</h1><p id="said" role="status">Asking Airflow …</p>
 <div class="wide" hidden><table><thead><tr><th scope="col">Application</th><th scope="col">State</th>
 <th scope="col">Phase</th><th scope="col">Done</th><th scope="col" class="n">Amount</th>
-<th scope="col" class="n">Rate</th><th scope="col" class="n">Time left</th><th scope="col" class="n">In this phase</th>
+<th scope="col" class="n">Rate</th><th scope="col" class="n">Time left</th>
+<th scope="col" class="n">In this phase</th><th scope="col" class="n">In all</th>
 </tr></thead><tbody></tbody></table></div>
 </main><script nonce="{nonce}">{script}</script></body></html>"""
 
@@ -68,10 +69,12 @@ const asked = new URLSearchParams(location.search);
 const run = asked.get("run_id"), dag = asked.get("dag_id");
 const said = document.getElementById("said"), body = document.querySelector("tbody");
 const seen = new Map();  // of tasks that have ended: their progress does not change any more
+let ahead = 0;  // of the server's clock to ours, in ms
 
 async function get(path) {
   const answer = await fetch(new URL(path, API), {credentials: "same-origin"});
   if (answer.status === 404) return null;
+  ahead = Date.parse(answer.headers.get("Date")) - Date.now() || 0;
   if (!answer.ok) throw new Error(`Airflow answered ${answer.status} ${answer.statusText}`);
   return answer.json();
 }
@@ -96,8 +99,9 @@ async function progressOf(task) {
   const path = `dags/${encodeURIComponent(task.dag_id)}/dagRuns/${encodeURIComponent(task.dag_run_id)}/taskInstances/`
     + `${encodeURIComponent(task.task_id)}/state-store/@KEY@?map_index=${task.map_index}`;
   const found = await get(path);
-  if (ENDED.has(task.state)) seen.set(name, found && found.value);
-  return found && found.value;
+  const progress = found && {...found.value, since: since(found.updated_at)};
+  if (ENDED.has(task.state)) seen.set(name, progress);
+  return progress;
 }
 
 async function allProgress(list) {
@@ -112,6 +116,8 @@ async function allProgress(list) {
   await Promise.all(Array.from({length: 6}, work));
   return found;
 }
+
+const since = (moment) => Math.max(0, (Date.now() + ahead - Date.parse(moment)) / 1000);
 
 const number = (value) => Math.round(value).toLocaleString("en");
 
@@ -147,7 +153,9 @@ function show(task, progress) {
   cell(row, progress && (progress.count || of) ? `${number(progress.count)}${of} ${progress.unit || ""}` : "", "n");
   cell(row, open && progress.rate ? `${number(progress.rate)}/s` : "", "n");
   cell(row, open && progress.left !== null && progress.left !== undefined ? time(progress.left) : "", "n");
-  cell(row, progress ? time(progress.seconds || 0) : "", "n");
+  cell(row, open ? time((progress.seconds || 0) + progress.since) : "", "n");
+  const all = task.state === "running" && task.start_date ? since(task.start_date) : task.duration;
+  cell(row, all === null || all === undefined ? "" : time(all), "n");
 }
 
 async function refresh() {
