@@ -9,18 +9,19 @@ application opens them with nothing left to restore.
 | task | what it does |
 | --- | --- |
 | `read_specs` | reads and checks the specs; one request for each application |
-| `restore` | one Spark job for each application; its progress is on the task's *Storage* tab |
-| `list_stores` | which stores the jobs reported |
-| `publish_store` | one for each store: its rows, offsets and digest, and the event of its asset |
-| `all_restored` | fails the run when any of it failed |
+| `restore` | one Spark job for each application; shows and returns what it did, sends its stores' asset events |
+
+The tab *Progress* of the run shows how far every job is, the tab *Storage* of a task how far its own.
 
 **A retry and a cleared task go on with the plan of the first try** (the same offsets, the same digest); a new run
-makes a new plan. A wrong spec, an unknown topic or a running application fails at once, with what to do about it in
-the log; a broker that is away is tried again.
+makes a new plan. An event goes with the success of the task that did the work, once for each placement: clearing what
+failed sends the events that are missing, clearing everything sends none again. A wrong spec, an unknown topic or a
+running application fails at once, with what to do about it in the log; a broker that is away is tried again.
 
 A state directory that holds the stores already is refused unless `replace` is set; what is replaced is moved aside
-first. Secrets are no parameters: a spec says `${KAFKA_PASSWORD}`, and the site names the connection it comes from
-(`STATECORE_KAFKA_CONN`).
+first. With `plan_only` the plan is shown, nothing is changed and nothing announced. Secrets are no parameters: a spec
+says `${KAFKA_PASSWORD}`, which comes from the connection `kafka_<application id>` or the site's. *Operating it in
+Airflow* (`docs/airflow.md`) has every setting.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param, TriggerRule, get_current_context, task
+from airflow.sdk import DAG, Param, task
 
 from statecore.airflow.assets import STORES
 from statecore.airflow.failures import refused, retry_policy
@@ -56,7 +57,6 @@ PARAMS = {
         minItems=1,
         title="Applications",
         description="One a line: the absolute path of a spec (stores.yaml) as the worker sees it, or a spec as JSON.",
-        section="What to restore",
     ),
     "stores": Param(
         [],
@@ -79,7 +79,22 @@ PARAMS = {
         type="string",
         minLength=1,
         title="State directory",
-        description="state.dir of the applications, on the machine where the Spark driver runs.",
+        description="state.dir of the applications: an absolute path, on the machine where the Spark driver runs.",
+    ),
+    "plan_only": Param(
+        False,
+        type="boolean",
+        title="Only plan",
+        description="Show what would be read and which offsets the stores would get; change nothing, announce nothing.",
+        section="What to restore",
+    ),
+    "staging_dir": Param(
+        SETTINGS.staging_dir,
+        type=["null", "string"],
+        minLength=1,
+        title="Staging directory",
+        description="Where runs and images are built: an absolute path that the driver and all executors share. Empty: "
+        "in the state directory.",
         section="Where to",
     ),
     "replace": Param(
@@ -141,42 +156,23 @@ with DAG(
     @task
     def read_specs(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Check the parameters and the specs; one request for each application."""
+        import logging
+
         from statecore.airflow.requests import restore_requests
         from statecore.errors import StatecoreError
 
         try:
             return restore_requests(params)
         except StatecoreError as error:
-            raise refused(error) from error
+            raise refused(error, logging.getLogger(__name__)) from error
 
-    restore = StatecoreSparkOperator.partial(
+    StatecoreSparkOperator.partial(
         task_id="restore",
         application=str(JOBS / "restore.py"),
         conn_id=SETTINGS.spark_conn_id,
         name="restore_stores",
-        env_vars=SETTINGS.secret_env_vars(),
+        inlets=[STORES],
+        outlets=[STORES],
         map_index_template="{{ task.application_id }}",
         retry_policy=retry_policy(),
     ).expand_kwargs(read_specs())
-
-    @task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
-    def list_stores(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Name the stores that were restored, also when another application's job failed."""
-        from statecore.airflow.publishing import stores_of
-
-        return stores_of(summaries)
-
-    @task(outlets=[STORES], map_index_template="{{ store_name }}")
-    def publish_store(store: dict[str, Any], *, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
-        """Show a store's part of the report and announce its new state."""
-        from statecore.airflow.publishing import publish
-
-        get_current_context()["store_name"] = store["store"]  # type: ignore[typeddict-unknown-key]
-        return publish(store, task_id="restore", ti=ti, outlet_events=outlet_events)
-
-    @task
-    def all_restored() -> None:
-        """Fail with the run when a job or a store failed: the stores that succeeded were published all the same."""
-
-    published = publish_store.expand(store=list_stores(restore.output))
-    [restore, published] >> all_restored()

@@ -13,7 +13,11 @@ from __future__ import annotations
 
 import sys
 
-from statecore.spark.job import main
+from statecore.progress import MachineProgress
 
 if __name__ == "__main__":
+    # Loading all that a restore needs takes a while, and whoever looks at the task should see that it is alive.
+    MachineProgress().phase("loading")
+    from statecore.spark.job import main
+
     sys.exit(main())

@@ -142,16 +142,17 @@ class TerminalProgress(_Stepwise):
             self._width = 0
 
     def _line(self, event: str, message: str) -> str:
-        amount = _human(self._count)
+        parts = [f"{self._name}:"]
         if self._total is not None:
-            amount += f"/{_human(self._total)}"
-        parts = [f"{self._name}:", f"{amount} {self._unit}".strip()]
+            parts.append(f"{_human(self._count)}/{_human(self._total)} {self._unit}".strip())
+        elif self._count:
+            parts.append(f"{_human(self._count)} {self._unit}".strip())
         if self._rate > 0:
             parts.append(f"{_human(round(self._rate))}/s")
         if event == "done":
-            parts.append(f"in {_seconds(self._elapsed)}")
+            parts.append(f"in {seconds_in_words(self._elapsed)}")
         elif self._left is not None:
-            parts.append(f"{_seconds(self._left)} left")
+            parts.append(f"{seconds_in_words(self._left)} left")
         if message:
             parts.append(f"({message})")
         return "  ".join(parts)
@@ -206,7 +207,8 @@ def _human(number: int) -> str:
     return f"{number:,}" if number < 100_000_000 else f"{number / 1e6:,.1f} M"
 
 
-def _seconds(seconds: float) -> str:
+def seconds_in_words(seconds: float) -> str:
+    """A duration for a reader: ``3.1 s``, ``4 min 05 s``, ``2 h 10 min``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -13,18 +13,23 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
 
-STORES = AssetAlias("statecore-stores", group="statecore")
+GROUP = "statecore"
+"""The group in which Airflow shows the assets."""
+
+SCHEME = "statecore://"
+
+STORES = AssetAlias("statecore-stores", group=GROUP)
 """Stands for every store that a run of a DAG brings up to date."""
 
 
 def store_uri(application_id: str, store: str) -> str:
     """The URI of a store's asset."""
-    return f"statecore://{quote(application_id, safe='')}/{quote(store, safe='')}"
+    return f"{SCHEME}{quote(application_id, safe='')}/{quote(store, safe='')}"
 
 
 def store_asset(application_id: str, store: str) -> Asset:
     """The asset of a store. Name and URI are made here alone: two names for one URI make Airflow drop one of them."""
-    return Asset(name=f"{application_id}/{store}", uri=store_uri(application_id, store), group="statecore")
+    return Asset(name=f"{application_id}/{store}", uri=store_uri(application_id, store), group=GROUP)
 
 
 def event_extra(part: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -45,23 +45,36 @@ class JobCapacity(JobUnavailable):
     """Disk, memory or time was not enough; another try may succeed once there is room."""
 
 
-def exception_for(error: Mapping[str, Any], retry_on: Collection[str] = RETRIED_KINDS) -> AirflowException:
+class Log(Protocol):
+    """As much of a logger as is used here."""
+
+    def error(self, text: str, *values: Any) -> None:
+        """Write a line."""
+
+
+def exception_for(
+    error: Mapping[str, Any], retry_on: Collection[str] = RETRIED_KINDS, log: Log | None = None
+) -> AirflowException:
     """The exception for a job's error.
 
     Args:
         error: ``StatecoreError.to_json()`` as read from the report: ``error``, ``what``, ``action``, ``context``.
         retry_on: the kinds that are worth another try.
+        log: the task's log, which gets the message line by line: Airflow shows an exception's as one.
     """
     kind = str(error.get("error", "unknown"))
     message = describe(error)
+    if log is not None:
+        for line in message.splitlines():
+            log.error("%s", line)
     if kind not in retry_on:
         return JobRefused(message)
     return JobCapacity(message) if kind == "Capacity" else JobUnavailable(message)
 
 
-def refused(error: StatecoreError) -> AirflowException:
+def refused(error: StatecoreError, log: Log | None = None) -> AirflowException:
     """The exception for an error raised in the task itself, before any job was started."""
-    return exception_for(error.to_json())
+    return exception_for(error.to_json(), log=log)
 
 
 def describe(error: Mapping[str, Any]) -> str:

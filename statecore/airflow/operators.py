@@ -6,7 +6,8 @@ Everything the job does, it does the same without Airflow.
 
 **Retries** are safe: the request id is made of the Dag, the run, the task and the map index, so every try (and a
 cleared task) sends the same id, and the job goes on with the plan it froze at the first one. A new run makes a new
-plan. **Concurrent runs** (a backfill ignores ``max_active_runs``) are kept apart by the lock that the job takes in
+plan. The event of each store's asset goes with the task's success, once for each placement (``announcing.py``).
+**Concurrent runs** (a backfill ignores ``max_active_runs``) are kept apart by the lock that the job takes in
 the state directory: the second one is refused.
 """
 
@@ -15,17 +16,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from statecore.airflow import reports
+from statecore.airflow import plans, reports
+from statecore.airflow.announcing import announce
+from statecore.airflow.assets import STORES
+from statecore.airflow.credentials import environment, kafka_environment
 from statecore.airflow.failures import RETRIED_KINDS, JobRefused, exception_for, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
+from statecore.airflow.job_progress import STARTING, ProgressRecorder
+from statecore.airflow.requests import check_paths
 from statecore.airflow.settings import Settings
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.images.attempt import Attempt
@@ -36,14 +41,11 @@ from statecore.spark.session import log_configuration
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-PROGRESS_KEY = "progress"
-"""Key in the task state store under which the latest progress lies (task page, tab *Storage*; REST)."""
-
 PART_KEY = "store_{store}"
 """XCom key of a store's part of the report."""
 
-PROGRESS_INTERVAL = 1.0
-"""Seconds between two writes of progress: each is a request to the API server."""
+PLAN_KEY = "plan"
+"""XCom key of the plan of a run that only plans."""
 
 ARGUMENT_LIMIT = 120 * 1024
 """Bytes that Linux takes as one argument (MAX_ARG_STRLEN is 128 KiB)."""
@@ -54,18 +56,21 @@ class StatecoreSparkOperator(SparkSubmitOperator):
 
     Returns (XCom ``return_value``) the report's summary: application, plan, totals, phases, names of the stores.
     Each store's own part is a XCom of its own, key ``store_<name>``, so that no single value grows with the
-    application.
+    application. A request with ``plan_only`` leaves the plan as the XCom ``plan`` instead, and announces nothing.
 
     Args:
         request: the job's request without ``request_id``: ``spec_path`` or ``spec``, ``stores``, ``partitions``,
             ``state_dir``, ``replace``, … (templated)
         application_id: the application it concerns; names the report and, with
             ``map_index_template="{{ task.application_id }}"``, the mapped task. (templated)
+        kafka_conn_id: the connection with the application's Kafka credentials that its spec names; ``None`` for
+            ``kafka_<application id>`` or the site's (``credentials.py``). (templated)
         retry_on: kinds of error worth another try; add ``"Fenced"`` where whoever holds the state directory will
             let go of it by itself.
         reports_dir: where the reports lie; default from ``STATECORE_REPORTS``.
         kwargs: everything ``SparkSubmitOperator`` takes: ``application`` (the job's file), ``conn_id``, ``conf``,
-            ``env_vars`` (the only place for secrets, as templates over connections), ``driver_memory``, …
+            ``env_vars`` (the only place for secrets, as templates over connections), ``driver_memory``, … With
+            ``STORES`` among ``outlets`` (and ``inlets``, for a look at what was sent) the stores' events are sent.
 
     Raises:
         JobRefused: the job refused, or the Spark connection is not usable; no retry.
@@ -77,7 +82,12 @@ class StatecoreSparkOperator(SparkSubmitOperator):
     conf: dict[Any, Any] | None
     env_vars: dict[str, Any] | None
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "request", "application_id")
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "request",
+        "application_id",
+        "kafka_conn_id",
+    )
     template_fields_renderers = {"request": "json"}  # noqa: RUF012
     ui_color = "#dbeafe"
 
@@ -86,6 +96,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         *,
         request: Mapping[str, Any],
         application_id: str,
+        kafka_conn_id: str | None = None,
         retry_on: Collection[str] = RETRIED_KINDS,
         reports_dir: str | None = None,
         **kwargs: Any,
@@ -93,34 +104,54 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         super().__init__(**kwargs)
         self.request = request
         self.application_id = application_id
+        self.kafka_conn_id = kafka_conn_id
         self.retry_on = tuple(retry_on)
         self.reports_dir = reports_dir
+        if STORES in self.outlets and STORES not in self.inlets:
+            raise ValueError("With STORES as outlet the task needs it as inlet too: it looks which events were sent.")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job, read its report, push the stores' parts, return the summary."""
-        directory = Path(self.reports_dir) if self.reports_dir else Settings.from_environment().reports
+        settings = Settings.from_environment()
+        directory = Path(self.reports_dir) if self.reports_dir else settings.reports
         request_id = request_id_of(context)
         report_file = reports.report_path(directory, self.application_id, request_id)
+        if self.plan_only:
+            report_file = plans.plan_path(report_file)
         try:
-            self._prepare(context, report_file, request_id)
-            self._run(context, report_file, request_id)
-            return self._publish(context, report_file)
+            secrets = self._prepare(context, settings, report_file, request_id)
+            with environment(secrets):
+                self._run(context, report_file, request_id)
+            report = self._report(report_file)
+            return self._show_plan(context, report) if self.plan_only else self._publish(context, report, report_file)
         finally:
-            ReportIndex(directory).application(report_file.parent.name)  # kept here, it need not be made by the page
+            if not self.plan_only:
+                ReportIndex(directory).application(report_file.parent.name)  # kept here, the page need not make it
 
-    def _prepare(self, context: Context, report_file: Path, request_id: str) -> None:
+    def _prepare(self, context: Context, settings: Settings, report_file: Path, request_id: str) -> dict[str, str]:
+        """Refuse what can be refused, complete what ``spark-submit`` is given; returns the job's secrets."""
         try:
             master = checked_master(self._conn_id)
+            check_paths(self.request)
             argument = request_argument(self.request, request_id)
+            secrets = kafka_environment(self.application_id, self.kafka_conn_id, settings.kafka_conn_id)
             make_room_for(report_file)
         except StatecoreError as error:
             self._record_failure(report_file, request_id, error)
-            raise refused(error) from error
+            raise refused(error, self.log) from error
         # The report first: the provider masks whatever follows an argument with the word "password" in it.
         self.application_args = ["--report", str(report_file), "--request", argument, *(self.application_args or [])]
         self._settle(master)
         self._hook = self._get_hook()
-        self._hook.on_progress = ProgressRecorder(context, self.log)
+        recorder = ProgressRecorder(context, self.log)
+        recorder(STARTING)
+        self._hook.on_progress = recorder
+        return secrets
+
+    @property
+    def plan_only(self) -> bool:
+        """Whether the job only plans: nothing is restored, and nothing announced."""
+        return bool(self.request.get("plan_only"))
 
     def _run(self, context: Context, report_file: Path, request_id: str) -> None:
         try:
@@ -132,7 +163,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             except reports.ReportError:
                 report = {}
             if "error" in report:
-                raise exception_for(report, self.retry_on) from None
+                raise exception_for(report, self.retry_on, self.log) from None
             died = Retryable(
                 f"The driver ended without a word: {failure}",
                 action="See the task's log; a kill and a want of memory are the usual reasons. A retry goes on with "
@@ -145,7 +176,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         attempt = Attempt.begin(self.application_id, str(self.request.get("state_dir") or ""), request_id)
         reports.record_failure(report_file, attempt, error.to_json())
 
-    def _publish(self, context: Context, report_file: Path) -> dict[str, Any]:
+    def _report(self, report_file: Path) -> dict[str, Any]:
         try:
             report = reports.read_report(report_file)
         except reports.ReportError as cause:
@@ -154,10 +185,14 @@ class StatecoreSparkOperator(SparkSubmitOperator):
                 "driver and this worker share, or run the driver here (deploy-mode client)."
             ) from cause
         if "error" in report:
-            raise exception_for(report, self.retry_on)
+            raise exception_for(report, self.retry_on, self.log)
+        return report
+
+    def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
         parts = reports.parts_by_store(report)
         for store, part in parts.items():
             context["ti"].xcom_push(key=PART_KEY.format(store=store), value=part)
+            self._log_lines(f"{store} of {self.application_id}", reports.table(part))
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
         if report.get("placed", True):
@@ -169,7 +204,22 @@ class StatecoreSparkOperator(SparkSubmitOperator):
                 self.application_id,
                 ", ".join(parts),
             )
+        if STORES in self.outlets:
+            added = announce(context, report, parts)
+            said = ", ".join(added) or "nothing new, an earlier try has announced them"
+            self.log.info("%s: asset events of %s", self.application_id, said)
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
+
+    def _show_plan(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
+        plan = plans.bounded(report)
+        context["ti"].xcom_push(key=PLAN_KEY, value=plan)
+        self._log_lines(f"plan for {self.application_id}; nothing was changed", plans.table(plan))
+        return {**plans.summary(plan), "map_index": context["ti"].map_index}
+
+    def _log_lines(self, *texts: str) -> None:
+        """A line of the log for each line: in one event a table's lines run together."""
+        for line in "\n".join(texts).splitlines():
+            self.log.info("%s", line)
 
     def _settle(self, master: str) -> None:
         """Complete ``conf`` and ``env_vars``; what the caller set stays."""
@@ -201,54 +251,6 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         # a later version adds; the subclass adds behaviour and no state, so the built one is made to be one of them.
         hook.__class__ = ProgressHook
         return hook
-
-
-class ProgressRecorder:
-    """Writes a job's progress to the task state store and, where a step begins or ends, to the task's log.
-
-    The store survives retries, so the page of a task that was retried shows the progress of the latest try. Progress
-    is a courtesy: when it cannot be written, the job goes on, and the log says so once.
-
-    Args:
-        context: the task's context.
-        log: the task's log.
-        clock: seconds that never go back.
-    """
-
-    def __init__(self, context: Context, log: Any, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store = context.get("task_state_store")
-        self._log = log
-        self._clock = clock
-        self._next = float("-inf")
-
-    def __call__(self, progress: dict[str, Any]) -> None:
-        """Record one progress line; an ``advance`` that comes too soon after the last one is passed over."""
-        if progress.get("event") == "advance":
-            if self._clock() < self._next:
-                return
-        else:
-            self._log.info(sentence(progress))
-        self._next = self._clock() + PROGRESS_INTERVAL
-        if self._store is None:
-            return
-        try:
-            self._store.set(PROGRESS_KEY, progress)
-        except Exception as cause:
-            self._store = None
-            self._log.warning("Progress cannot be recorded, the job goes on: %s", cause)
-
-
-def sentence(progress: Mapping[str, Any]) -> str:
-    """A progress line for a reader: ``read: 1,200 of 4,800 records after 3.1 s (message)``."""
-    count, total = progress.get("count") or 0, progress.get("total")
-    amount = f"{count:,}" if total is None else f"{count:,} of {total:,}"
-    words = [f"{progress.get('phase', 'progress')}:", amount]
-    if unit := progress.get("unit"):
-        words.append(str(unit))
-    words.append(f"after {progress.get('seconds') or 0:.1f} s")
-    if message := progress.get("message"):
-        words.append(f"({message})")
-    return " ".join(words)
 
 
 def request_id_of(context: Context) -> str:

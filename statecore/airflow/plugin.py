@@ -1,4 +1,4 @@
-"""The plugin: the page *State stores*, under *Stores* in Airflow's navigation.
+"""The plugin: the page *State stores*, under *Stores* in Airflow's navigation, and *Progress*, a tab of every run.
 
 ``plugins/statecore_plugin.py`` makes Airflow find it.
 """
@@ -11,25 +11,33 @@ from urllib.parse import urlsplit
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import conf
 
+from statecore.airflow import asset_group, progress_page
 from statecore.airflow.store_page import app
 
 PREFIX = "/state-stores"
 """Where the API server mounts the page's application."""
 
 
-def page_address() -> str:
-    """The page's address as the browser sees it, below the path of ``[api] base_url`` when it has one.
+PROGRESS_PREFIX = "/statecore-progress"
+
+
+def page_address(prefix: str = PREFIX) -> str:
+    """A page's address as the browser sees it, below the path of ``[api] base_url`` when it has one.
 
     The slash at the end is needed: without it Airflow's own page answers.
     """
-    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + f"{PREFIX}/"
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + f"{prefix}/"
 
 
 class StatecorePlugin(AirflowPlugin):
-    """Adds the page *State stores*."""
+    """Adds the pages *State stores* and *Progress*, and what keeps the stores' assets in their group."""
 
     name = "statecore"
-    fastapi_apps: ClassVar[list[Any]] = [{"app": app, "url_prefix": PREFIX, "name": "State stores"}]
+    fastapi_apps: ClassVar[list[Any]] = [
+        {"app": app, "url_prefix": PREFIX, "name": "State stores"},
+        {"app": progress_page.app, "url_prefix": PROGRESS_PREFIX, "name": "Progress"},
+    ]
+    listeners: ClassVar[list[Any]] = [asset_group]
     external_views: ClassVar[list[Any]] = [
         {
             "name": "Stores",  # the navigation has room for one word
@@ -37,5 +45,18 @@ class StatecorePlugin(AirflowPlugin):
             "destination": "nav",
             "url_route": "state-stores",
             "nav_top_level": True,
-        }
+        },
+        {
+            "name": "Progress",
+            "href": page_address(PROGRESS_PREFIX) + "?dag_id={DAG_ID}&run_id={RUN_ID}",
+            "destination": "dag_run",
+            "url_route": "statecore-progress",
+        },
+        {
+            "name": "Restores running",
+            "href": page_address(PROGRESS_PREFIX),
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "restores-running",
+        },
     ]

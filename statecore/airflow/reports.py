@@ -141,11 +141,10 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 
 def table(part: Mapping[str, Any]) -> str:
     """The partitions of one store as a table for a person who reads the task's log."""
-    rows = [[heading for _, heading in COLUMNS]]
-    rows += [[_cell(entry.get(field)) for field, _ in COLUMNS] for entry in part["partitions"]]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = columns(
+        [heading for _, heading in COLUMNS],
+        [[entry.get(field) for field, _ in COLUMNS] for entry in part["partitions"]],
+    )
     if part["partitions_left_out"]:
         lines.append(f"and {part['partitions_left_out']} more partitions, in the report file")
     totals = part["totals"]
@@ -153,6 +152,15 @@ def table(part: Mapping[str, Any]) -> str:
         lines.append("left to Kafka Streams, which restores the store when the application starts; nothing was read")
     lines.append(f"{totals['records']:,} records became {totals['rows']:,} rows; digest {part['digest']}")
     return "\n".join(lines)
+
+
+def columns(headings: Sequence[str], values: Sequence[Sequence[Any]]) -> list[str]:
+    """Values below headings, a line each, in columns as wide as what they hold."""
+    rows = [list(headings), *([_cell(value) for value in row] for row in values)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return lines
 
 
 def _cell(value: Any) -> str:

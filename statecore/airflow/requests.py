@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One entry for each application: ``application_id`` and the ``request`` of ``spark_jobs/restore.py``.
+    """One entry for each application: ``application_id``, ``kafka_conn_id`` and the ``request`` of the job.
 
     Args:
         params: the parameters of ``restore_stores``: ``applications``, ``stores``, ``partitions``, ``state_dir``,
-            ``replace``, ``memory_budget``, ``transaction_wait``, ``owner``, ``versioned``.
+            ``staging_dir``, ``replace``, ``plan_only``, ``memory_budget``, ``transaction_wait``, ``owner``,
+            ``versioned``.
 
     Raises:
-        Invalid: a spec is wrong, an application appears twice, no application was named.
+        Invalid: a spec is wrong, an application appears twice, no application was named, a path is relative.
         NotFound: a spec file or a named store does not exist.
     """
     entries: list[dict[str, Any]] = []
@@ -50,6 +51,10 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
             "state_dir": params["state_dir"],
             "replace": bool(params.get("replace", False)),
         }
+        if params.get("staging_dir"):
+            request["staging_dir"] = params["staging_dir"]
+        if params.get("plan_only"):
+            request["plan_only"] = True
         if params.get("memory_budget"):
             request["memory_budget"] = memory_bytes(params["memory_budget"])
         if params.get("transaction_wait") is not None:
@@ -58,9 +63,11 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
             request["owner"] = params["owner"]
         if params.get("versioned"):
             request["versioned"] = params["versioned"]
+        check_paths(request)
         if stores and not request["stores"]:
             continue  # every named store belongs to another application
-        entries.append({"application_id": application_id, "request": request})
+        entry = {"application_id": application_id, "request": request, "kafka_conn_id": spec.kafka_connection}
+        entries.append(entry)
     if not entries:
         raise Invalid(
             "No application was named.",
@@ -68,6 +75,32 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
         )
     _check_found(stores, entries)
     return entries
+
+
+_PATHS = {
+    "spec_path": ("spec path", "the absolute path of the spec as the worker sees it"),
+    "state_dir": (
+        "state directory",
+        "the application's state.dir as an absolute path of the machine of the Spark driver",
+    ),
+    "staging_dir": ("staging directory", "an absolute path that the Spark driver and all executors share"),
+}
+
+
+def check_paths(request: Mapping[str, Any]) -> None:
+    """Refuse relative paths: a worker would take them from wherever it was started, as a rule Airflow's home.
+
+    Raises:
+        Invalid: a path of the request is relative.
+    """
+    for name, (what, expected) in _PATHS.items():
+        path = request.get(name)
+        if path and not Path(path).is_absolute():
+            raise Invalid(
+                f"The {what} {path!r} is relative; a worker has no directory of yours.",
+                action=f"Give {expected}.",
+                **{name: path},
+            )
 
 
 def memory_bytes(text: str) -> int:
@@ -112,14 +145,9 @@ def _spec_of(named: str) -> tuple[str, ApplicationSpec]:
 
     if is_inline(named):
         spec = read_spec(named, source="<inline spec>", environ=_LaterEnvironment())
-    elif Path(named).is_absolute():
-        spec = load_spec(named, environ=_LaterEnvironment())
     else:
-        raise Invalid(
-            f"The spec path {named!r} is relative; a worker has no directory of yours.",
-            action="Give the absolute path of the spec as the worker sees it.",
-            spec_path=named,
-        )
+        check_paths({"spec_path": named})
+        spec = load_spec(named, environ=_LaterEnvironment())
     return spec.source, spec
 
 

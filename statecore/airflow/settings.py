@@ -8,11 +8,12 @@ variable                  meaning
 ========================  ========================================================================================
 ``STATECORE_SPECS``       default spec files of the DAGs, absolute paths separated by ``:``
 ``STATECORE_STATE_DIR``   default ``state.dir`` of the applications
+``STATECORE_STAGING_DIR`` default directory in which runs and images are built; else in the state directory
 ``STATECORE_REPORTS``     directory of the reports; default ``$AIRFLOW_HOME/statecore/reports``. The task that runs
                           Spark writes it, the API server reads it for the UI page: one shared directory
 ``STATECORE_SPARK_CONN``  connection id of the Spark master; default ``spark_default``
-``STATECORE_KAFKA_CONN``  connection id whose login and password the jobs get as the environment variables
-                          ``KAFKA_USERNAME`` and ``KAFKA_PASSWORD``, for ``${KAFKA_PASSWORD}`` in a spec
+``STATECORE_KAFKA_CONN``  connection id with the Kafka credentials of applications that have no connection of their own
+                          (``credentials.py``)
 ========================  ========================================================================================
 """
 
@@ -33,13 +34,15 @@ class Settings:
     Attributes:
         specs: default spec files.
         state_dir: default state directory, or ``None`` where a run has to name it.
+        staging_dir: default staging directory, or ``None`` for the state directory.
         reports: directory of the job reports.
         spark_conn_id: connection of the Spark master.
-        kafka_conn_id: connection with the Kafka credentials, or ``None`` where Kafka asks for none.
+        kafka_conn_id: connection with the Kafka credentials of applications that have none of their own, or ``None``.
     """
 
     specs: tuple[str, ...]
     state_dir: str | None
+    staging_dir: str | None
     reports: Path
     spark_conn_id: str
     kafka_conn_id: str | None
@@ -51,19 +54,8 @@ class Settings:
         return cls(
             specs=tuple(path for path in env.get("STATECORE_SPECS", "").split(os.pathsep) if path),
             state_dir=env.get("STATECORE_STATE_DIR") or None,
+            staging_dir=env.get("STATECORE_STAGING_DIR") or None,
             reports=reports_directory(env),
             spark_conn_id=env.get("STATECORE_SPARK_CONN") or "spark_default",
             kafka_conn_id=env.get("STATECORE_KAFKA_CONN") or None,
         )
-
-    def secret_env_vars(self) -> dict[str, str]:
-        """Environment variables for a job, as templates: the secrets stay in the connection until the task runs.
-
-        Never in ``conf`` or arguments: those are logged and can be read from the process list.
-        """
-        if self.kafka_conn_id is None:
-            return {}
-        return {
-            "KAFKA_USERNAME": f"{{{{ conn.{self.kafka_conn_id}.login }}}}",
-            "KAFKA_PASSWORD": f"{{{{ conn.{self.kafka_conn_id}.password }}}}",
-        }

@@ -98,6 +98,7 @@ class RestoreReport:
         stores: one entry a store partition, in task and store order.
         notes: what an operator should know although nothing failed (a tail that is left, for instance).
         placed: false when the stores were already in place from an earlier attempt of the same request.
+        placement: names the attempt that placed them; whoever finds them in place says the same name.
         work: where the time of the tasks went, seconds added up over all of them: ``read`` (network, decoding),
             ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (ingest, commit).
         request_id: as the following, of the attempt.
@@ -118,6 +119,7 @@ class RestoreReport:
     stores: tuple[StoreReport, ...]
     notes: tuple[str, ...] = ()
     placed: bool = True
+    placement: str = ""
     work: Mapping[str, float] = field(default_factory=dict)
     request_id: str = ""
     host: str = ""

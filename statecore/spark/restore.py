@@ -20,6 +20,7 @@ import json
 import shutil
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -107,8 +108,10 @@ def _run_restore(
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
     if request.plan_only:
+        progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
             plan, notes = plan_restore(cluster, spec, request, parallelism=lambda: 1)
+        progress.done()
         for note in (*notes, _owner_note(directory)):
             say(f"note: {note}")
         return plan
@@ -148,6 +151,7 @@ class _Restore:
         self.phases: dict[str, float] = {}
         self.reached = ""
         self.began = time.monotonic()
+        self.placement = uuid.uuid4().hex
 
     def run(self, spark: SparkStart) -> RestoreReport:
         """Restore; a failure that leaves a plan behind is kept beside it, for whoever looks what became of it."""
@@ -170,6 +174,7 @@ class _Restore:
         """All steps in order; each is timed under its name."""
         request = self.request
         with self._phase("plan"):
+            self.progress.phase("plan")
             recovered = recover(self.directory, self.faults)
             if recovered.placed or recovered.put_back or recovered.left:
                 self.say(_recovery(recovered))
@@ -177,15 +182,19 @@ class _Restore:
             if earlier is not None:
                 self.directory.give_to_owner()  # which the killed attempt may not have come to
                 shutil.rmtree(self.work / earlier.plan_id, ignore_errors=True)  # what the killed attempt had staged
+                self.progress.done("in place already")
                 return earlier
             plan, notes = self._plan(spark)
             self._save(self.attempt_file, self.attempt.begun())
+            self.progress.done()
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
         with self._nothing_left_of_the_invalid(staging):
             with self._phase("start"):
+                self.progress.phase("wait for Spark")
                 context = spark.context()
+                self.progress.done()
             with self._phase("read"):
                 runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
@@ -331,6 +340,7 @@ class _Restore:
             stores=tuple(stores),
             work=_work(runs, images),
             notes=notes,
+            placement=self.placement,
         )
 
 

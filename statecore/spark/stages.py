@@ -90,7 +90,7 @@ def read_runs(
     ]
     staging.prepare(directory)
     progress.phase("read", plan.offsets, "offsets")
-    with _Watch(directory / "progress", progress) as watch:
+    with _Watch(_Offsets(directory / "progress"), progress) as watch:
         batches = batched(
             tasks, [task.offset_range.end - task.offset_range.start for task in tasks], context.defaultParallelism
         )
@@ -142,8 +142,9 @@ def build_images(
     ]
     progress.phase("build", len(tasks), "stores")
     batches = batched(tasks, [sizes[key] for key, _ in largest_first], context.defaultParallelism)
-    results = _run(context, batches, build_stores, f"the images of {plan.application_id} were built")
-    progress.advance(len(results))
+    with _Watch(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
+        results = _run(context, batches, build_stores, f"the images of {plan.application_id} were built")
+    progress.advance(len(results) - watch.seen)
     progress.done()
     unseen = [result.image.path for result in results if not Path(result.image.path).is_dir()]
     if unseen:
@@ -209,15 +210,19 @@ def _run(
 
 
 class _Watch:
-    """Adds up the workers' progress files while a stage runs.
+    """Looks how far the workers are while a stage runs, and says so even where nothing has moved.
+
+    Args:
+        done: how much is done so far.
+        progress: who is told.
 
     Attributes:
-        seen: offsets that the progress was told so far.
+        seen: what the progress was told so far.
     """
 
-    def __init__(self, directory: Path, progress: Progress) -> None:
+    def __init__(self, done: Callable[[], int], progress: Progress) -> None:
         self.seen = 0
-        self._directory = directory
+        self._done = done
         self._progress = progress
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -232,11 +237,33 @@ class _Watch:
 
     def _watch(self) -> None:
         while not self._stop.wait(POLL_INTERVAL):
-            done = sum(int(file.read_text() or 0) for file in self._files())
+            done = self._done()
             self._progress.advance(max(0, done - self.seen))
             self.seen = max(done, self.seen)
+
+
+class _Offsets:
+    """The sum of the workers' progress files."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __call__(self) -> int:
+        return sum(int(file.read_text() or 0) for file in self._files())
 
     def _files(self) -> list[Path]:
         if not self._directory.is_dir():
             return []
         return [file for file in self._directory.iterdir() if not file.name.startswith(".")]
+
+
+class _Images:
+    """How many images are published; each is looked for until it is there."""
+
+    def __init__(self, images: Sequence[tuple[str, str]], directory: Path) -> None:
+        self._all = len(images)
+        self._awaited = [staging.image_path(directory, task, store) for task, store in images]
+
+    def __call__(self) -> int:
+        self._awaited = [path for path in self._awaited if not path.is_dir()]
+        return self._all - len(self._awaited)

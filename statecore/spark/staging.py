@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid, Retryable
+from statecore.images.plan_file import IMAGES
 from statecore.runtime.files import make_directories, write_durably
 
 RESULT = "result.json"
@@ -44,6 +45,11 @@ def prepare(directory: Path) -> None:
     (directory / _FAILED).unlink(missing_ok=True)
     make_directories(directory / "attempts")
     (directory / _MARK).touch()
+
+
+def image_path(directory: Path, task: str, store: str) -> Path:
+    """The final name of the image of a store of a task."""
+    return directory / IMAGES / task / store
 
 
 def check_shared(directory: Path) -> None:

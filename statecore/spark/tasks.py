@@ -24,7 +24,7 @@ from statecore.errors import KINDS, Corrupted, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, Run, Segmentation
-from statecore.images.plan_file import IMAGES, RUNS
+from statecore.images.plan_file import RUNS
 from statecore.spark import staging
 from statecore.spark.failures import as_statecore_error
 from statecore.stores.files import file_sha256, tree_bytes
@@ -322,7 +322,7 @@ def _is_whole(run: Run) -> bool:
 
 def _build_store(task: ImageTask) -> ImageResult:
     directory = Path(task.directory)
-    final = directory / IMAGES / task.task / task.store
+    final = staging.image_path(directory, task.task, task.store)
     found = _finished_image(task, final)
     if found is not None:
         return found

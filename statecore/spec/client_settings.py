@@ -109,7 +109,7 @@ def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problem
         if not _NAME.fullmatch(variable):
             problems.add(node, "expected ${NAME} with the name of an environment variable")
         elif variable not in environ:
-            problems.add(node, f"the environment variable {variable} is not set")
+            problems.add(node, f"the environment variable {variable} is not set", variable=variable)
         else:
             return environ[variable]
         return ""

@@ -102,6 +102,8 @@ class ApplicationSpec:
         global_stores: the global stores, in the order of the file.
         source: where the spec was read from, for messages; not compared.
         kafka_declared: the same settings as they were written, ``${NAME}`` unexpanded: what is written and sent.
+        kafka_connection: id of the Airflow connection that fills in ``${KAFKA_USERNAME}`` and ``${KAFKA_PASSWORD}``, or
+            ``None``; of no meaning without Airflow.
     """
 
     application_id: str
@@ -112,6 +114,7 @@ class ApplicationSpec:
     kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
     source: str = field(default="<spec>", compare=False)
     kafka_declared: Mapping[str, Any] = field(default_factory=dict)
+    kafka_connection: str | None = None
 
     def store(self, name: str) -> StoreSpec | None:
         """The declared store of that name, global ones included; ``None`` if no store is called so."""

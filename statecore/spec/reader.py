@@ -37,9 +37,13 @@ from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tre
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
-_TOP = ("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "subtopologies", "global_stores")
+_TOP = (
+    *("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "kafka_connection"),
+    *("subtopologies", "global_stores"),
+)
 _STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
 _GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
+_CONNECTION = re.compile(r"[\w#!()\-.:/\\]{1,200}")  # what Airflow takes as the id of a connection
 _GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
 
 
@@ -94,6 +98,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
     declared: dict[str, Any] = {}
     if "kafka" in root.fields:
         kafka, declared = read_client_settings(root.fields["kafka"][1], environ, problems)
+    connection = _connection(root, problems)
     stores = _subtopologies(root, application_id, problems)
     global_stores = _global_stores(root, problems)
     if not stores and not global_stores and not problems:
@@ -109,6 +114,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
         kafka=kafka,
         source=problems.source,
         kafka_declared=declared,
+        kafka_connection=connection,
     )
 
 
@@ -172,6 +178,14 @@ def _guarantee(root: Node, problems: Problems) -> ProcessingGuarantee:
         hint = "; Kafka Streams 4 knows only exactly_once_v2"
     problems.expected(value, " or ".join(known) + hint)
     return ProcessingGuarantee.AT_LEAST_ONCE
+
+
+def _connection(root: Node, problems: Problems) -> str | None:
+    expectation = "the id of an Airflow connection"
+    value = _text(root, "kafka_connection", expectation, problems, required=False)
+    if value is not None and not _CONNECTION.fullmatch(value.text or ""):
+        problems.expected(value, expectation)
+    return value.text if value is not None else None
 
 
 def _subtopologies(root: Node, application_id: str, problems: Problems) -> list[tuple[Node, StoreSpec]]:

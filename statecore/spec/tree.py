@@ -65,9 +65,12 @@ class Problems:
     def __init__(self, source: str) -> None:
         self.source = source
         self._found: list[tuple[int, int, str]] = []
+        self._variables: list[str] = []
 
-    def add(self, node: Node, message: str) -> None:
-        """Record a problem at a place."""
+    def add(self, node: Node, message: str, *, variable: str | None = None) -> None:
+        """Record a problem at a place; of a right spec for which the environment lacks a variable, which."""
+        if variable is not None:
+            self._variables.append(variable)
         where = f"{self.source}:{node.line}:{node.column}" if node.line else f"{self.source}"
         at = f"{node.path}: " if node.path else ""
         self._found.append((node.line, node.column, f"{where}: {at}{message}"))
@@ -92,8 +95,17 @@ class Problems:
         head = f"{self.source} has a problem" if len(lines) == 1 else f"{self.source} has {len(lines)} problems"
         raise Invalid(
             f"{head}:\n  " + "\n  ".join(lines) + "\n",
-            action="Correct the spec; nothing was changed.",
+            action=self._action(),
             problems=lines,
+        )
+
+    def _action(self) -> str:
+        if len(self._variables) < len(self._found):
+            return "Correct the spec; nothing was changed."
+        return (
+            f"Set {', '.join(dict.fromkeys(self._variables))} where the job runs; nothing was changed. Under Airflow "
+            "the connection kafka_<application id>, or the one of STATECORE_KAFKA_CONN, gives KAFKA_USERNAME and "
+            "KAFKA_PASSWORD (docs/airflow.md)."
         )
 
 

@@ -115,7 +115,6 @@ def test_a_run_succeeds_and_shows_progress_stores_and_events(server: AirflowServ
     assert state == "success", server.why(DAG, run)
     tasks = server.tasks(DAG, run)
     assert by_name(tasks, "restore") == {"orders": "success"}
-    assert by_name(tasks, "publish_store") == {"by-id": "success", "clicks": "success"}
     summary = server.xcom(DAG, run, "restore", map_index=0)
     assert summary["plan_id"] == f"plan-{DAG}/{run}/restore/0"
     assert summary["totals"]["records"] == 2000
@@ -151,15 +150,23 @@ def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
     topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
     records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
     topics.produce(broker.bootstrap_servers, topic, records)
-    declared = {
-        **spec(application_id, ("by-id",)),
-        "bootstrap_servers": broker.bootstrap_servers,
-        "processing_guarantee": "at_least_once",
-    }
-    parameters = {"applications": [json.dumps(declared)], "state_dir": str(state_dir)}
+    parameters = {"applications": [json.dumps(real_spec(broker, application_id))], "state_dir": str(state_dir)}
+    plan = server.trigger(DAG, {**parameters, "plan_only": True})
+    assert server.wait(DAG, plan, 300) == "success", server.why(DAG, plan)
+    shown = server.xcom(DAG, plan, "restore", "plan", map_index=0)
+    assert [(one["task"], one["start"], one["end"]) for one in shown["partitions"]] == [
+        ("0_0", 0, 2500),
+        ("0_1", 0, 2500),
+    ]
+    assert events_of(server, plan) == []
+    assert not state_dir.exists() or not any(state_dir.iterdir())
     run = server.trigger(DAG, parameters)
     assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
-    part = server.xcom(DAG, run, "publish_store", map_index=0)
+    (restore,) = [task for task in server.tasks(DAG, run) if task.task_id == "restore"]
+    log = server.task_log(DAG, run, restore)
+    for phase in ("starting Spark", "loading", "plan", "wait for Spark", "read", "build", "place"):
+        assert f"{phase}: " in log, log
+    part = server.xcom(DAG, run, "restore", "store_by-id", map_index=0)
     assert (part["totals"]["records"], part["totals"]["rows"]) == (5000, 500)
     assert part["committed_offsets"] == {"0": 2499, "1": 2499}
     for task in ("0_0", "0_1"):
@@ -187,6 +194,62 @@ def test_the_real_job_restores_a_changelog_and_refuses_to_overwrite_it(
         run: str(state_dir),
         other: f"{state_dir}-elsewhere",
     }
+
+
+def test_what_was_cleared_and_what_failed_lose_no_event_and_double_none(
+    server: AirflowServer, broker: Broker, application_id: str, state_dir: Path
+) -> None:
+    """One of two applications fails, is repaired, and cleared; then everything is cleared."""
+    whole, broken = f"{application_id}-whole", f"{application_id}-broken"
+    produce_changelog(broker, whole)
+    specs = [json.dumps(real_spec(broker, one)) for one in (whole, broken)]
+    run = server.trigger(DAG, {"applications": specs, "state_dir": str(state_dir)})
+    assert server.wait(DAG, run, 300) == "failed"
+    assert by_name(server.tasks(DAG, run), "restore") == {whole: "success", broken: "failed"}
+    (first,) = events_of(server, run)
+    assert first["uri"] == f"statecore://{whole}/by-id"
+    produce_changelog(broker, broken)  # the topic that was missing
+    clear(server, run, only_failed=True)
+    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    announced = events_of(server, run)
+    assert [one["uri"] for one in announced] == [f"statecore://{one}/by-id" for one in (whole, broken)]
+    assert announced[0] == first
+    clear(server, run, only_failed=False)
+    assert server.wait(DAG, run, 300) == "success", server.why(DAG, run)
+    (again,) = [task for task in server.tasks(DAG, run) if task.name == broken]
+    assert "nothing was done" in server.task_log(DAG, run, again)
+    assert events_of(server, run) == announced
+    # The scheduler makes new assets active within a minute; they have their group before.
+    found = server.api("GET", f"/assets?only_active=false&uri_pattern={application_id}")["assets"]
+    groups = {one["uri"]: one["group"] for one in found}
+    assert groups == {f"statecore://{one}/by-id": "statecore" for one in (whole, broken)}
+
+
+def produce_changelog(broker: Broker, application_id: str) -> None:
+    topic = f"{application_id}-by-id-changelog"
+    topics.create(broker.bootstrap_servers, topic, 1, topics.UNCLEANED)
+    topics.produce(broker.bootstrap_servers, topic, [topics.Record(b"key-%d" % n, b"value", 0) for n in range(100)])
+
+
+def real_spec(broker: Broker, application_id: str) -> dict[str, Any]:
+    """What the real job restores."""
+    return {
+        **spec(application_id, ("by-id",)),
+        "bootstrap_servers": broker.bootstrap_servers,
+        "processing_guarantee": "at_least_once",
+    }
+
+
+def events_of(server: AirflowServer, run: str) -> list[dict[str, Any]]:
+    """The run's asset events, oldest first."""
+    found = server.api("GET", f"/assets/events?source_run_id={quote(run)}&order_by=timestamp&limit=100")["asset_events"]
+    return [one for one in found if one["source_run_id"] == run]
+
+
+def clear(server: AirflowServer, run: str, *, only_failed: bool) -> None:
+    """As the button of the run's page does it."""
+    body = {"dry_run": False, "dag_run_id": run, "only_failed": only_failed, "reset_dag_runs": True}
+    server.api("POST", f"/dags/{DAG}/clearTaskInstances", body)
 
 
 @pytest.mark.parametrize("wrong", [{"applications": []}, {"partitions": [-1]}, {"state_dir": ""}], ids=str)

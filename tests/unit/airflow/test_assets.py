@@ -35,6 +35,9 @@ def test_an_event_of_a_very_wide_store_leaves_its_offsets_to_the_report() -> Non
 
 
 def test_an_event_says_whether_the_store_is_left_to_kafka_streams() -> None:
-    part = {"totals": {"rows": 0, "records": 0}, "digest": "d", "plan_id": "p", "tail_left": 0}
+    part = {
+        "application_id": "orders", "host": "node-1", "state_dir": "/s", "finished": "then",
+        "totals": {"rows": 0, "records": 0}, "digest": "d", "plan_id": "p", "tail_left": 0,
+    }  # fmt: skip
     told = event_extra({**part, "committed_offsets": {"0": -4}, "left_to_restore": True})
     assert (told["left_to_restore"], told["rows"], told["committed_offsets"]) == (True, 0, {"0": -4})

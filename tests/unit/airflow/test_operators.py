@@ -4,15 +4,18 @@ import json
 import os
 import socket
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.airflow import operators
+from statecore.airflow.assets import STORES
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
-from statecore.airflow.operators import ProgressRecorder, StatecoreSparkOperator, sentence
+from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
 from statecore.images.report_head import Outcome, ReportHead
 from statecore.images.report_index import INDEX, ReportIndex
@@ -62,8 +65,34 @@ def operator(spark: StubSpark, application: str = "orders", **fields: Any) -> St
     )
 
 
-def context() -> dict[str, Any]:
-    return {"ti": FakeTask(), "task_state_store": FakeStore()}
+class FakeEvents:
+    """Events of an alias: those that are added, and those that Airflow has."""
+
+    def __init__(self, *known: SimpleNamespace) -> None:
+        self.added: list[tuple[str, dict[str, Any]]] = []
+        self.known, self.since = known, ""
+
+    def add(self, asset: Any, extra: dict[str, Any]) -> None:
+        self.added.append((asset.uri, json.loads(json.dumps(extra))))
+
+    def after(self, since: str) -> tuple[SimpleNamespace, ...]:
+        self.since = since
+        return self.known
+
+
+def event(store: str, placement: str) -> SimpleNamespace:
+    return SimpleNamespace(asset=SimpleNamespace(uri=f"statecore://orders/{store}"), extra={"placement": placement})
+
+
+def context(*known: SimpleNamespace) -> dict[str, Any]:
+    events = FakeEvents(*known)
+    return {
+        "ti": FakeTask(),
+        "task_state_store": FakeStore(),
+        "dag_run": SimpleNamespace(run_after=datetime(2026, 1, 2, tzinfo=UTC)),
+        "inlet_events": {STORES: events},
+        "outlet_events": {STORES: events},
+    }
 
 
 def arguments_of(call: dict[str, Any]) -> dict[str, Any]:
@@ -149,6 +178,18 @@ def test_the_jobs_last_progress_is_kept_in_the_task_state_store(spark: StubSpark
     assert running["task_state_store"]["progress"]["count"] == 100
 
 
+def test_there_is_progress_before_spark_is_started(spark: StubSpark) -> None:
+    seen = []
+
+    class Watched(FakeStore):
+        def set(self, key: str, value: Any) -> None:
+            seen.append((value["phase"], len(spark.calls)))
+
+    operator(spark).execute({**context(), "task_state_store": Watched()})
+    assert seen[0] == ("starting Spark", 0)
+    assert ("read", 1) in seen
+
+
 @pytest.mark.parametrize(
     ("kind", "code", "raised"),
     [
@@ -204,6 +245,103 @@ def test_a_cleared_task_that_did_nothing_says_so(spark: StubSpark, capsys: pytes
     assert "Start a new run" in said
 
 
+def announced(spark: StubSpark, placed: bool, *known: SimpleNamespace) -> list[str]:
+    """The stores whose events a task adds that has found, or made, the placement ``p1``."""
+    spark.behaves({"orders": {"placed": placed, "placement": "p1"}})
+    running = context(*known)
+    operator(spark, inlets=[STORES], outlets=[STORES]).execute(running)
+    added = running["outlet_events"][STORES].added
+    assert {extra["placement"] for _, extra in added} <= {"p1"}
+    return [uri.rpartition("/")[2] for uri, _ in added]
+
+
+def test_what_was_placed_is_announced_by_the_task_that_placed_it(spark: StubSpark) -> None:
+    assert announced(spark, True) == ["by-id", "clicks"]
+
+
+def test_a_try_that_died_after_it_had_placed_the_stores_loses_no_event(spark: StubSpark) -> None:
+    assert announced(spark, False) == ["by-id", "clicks"]
+    assert announced(spark, False, event("by-id", "of an earlier run")) == ["by-id", "clicks"]
+
+
+def test_what_was_announced_is_not_announced_again(spark: StubSpark) -> None:
+    assert announced(spark, False, event("by-id", "p1"), event("clicks", "p1")) == []
+    assert announced(spark, False, event("by-id", "p1")) == ["clicks"]
+
+
+def test_what_was_placed_anew_is_announced_anew(spark: StubSpark) -> None:
+    assert announced(spark, True, event("by-id", "p0"), event("clicks", "p0")) == ["by-id", "clicks"]
+
+
+def test_the_alias_as_outlet_alone_is_refused_when_the_dag_is_read(spark: StubSpark) -> None:
+    with pytest.raises(ValueError, match="as inlet too"):
+        operator(spark, outlets=[STORES])
+
+
+def test_a_task_without_the_alias_announces_nothing(spark: StubSpark) -> None:
+    running = context()
+    operator(spark).execute(running)
+    assert running["outlet_events"][STORES].added == []
+
+
+def test_a_plan_is_shown_and_returned_and_is_no_report(
+    spark: StubSpark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = {"spec": spec(), "stores": [], "partitions": [], "state_dir": "/state", "plan_only": True}
+    running = context()
+    result = operator(spark, request=request, inlets=[STORES], outlets=[STORES]).execute(running)
+    assert result["plan_only"] is True
+    assert result["totals"] == {"partitions": 4, "offsets": 2000}
+    plan = running["ti"].pushed["plan"]
+    assert [(one["task"], one["store"], one["tail_left"], one["ranges"]) for one in plan["partitions"][:2]] == [
+        ("0_0", "by-id", 3, 2),
+        ("0_1", "by-id", 3, 2),
+    ]
+    assert set(running["ti"].pushed) == {"plan"}
+    assert running["outlet_events"][STORES].added == []
+    assert list((tmp_path / "reports" / "orders").glob("*.json")) == []
+    said = capsys.readouterr().out
+    assert "4 store partitions, at most 2,000 records" in said
+    assert "by-id-log" in said
+
+
+@pytest.mark.parametrize("field", ["state_dir", "staging_dir", "spec_path"])
+def test_a_relative_path_is_refused_before_spark_is_started(spark: StubSpark, field: str) -> None:
+    request = {"spec_path": "/stores.yaml", "state_dir": "/state", field: "here"}
+    with pytest.raises(JobRefused, match="'here' is relative"):
+        operator(spark, request=request).execute(context())
+    assert spark.calls == []
+
+
+def test_the_credentials_of_an_application_reach_its_job_alone(
+    spark: StubSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {"conn_type": "generic", "login": "o", "password": "hush", "extra": {"ssl_password": "psst"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_ORDERS", json.dumps(connection))
+    operator(spark).execute(context())
+    operator(spark, "billing").execute(context())
+    orders, billing = spark.calls
+    kafka = {name: value for name, value in orders["env"].items() if name.startswith("KAFKA_")}
+    assert kafka == {"KAFKA_USERNAME": "o", "KAFKA_PASSWORD": "hush", "KAFKA_SSL_PASSWORD": "psst"}
+    assert "hush" not in json.dumps(orders["argv"])
+    assert not [name for name in billing["env"] if name.startswith("KAFKA_")]
+
+
+def test_a_connection_that_a_spec_names_and_nobody_has_stops_the_task(spark: StubSpark) -> None:
+    with pytest.raises(JobRefused, match="NotFound: The spec of orders names the connection team_a"):
+        operator(spark, kafka_conn_id="team_a").execute(context())
+    assert spark.calls == []
+
+
+def test_a_failure_is_said_line_by_line(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
+    spark.behaves({"orders": {"error": "Invalid", "exit_code": 13, "what": "Two\nlines.", "action": "Mend it."}})
+    with pytest.raises(JobRefused):
+        operator(spark).execute(context())
+    said = capsys.readouterr().out.splitlines()
+    for text in ("Invalid: Two", "lines.", "What to do: Mend it."):
+        assert [line for line in said if text in line], text
+
+
 def test_without_a_spark_connection_nothing_is_started(spark: StubSpark) -> None:
     with pytest.raises(JobRefused, match="spark_elsewhere does not exist"):
         operator(spark, conn_id="spark_elsewhere").execute(context())
@@ -243,66 +381,3 @@ def test_on_a_cluster_the_master_chooses_the_workers_python(spark: StubSpark, mo
 
 def test_the_request_can_be_templated_and_mapped() -> None:
     assert {"request", "application_id", "env_vars", "application"} <= set(StatecoreSparkOperator.template_fields)
-
-
-def advance(count: int, **fields: Any) -> dict[str, Any]:
-    return {
-        "event": "advance",
-        "phase": "read",
-        "count": count,
-        "total": 9,
-        "unit": "records",
-        "seconds": 1.0,
-        **fields,
-    }
-
-
-class Log:
-    """Keeps what was logged."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def info(self, text: str, *values: Any) -> None:
-        self.lines.append(text % values if values else text)
-
-    warning = info
-
-
-def test_progress_is_written_at_most_once_a_second_and_each_step_begins_and_ends_in_the_log() -> None:
-    now, log, store = [0.0], Log(), FakeStore()
-    recorder = ProgressRecorder({"task_state_store": store}, log, clock=lambda: now[0])
-    written = []
-    for seconds, line in (
-        (0.0, advance(0, event="begin")),
-        (0.1, advance(1)),
-        (0.9, advance(2)),
-        (1.1, advance(3)),
-        (1.2, advance(9, event="done", message="ok")),
-    ):
-        now[0] = seconds
-        recorder(line)
-        written.append(store["progress"]["count"])
-    assert written == [0, 0, 0, 3, 9]
-    assert log.lines == ["read: 0 of 9 records after 1.0 s", "read: 9 of 9 records after 1.0 s (ok)"]
-
-
-def test_progress_that_cannot_be_written_does_not_stop_the_job() -> None:
-    class Broken:
-        calls = 0
-
-        def set(self, key: str, value: Any) -> None:
-            self.calls += 1
-            raise ConnectionError("no API server")
-
-    log, broken = Log(), Broken()
-    recorder = ProgressRecorder({"task_state_store": broken}, log)
-    for _ in range(3):
-        recorder(advance(1, event="done"))
-    assert broken.calls == 1
-    assert len([line for line in log.lines if "no API server" in line]) == 1
-
-
-@pytest.mark.parametrize("line", [{}, {"count": None, "total": None, "seconds": None}, {"phase": "x", "message": "m"}])
-def test_a_progress_line_with_fields_missing_is_still_a_sentence(line: dict[str, Any]) -> None:
-    assert "after 0.0 s" in sentence(line)

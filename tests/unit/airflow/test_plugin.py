@@ -136,8 +136,8 @@ def test_fifty_applications_with_fifty_reports_each_take_little_time(
 
 
 def test_the_page_says_which_stores_are_left_to_kafka_streams(client: Callable[..., Any], tmp_path: Path) -> None:
-    left = {**entry("prices", 0, 0), "committed_offset": -4, "left_to_restore": True}
-    write(tmp_path, "orders", 1, done(left))
+    left = entry("prices", 0, kind="versioned-key-value", committed_offset=-4, left_to_restore=True)
+    write(tmp_path, 1, done(attempt(1), left))
     text = client("/", "viewer").text
     assert "left to Kafka Streams" in text
     assert "empty changelog" not in text
@@ -186,6 +186,8 @@ def test_airflow_finds_the_plugin_and_mounts_its_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     errors, prefixes, plugins = json.loads(done.stdout.splitlines()[-1])
     assert errors == {}
-    assert prefixes == ["/state-stores"]
+    assert prefixes == ["/state-stores", "/statecore-progress"]
     (plugin,) = [one for one in plugins if one["name"] == "statecore"]
     assert plugin["external_views"][0]["href"] == "/behind/a/proxy/state-stores/"
+    tab = next(view for view in plugin["external_views"] if view["destination"] == "dag_run")
+    assert tab["href"] == "/behind/a/proxy/statecore-progress/?dag_id={DAG_ID}&run_id={RUN_ID}"

@@ -29,6 +29,7 @@ def test_a_spec_file_is_passed_on_by_its_path(tmp_path: Path) -> None:
                 "state_dir": "/state",
                 "replace": True,
             },
+            "kafka_conn_id": None,
         }
     ]
 
@@ -45,6 +46,26 @@ def test_limits_are_passed_on_only_when_they_are_set() -> None:
     assert entry["request"]["transaction_wait"] == 0.0
     (entry,) = restore_requests(params(spec(), memory_budget=None, transaction_wait=None))
     assert not {"memory_budget", "transaction_wait"} & set(entry["request"])
+
+
+@pytest.mark.parametrize("field", ["state_dir", "staging_dir"])
+@pytest.mark.parametrize("path", ["state", "./state", "~/state", " /state"])
+def test_a_relative_directory_is_refused(field: str, path: str) -> None:
+    with pytest.raises(Invalid, match="relative; a worker has no directory of yours") as refused:
+        restore_requests(params(spec(), **{field: path}))
+    assert refused.value.context == {field: path}
+
+
+def test_staging_directory_and_plan_are_passed_on_only_when_they_are_asked_for() -> None:
+    (entry,) = restore_requests(params(spec(), staging_dir="/shared/staging", plan_only=True))
+    assert (entry["request"]["staging_dir"], entry["request"]["plan_only"]) == ("/shared/staging", True)
+    (entry,) = restore_requests(params(spec(), staging_dir=None, plan_only=False))
+    assert not {"staging_dir", "plan_only"} & set(entry["request"])
+
+
+def test_the_connection_that_a_spec_names_goes_with_its_application() -> None:
+    first, second = restore_requests(params({**spec("a"), "kafka_connection": "team/a"}, spec("b")))
+    assert (first["kafka_conn_id"], second["kafka_conn_id"]) == ("team/a", None)
 
 
 def test_secrets_of_a_spec_are_neither_needed_nor_resolved_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,8 @@ def test_the_dag_explains_itself() -> None:
         param = dag.params.get_param(name)
         assert param.schema["title"]
         assert param.description
-        assert param.schema["section"]
+        # The form opens its first section, of parameters without one: what a run has to name must not be folded away.
+        assert ("section" in param.schema) is (name not in ("applications", "state_dir"))
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,8 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
         "partitions": [0, 3],
         "state_dir": "/s",
         "replace": True,
+        "plan_only": True,
+        "staging_dir": "/shared",
         "memory_budget": "512m",
         "transaction_wait": 1.5,
         "versioned": "latest",
@@ -141,7 +144,10 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
 def test_stores_and_partitions_may_be_left_empty(spark: StubSpark) -> None:
     run = load().test(run_conf=conf(spec(), stores=None, partitions=None))
     assert str(run.state) == "success"
-    assert set(values(run, "publish_store")) == {"by-id", "clicks"}
+    assert [event["uri"] for event in events() if event["run"] == run.run_id] == [
+        "statecore://orders/by-id",
+        "statecore://orders/clicks",
+    ]
 
 
 @pytest.mark.parametrize("missing", ["applications", "state_dir"])
@@ -155,19 +161,18 @@ def test_without_a_default_of_the_site_a_run_has_to_name_them(missing: str) -> N
 def test_the_site_sets_defaults_by_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml:/srv/b.yaml")
     monkeypatch.setenv("STATECORE_STATE_DIR", "/srv/state")
-    monkeypatch.setenv("STATECORE_KAFKA_CONN", "broker")
+    monkeypatch.setenv("STATECORE_STAGING_DIR", "/srv/staging")
     dag = load()
     validated = dag.params.validate()
     assert validated["applications"] == ["/srv/a.yaml", "/srv/b.yaml"]
     assert validated["state_dir"] == "/srv/state"
-    assert dag.task_dict["restore"].partial_kwargs["env_vars"]["KAFKA_PASSWORD"] == "{{ conn.broker.password }}"
+    assert validated["staging_dir"] == "/srv/staging"
 
 
 def test_a_run_restores_every_application_and_announces_every_store(spark: StubSpark) -> None:
     run = load().test(run_conf=conf(spec("orders", ("by-id", "clicks")), spec("billing", ("open",)), partitions=[4]))
     assert str(run.state) == "success"
     assert set(values(run, "restore")) == {"orders", "billing"}
-    assert set(values(run, "publish_store")) == {"by-id", "clicks", "open"}
     assert len(spark.calls) == 2
     announced = {event["uri"]: event["extra"] for event in events() if event["run"] == run.run_id}
     assert set(announced) == {"statecore://orders/by-id", "statecore://orders/clicks", "statecore://billing/open"}
@@ -182,10 +187,23 @@ def test_a_failed_application_fails_the_run_and_the_others_stores_are_published(
     assert str(run.state) == "failed"
     found = states(run)
     assert (found["restore", 0], found["restore", 1]) == ("failed", "success")
-    assert found["publish_store", 0] == "success"
-    assert found["all_restored", -1] == "upstream_failed"
     assert [event["uri"] for event in events() if event["run"] == run.run_id] == ["statecore://orders/by-id"]
     assert len(spark.calls) == 2  # what was refused was not tried again
+
+
+def test_a_run_that_only_plans_shows_the_plan_and_announces_nothing(spark: StubSpark) -> None:
+    run = load().test(run_conf=conf(spec("orders", ("by-id",)), plan_only=True, staging_dir="/shared"))
+    assert str(run.state) == "success"
+    (call,) = spark.calls
+    request = json.loads(call["argv"][-1])
+    assert (request["plan_only"], request["staging_dir"]) == (True, "/shared")
+    assert [event for event in events() if event["run"] == run.run_id] == []
+
+
+def test_a_relative_state_directory_fails_before_any_spark_is_started(spark: StubSpark) -> None:
+    run = load().test(run_conf={**conf(spec()), "state_dir": "state"})
+    assert states(run)["read_specs", -1] == "failed"
+    assert spark.calls == []
 
 
 def test_a_spec_that_does_not_exist_fails_before_any_spark_is_started(spark: StubSpark) -> None:

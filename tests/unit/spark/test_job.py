@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ from statecore.errors import Fenced
 from statecore.images.attempt import REPORT_VERSION, moment
 from statecore.images.plan import RestorePlan
 from statecore.images.report_head import Outcome, read_head
+from statecore.progress import parse_machine_line
 from statecore.spark import job
 from statecore.spec.model import ProcessingGuarantee
+
+ROOT = Path(__file__).resolve().parents[3]
 
 SPEC = {
     "application_id": "app",
@@ -116,3 +121,23 @@ def test_a_plan_is_reported_as_a_plan(tmp_path: Path, monkeypatch: pytest.Monkey
     assert code == 0
     assert RestorePlan.from_json(document) == plan
     assert read_head(document, 0.0).outcome is Outcome.PLANNED
+
+
+def test_the_first_word_of_the_job_comes_before_all_that_it_has_to_load(tmp_path: Path) -> None:
+    script = (
+        "import builtins, runpy, sys\n"
+        "real = builtins.__import__\n"
+        "def seen(name, *rest):\n"
+        "    if name == 'statecore.spark.job': print('LOADING THE JOB')\n"
+        "    return real(name, *rest)\n"
+        "builtins.__import__ = seen\n"
+        f"runpy.run_path({str(ROOT / 'spark_jobs' / 'restore.py')!r}, run_name='__main__')\n"
+    )
+    arguments = ["--request", "{", "--report", str(tmp_path / "report.json")]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 13, done.stderr
+    first, second = done.stdout.splitlines()
+    said = parse_machine_line(first)
+    assert said is not None
+    assert (said["event"], said["phase"]) == ("begin", "loading")
+    assert second == "LOADING THE JOB"

@@ -161,7 +161,7 @@ def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_pl
     assert not waits
     assert [(part.ranges, part.tail_left) for part in made.partitions] == [((), 0), ((), 0)]
     assert ["Left to Kafka Streams: v." in note for note in notes] == [True]
-    frozen = FrozenPlan(made, (), 0.0)
+    frozen = FrozenPlan(made, (), 0.0, "one", "/staging")
     topics = FakeCluster().describe_topics(["app-v-changelog"])
     later = {part.topic_partition: LogOffsets(80, 200, 200) for part in made.partitions}
     assert why_stale(frozen, topics, later, 1e9) is None

@@ -116,6 +116,8 @@ def test_a_mapping_without_a_file_names_the_path_instead_of_a_line():
         ('request_timeout_ms: "${TIMEOUT}"', "ssl_check_hostname: 5", "kafka.ssl_check_hostname: expected true or false"),
         ('"${KAFKA_PASSWORD}"', "hunter2", "a secret is written out, expected a reference to the environment: sasl_plain_password: ${NAME}"),
         ("kafka: {", "kafka: {bootstrap_servers: x, ", "'bootstrap_servers' belongs at the top level"),
+        ("kafka: {", "kafka_connection: [a]\nkafka: {", "4:19: kafka_connection: found a list, expected the id of an Airflow"),
+        ("kafka: {", "kafka_connection: a b\nkafka: {", "4:19: kafka_connection: found 'a b', expected the id of an Airflow"),
         ('  "0":', '  "zero":', "6:3: subtopologies: found 'zero', expected the number of a subtopology"),
         ('  "0":', '  "1":', "11:3: subtopologies: the key '1' stands here a second time (first on line 6)"),
         ("orders-by-id:", "orders/by-id:", "found 'orders/by-id', expected a store name"),
@@ -227,3 +229,13 @@ def test_a_file_is_named_in_its_problems(tmp_path):
     path.write_text(GOOD.replace("localhost:9092,", "localhost,"))
     with pytest.raises(Invalid, match=rf"{path}:2:20: "):
         load_spec(path, environ=ENVIRON)
+
+
+def test_a_right_spec_in_a_poor_environment_is_not_to_be_corrected():
+    with pytest.raises(Invalid) as refused:
+        read_spec(GOOD, environ={})
+    assert refused.value.action.startswith("Set KAFKA_PASSWORD")
+    assert "kafka_<application id>" in refused.value.action
+    with pytest.raises(Invalid) as refused:
+        read_spec(GOOD.replace("exactly_once_v2", "twice"), environ={})
+    assert refused.value.action.startswith("Correct the spec")

@@ -51,6 +51,7 @@ def specs(draw) -> ApplicationSpec:
         global_stores=tuple(global_by_name.values()),
         kafka=kafka,
         kafka_declared=kafka,
+        kafka_connection=draw(st.none() | NAMES),
     )
 
 
@@ -83,7 +84,8 @@ SPEC = read_spec(
 
 
 def test_the_hash_ignores_client_settings_and_order_and_sees_everything_else():
-    assert spec_hash(dataclasses.replace(SPEC, kafka={}, kafka_declared={}, source="x")) == spec_hash(SPEC)
+    elsewhere = dataclasses.replace(SPEC, kafka={}, kafka_declared={}, kafka_connection="c", source="x")
+    assert spec_hash(elsewhere) == spec_hash(SPEC)
     assert spec_hash(dataclasses.replace(SPEC, stores=SPEC.stores[::-1])) == spec_hash(SPEC)
     first = SPEC.stores[0]
     changes = [

@@ -1,0 +1,104 @@
+"""The Kafka credentials of an application, from an Airflow connection into the job's environment.
+
+A spec holds no secret; it says ``${KAFKA_PASSWORD}``, and the job looks that up in its environment. Which connection
+fills it in, the first of these that there is:
+
+1. the one that the spec names, ``kafka_connection: orders_kafka``; it has to exist;
+2. ``kafka_<application id>``, when there is such a connection;
+3. the site's, ``STATECORE_KAFKA_CONN``, when it is set; it has to exist.
+
+``KAFKA_USERNAME`` and ``KAFKA_PASSWORD`` are its login and password; every text of its extra comes under its own name
+(``ssl_password`` becomes ``KAFKA_SSL_PASSWORD``). They are in the environment of ``spark-submit`` and of the driver
+that it starts beside it, nowhere else: arguments and ``conf`` can be read from the process list, and on YARN and
+Kubernetes the provider makes ``conf`` of its ``env_vars``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from statecore.errors import Invalid, NotFound
+
+PREFIX = "kafka_"
+"""An application's own connection: this and its id."""
+
+
+def kafka_environment(application_id: str, named: str | None, site: str | None) -> dict[str, str]:
+    """The environment variables with an application's Kafka credentials; none where no connection is meant for it.
+
+    Args:
+        application_id: the application.
+        named: the connection that its spec names, if it does.
+        site: the connection of ``STATECORE_KAFKA_CONN``, if it is set.
+
+    Raises:
+        NotFound: a connection that the spec or the site names does not exist.
+        Invalid: a connection cannot be read.
+    """
+    if named:
+        return _variables(_required(named, f"The spec of {application_id}", application_id))
+    own = _connection(f"{PREFIX}{application_id}", application_id)
+    if own is not None:
+        return _variables(own)
+    if site:
+        return _variables(_required(site, "STATECORE_KAFKA_CONN", application_id))
+    return {}
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have these variables in the environment of this process, and of those that it starts, for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _required(conn_id: str, who: str, application_id: str) -> Connection:
+    found = _connection(conn_id, application_id)
+    if found is None:
+        raise NotFound(
+            f"{who} names the connection {conn_id}, which does not exist.",
+            action=f"Define the connection {conn_id} with the login and the password of {application_id} at Kafka.",
+            conn_id=conn_id,
+            application_id=application_id,
+        )
+    return found
+
+
+def _connection(conn_id: str, application_id: str) -> Connection | None:
+    try:
+        return BaseHook.get_connection(conn_id)
+    except (AirflowNotFoundException, ValueError) as cause:
+        # Airflow says of a connection that it cannot parse that there is none.
+        variable = f"AIRFLOW_CONN_{conn_id.upper()}"
+        if isinstance(cause, AirflowNotFoundException) and variable not in os.environ:
+            return None
+        raise Invalid(
+            f"The connection {conn_id} cannot be read: it is neither a URI nor JSON of a connection.",
+            action='Define it as JSON, for instance {"conn_type": "generic", "login": "...", "password": "..."}.',
+            conn_id=conn_id,
+            application_id=application_id,
+        ) from None  # the cause may quote the connection, and that holds a password
+
+
+def _variables(connection: Connection) -> dict[str, str]:
+    given = {name: value for name, value in connection.extra_dejson.items() if isinstance(value, str)}
+    given |= {name: value for name in ("username", "password") if (value := _field(connection, name)) is not None}
+    return {f"KAFKA_{re.sub(r'[^A-Z0-9]', '_', name.upper())}": value for name, value in given.items()}
+
+
+def _field(connection: Connection, name: str) -> str | None:
+    return connection.login if name == "username" else connection.password
