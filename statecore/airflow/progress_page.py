@@ -97,8 +97,9 @@ async function progressOf(task) {
   const name = [task.dag_id, task.dag_run_id, task.task_id, task.map_index, task.try_number, task.state].join("\\n");
   if (seen.has(name)) return seen.get(name);
   const path = `dags/${encodeURIComponent(task.dag_id)}/dagRuns/${encodeURIComponent(task.dag_run_id)}/taskInstances/`
-    + `${encodeURIComponent(task.task_id)}/state-store/@KEY@?map_index=${task.map_index}`;
-  const found = await get(path);
+    + `${encodeURIComponent(task.task_id)}/state-store?map_index=${task.map_index}`;
+  const stored = await get(path);  // all keys: the one alone is a 404, and an error in the console, until it is there
+  const found = stored && stored.task_state_store.find((one) => one.key === "@KEY@");
   const progress = found && {...found.value, since: since(found.updated_at)};
   if (ENDED.has(task.state)) seen.set(name, progress);
   return progress;
@@ -168,7 +169,8 @@ async function refresh() {
     list.forEach((task, at) => show(task, progress[at]));
     body.closest("div").hidden = list.length === 0;
     const running = list.filter((task) => !ENDED.has(task.state)).length;
-    if (list.length) said.textContent = `${list.length} ${list.length === 1 ? "job" : "jobs"}, ${running} not ended`;
+    const jobs = `${list.length} ${list.length === 1 ? "job" : "jobs"}`;
+    if (list.length) said.textContent = run ? `${jobs}, ${running} not ended` : `${jobs} running`;
     else said.textContent = run ? "This run has no job of statecore yet." : "No job of statecore is running.";
     if (run && list.length && !running) again = 15000;
   } catch (error) {
