@@ -42,6 +42,14 @@ def store_trouble(store: StoreView, *, running: bool, logged: bool = True) -> li
         found += _disagreement(store)
     if store.task == GLOBAL and OFFSET_UNKNOWN in store.offsets.values():
         found.append(Trouble("has the offset -4: a global store with it fails every start", damage=True))
+    if store.kind.is_versioned and store.rows and OFFSET_UNKNOWN in store.offsets.values() and not running:
+        found.append(
+            Trouble(
+                "has rows and the offset -4: Kafka Streams replays its changelog over them, which changes them and, "
+                "with some histories, fails: restore it",
+                damage=True,
+            )
+        )
     if store.closed is False and not running:
         found.append(
             Trouble(

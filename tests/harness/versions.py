@@ -145,7 +145,7 @@ def versions_in(rows: Any) -> set[tuple[bytes, int, int | None, bytes]]:
     """Key, valid from, valid to and value of the versions (not the moments, not the latest twice) in answers."""
     found = set()
     for label, value, valid_from in rows:
-        key, at, times = label.rpartition(b"@")
+        key, at, times = label.partition(b"@")
         if at and len(times) in (8, 16):
             found.add((key, valid_from, int.from_bytes(times[8:], "big") if len(times) == 16 else None, value))
     return found

@@ -286,3 +286,16 @@ def test_what_is_named_and_absent_is_answered_with_what_there_is(tmp_path):
     with pytest.raises(NotFound, match="There is no directory"):
         application_directory(tmp_path / "absent", "app")
     assert applications(tmp_path) == ["app"]
+
+
+@pytest.mark.parametrize(("rows", "offset", "wrong"), [(0, -4, False), (1, -4, True), (1, 7, False)])
+def test_rows_of_a_versioned_store_that_kafka_streams_will_replay_over_are_trouble(tmp_path, rows, offset, wrong):
+    """Empty, it is what a restore leaves to Kafka Streams, and in order."""
+    latest = [(b"\xff" * 8 + b"key", bytes(8) + b"value")] * rows
+    families = {"default": latest, "offsets": offsets("app-s-changelog", 0, offset, 0)}
+    write_database(tmp_path / "app/0_0/rocksdb/s", families)
+    declared = read_spec(SPEC.format(stores="s: {kind: versioned-key-value, retention: 10m}"))
+    found = trouble_of(tmp_path, spec=declared)
+    assert ["replays its changelog over them" in one for one in found] == [True] * wrong
+    (store,) = look(tmp_path, spec=declared).stores
+    assert (store.rows, list(store.offsets.values())) == (rows, [offset])
