@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,16 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="the cluster")
-    parser.add_argument("--application-id", required=True, metavar="ID", help="the application's application.id")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the application's own .properties: cluster, application id, guarantee, and how to connect",
+    )
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="the cluster (default: as in --config)")
+    parser.add_argument(
+        "--application-id", metavar="ID", help="the application's application.id (default: as in --config)"
+    )
     parser.add_argument("--topology", type=Path, metavar="FILE", help="what Topology.describe() prints")
     parser.add_argument(
         "--state-dir", type=Path, metavar="DIR", help="the application's state.dir, for kinds and tasks"
@@ -27,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processing-guarantee",
         choices=("at_least_once", "exactly_once_v2"),
-        help="the application's own; guessed from the changelogs without it",
+        help="the application's own (default: as in --config, else guessed from the changelogs)",
     )
     parser.add_argument(
         "--kafka",
@@ -35,6 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="a client setting by kafka-python's name, such as security_protocol=SSL; secrets as '${NAME}'",
+    )
+    parser.add_argument(
+        "--kind",
+        action="append",
+        default=[],
+        metavar="STORE=KIND",
+        help="the kind of a store that nothing else tells; may be repeated. On a terminal it is asked for",
+    )
+    parser.add_argument(
+        "--changelog",
+        action="append",
+        default=[],
+        metavar="STORE=TOPIC",
+        help="the topic a store is restored from, or none for one that is not logged; may be repeated",
     )
     parser.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS", help="how long a broker may not answer (default: 30)"
@@ -45,7 +68,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Discover, write, and say what was guessed."""
     topology = _read_topology(arguments.topology)
     _check_output(arguments.output, force=arguments.force)
-    found = _discover(arguments, topology)
+    found = _discover(arguments, topology, output)
 
     from statecore.spec.writer import spec_to_mapping, spec_to_yaml
 
@@ -79,10 +102,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _discover(arguments: argparse.Namespace, topology: str | None) -> Discovery:
+def _discover(arguments: argparse.Namespace, topology: str | None, output: Output) -> Discovery:
     from statecore.changelog.cluster import Cluster
+    from statecore.cli.asking import ask_on
+    from statecore.maintenance.answers import Answers, kind_of
     from statecore.maintenance.discover import discover
     from statecore.spec.client_settings import client_settings
+    from statecore.spec.java_properties import JavaConfiguration, load_java_configuration
     from statecore.spec.model import ProcessingGuarantee
 
     if topology is None and arguments.state_dir is None:
@@ -90,17 +116,44 @@ def _discover(arguments: argparse.Namespace, topology: str | None) -> Discovery:
             "Neither a topology nor a state directory was given; topics alone do not tell subtopology numbers.",
             action="Give --topology with the text of Topology.describe(), or --state-dir, or both.",
         )
-    settings, declared = client_settings(_pairs(arguments.kafka), os.environ, source="--kafka")
-    guarantee = arguments.processing_guarantee
-    with Cluster(arguments.bootstrap_servers, settings, timeout=arguments.timeout) as cluster:
-        return discover(
+    config = load_java_configuration(arguments.config) if arguments.config else JavaConfiguration("--config")
+    servers = _given(arguments.bootstrap_servers, config.bootstrap_servers, "--bootstrap-servers", arguments.config)
+    application_id = _given(arguments.application_id, config.application_id, "--application-id", arguments.config)
+    told = {**config.client, **_pairs("--kafka", arguments.kafka)}
+    settings, declared = client_settings(told, {**os.environ, **config.secrets}, source="--config and --kafka")
+    given = arguments.processing_guarantee
+    answers = Answers(
+        {store: kind_of(kind) for store, kind in _pairs("--kind", arguments.kind).items()},
+        _pairs("--changelog", arguments.changelog),
+    )
+    on_terminal = not output.json and sys.stdin.isatty() and sys.stderr.isatty()
+    with Cluster(servers, settings, timeout=arguments.timeout) as cluster:
+        found = discover(
             cluster,
-            arguments.application_id,
+            application_id,
             state_dir=arguments.state_dir,
             topology_text=topology,
-            processing_guarantee=ProcessingGuarantee(guarantee) if guarantee else None,
+            processing_guarantee=ProcessingGuarantee(given) if given else config.processing_guarantee,
             kafka_declared=declared,
+            dsl_store_format=config.dsl_store_format,
+            answers=answers,
+            ask=ask_on(sys.stdin, output.say) if on_terminal else None,
         )
+    found.notes.general += [f"{config.source}: {remark}." for remark in config.remarks]
+    if config.in_memory:
+        found.notes.general.append(
+            f"{config.source} keeps the DSL's stores in memory where the application does not say otherwise: declare "
+            "those as in-memory, or they are built for nothing."
+        )
+    return found
+
+
+def _given(argument: str | None, configured: str | None, name: str, config: Path | None) -> str:
+    value = argument or configured
+    if value is None:
+        where = f"{config} does not say it either" if config is not None else "there is no --config that says it"
+        raise Invalid(f"{name} was not given, and {where}.", action=f"Give {name}, or --config with it.")
+    return value
 
 
 def _read_topology(path: Path | None) -> str | None:
@@ -124,11 +177,11 @@ def _check_output(path: Path | None, *, force: bool) -> None:
         raise NotFound(f"There is no directory {path.absolute().parent}.", action="Make it, or name another file.")
 
 
-def _pairs(words: list[str]) -> dict[str, str]:
+def _pairs(option: str, words: list[str]) -> dict[str, str]:
     pairs = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals:
-            raise Invalid(f"--kafka {name} has no value.", action="Write --kafka NAME=VALUE.")
+        if not equals or not name:
+            raise Invalid(f"{option} {word} has no value.", action=f"Write {option} NAME=VALUE.")
         pairs[name] = value
     return pairs

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from statecore.changelog.model import TopicDescription
+from statecore.errors import Invalid
 from statecore.formats.kinds import RETAINED_KINDS, WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import SHORTEST_INTERVAL_MS
 from statecore.maintenance.drafts import Draft, Notes, OpenStore
 from statecore.maintenance.evidence import (
+    Conclusion,
     Evidence,
     cleanup_policies,
     conclude,
     is_made_by_dsl,
+    listed,
+    of_format,
     of_name,
     of_topic,
+    possible,
     versioned_history,
     window_retention,
 )
@@ -39,7 +44,13 @@ class Decision:
 
 
 def decide(
-    draft: Draft, topic: TopicDescription | None, sample: Callable[[TopicDescription], Sample], notes: Notes
+    draft: Draft,
+    topic: TopicDescription | None,
+    sample: Callable[[TopicDescription], Sample],
+    notes: Notes,
+    *,
+    told: StoreKind | None = None,
+    dsl_store_format: str | None = None,
 ) -> Decision:
     """Decide.
 
@@ -48,6 +59,11 @@ def decide(
         topic: its changelog, if that exists.
         sample: looks at records of a changelog; asked where nothing else decides.
         notes: told what was guessed, and what is open.
+        told: the kind that a person says it is.
+        dsl_store_format: the application's ``dsl.store.format``, if it is known.
+
+    Raises:
+        Invalid: what was said contradicts what there is.
     """
     changelog = draft.changelog.topic
     store = StoreSpec(
@@ -64,7 +80,7 @@ def decide(
     found = draft.found
     if found is not None and (found.trouble or found.seen.strange):
         notes.add(draft.name, found.seen.strange or "its directory could not be read")
-    if found is not None and found.seen.strange:
+    if found is not None and found.seen.strange and told is None:
         store = replace(store, kind=StoreKind.UNKNOWN)
         notes.open.append(OpenStore(draft.name, draft.subtopology, (), draft.changelog.candidates, ()))
         return Decision(store)
@@ -72,6 +88,7 @@ def decide(
     by_dsl = is_made_by_dsl(draft.name, draft.processors)
     evidence = list(found.seen.evidence) if found is not None else []
     evidence += of_name(draft.name, draft.processors)
+    evidence += of_format(draft.name, draft.processors, dsl_store_format)
     by_topic = of_topic(own_topic) if own_topic is not None else []
     concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
     seen = _seen(found, own_topic)
@@ -81,16 +98,31 @@ def decide(
             notes.add(draft.name, "in memory, because its changelog's records are those of suppress")
             return Decision(store)
         seen.append(f"{looked.records} of its records")
-        concluded = conclude([*evidence, *_of_sample(looked), *by_topic], by_dsl=by_dsl)
+        evidence += _of_sample(looked)
+        concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
+    if told is not None:
+        _check_told(draft.name, told, possible([*evidence, *by_topic]), seen)
+        concluded = Conclusion(told, frozenset({told}), ())
     for remark in concluded.remarks:
         notes.add(draft.name, remark)
     store = _with_times(replace(store, kind=concluded.kind), own_topic, found, notes)
     if not store.is_undecided:
-        return Decision(store, default_format=concluded.default_format)
+        return Decision(store, concluded.default_format and dsl_store_format is None)
     kinds = tuple(sorted(concluded.left)) if store.kind is StoreKind.UNKNOWN else (store.kind,)
     changelogs = draft.changelog.candidates if changelog == UNKNOWN_CHANGELOG else ()
     notes.open.append(OpenStore(draft.name, draft.subtopology, kinds, changelogs, tuple(seen)))
     return Decision(store)
+
+
+def _check_told(store: str, told: StoreKind, left: frozenset[StoreKind], seen: list[str]) -> None:
+    if told not in left:
+        raise Invalid(
+            f"Store {store} was said to be of the kind {told}, but what there is ({'; '.join(seen) or 'its name'}) is "
+            f"of {listed(left)}.",
+            action="Say one of these, or correct the written spec by hand.",
+            store=store,
+            kind=str(told),
+        )
 
 
 def _of_sample(looked: Sample) -> list[Evidence]:

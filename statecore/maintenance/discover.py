@@ -8,20 +8,21 @@ the wrong one is read without an error, wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import IsolationLevel, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader
 from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.deciding import decide
-from statecore.maintenance.drafts import Drafts, Notes, distinct
-from statecore.maintenance.samples import sample
-from statecore.maintenance.survey import survey
+from statecore.maintenance.answers import NO_ANSWERS, Answers
+from statecore.maintenance.deciding import Decision, decide
+from statecore.maintenance.drafts import Drafts, Notes, OpenStore, distinct
+from statecore.maintenance.samples import Sample, sample
+from statecore.maintenance.survey import FoundStore, survey
 from statecore.maintenance.topology import Subtopology, parse_topology
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -48,6 +49,9 @@ def discover(
     topology_text: str | None = None,
     processing_guarantee: ProcessingGuarantee | None = None,
     kafka_declared: Mapping[str, Any] | None = None,
+    dsl_store_format: str | None = None,
+    answers: Answers = NO_ANSWERS,
+    ask: Callable[[Sequence[OpenStore]], Answers] | None = None,
 ) -> Discovery:
     """Find the stores of an application.
 
@@ -58,10 +62,13 @@ def discover(
         topology_text: what ``Topology.describe()`` prints; at least one of the two.
         processing_guarantee: the application's own; ``None`` looks whether its changelogs end with commit markers.
         kafka_declared: the client settings to write into the spec, ``${NAME}`` unexpanded.
+        dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if not known.
+        answers: what a person said of stores beforehand.
+        ask: asked once for everything that is still open then.
 
     Raises:
-        Invalid: neither source was given, or the text is no description.
-        NotFound: the sources name no store.
+        Invalid: neither source was given, or the text is no description; an answer contradicts what there is.
+        NotFound: the sources name no store, or the cluster has nothing of the application.
         Retryable: no broker answered.
     """
     if state_dir is None and topology_text is None:
@@ -72,25 +79,22 @@ def discover(
     subtopologies = parse_topology(topology_text) if topology_text is not None else None
     found = survey(StateDirectory(state_dir, application_id)) if state_dir is not None else []
     topics = set(cluster.list_topics())
-    notes = Notes()
-    drafts = Drafts(application_id, topics, found, notes)
-    declared = drafts.of_topology(subtopologies) if subtopologies is not None else drafts.of_directory()
-    if not declared:
+    look = _Look(cluster, application_id, topics, found, subtopologies, dsl_store_format)
+    notes, decisions = look.decide(answers)
+    if not decisions:
         raise NotFound(
             f"No store of {application_id} was found in {' or '.join(_sources(state_dir, subtopologies))}.",
             action="Check the application id, and that topology or state directory are those of this application.",
             application_id=application_id,
         )
-    described = cluster.describe_topics({draft.changelog.topic for draft in declared} & topics)
-    declared = distinct(declared, notes)
-    decisions = [
-        decide(draft, described.get(draft.changelog.topic), partial(sample, cluster), notes) for draft in declared
-    ]
+    _refuse_unknown(cluster, application_id, topics, found, subtopologies)
+    if notes.open and ask is not None:
+        notes, decisions = look.decide(answers.merged(ask(notes.open)))
     every = [decision.store for decision in decisions]
     stores = [store for store in every if not store.is_global]
     global_stores = [store for store in every if store.is_global]
     _note_leftovers(application_id, stores, topics, notes)
-    guarantee = processing_guarantee or _guarantee(cluster, stores, described, notes)
+    guarantee = processing_guarantee or _guarantee(cluster, stores, look.described, notes)
     if notes.open:
         notes.general.append("Replace every '?' before restoring: nothing here tells it.")
         notes.general += [one.line for one in notes.open]
@@ -106,6 +110,78 @@ def discover(
         kafka_declared=dict(kafka_declared or {}),
     )
     return Discovery(spec, notes)
+
+
+class _Look:
+    """Decides all stores, as often as answers come."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        application_id: str,
+        topics: set[str],
+        found: list[FoundStore],
+        subtopologies: list[Subtopology] | None,
+        dsl_store_format: str | None,
+    ) -> None:
+        self.cluster, self.application_id, self.topics = cluster, application_id, topics
+        self.found, self.subtopologies, self.dsl_store_format = found, subtopologies, dsl_store_format
+        self.described: dict[str, TopicDescription] = {}
+        self.samples: dict[str, Sample] = {}
+
+    def decide(self, answers: Answers) -> tuple[Notes, list[Decision]]:
+        """What follows with these answers, and the notes to it."""
+        notes = Notes()
+        drafts = Drafts(self.application_id, self.topics, self.found, notes, answers)
+        parts = self.subtopologies
+        declared = distinct(drafts.of_topology(parts) if parts is not None else drafts.of_directory(), notes)
+        if declared:
+            answers.check({draft.name for draft in declared}, self.topics)
+        named = {draft.changelog.topic for draft in declared} & self.topics
+        self.described |= self.cluster.describe_topics(named - self.described.keys())
+        decisions = [
+            decide(
+                draft,
+                self.described.get(draft.changelog.topic),
+                self._sample,
+                notes,
+                told=answers.kinds.get(draft.name),
+                dsl_store_format=self.dsl_store_format,
+            )
+            for draft in declared
+        ]
+        return notes, decisions
+
+    def _sample(self, topic: TopicDescription) -> Sample:
+        if topic.name not in self.samples:
+            self.samples[topic.name] = sample(self.cluster, topic)
+        return self.samples[topic.name]
+
+
+def _refuse_unknown(
+    cluster: Cluster,
+    application_id: str,
+    topics: set[str],
+    found: list[FoundStore],
+    subtopologies: list[Subtopology] | None,
+) -> None:
+    """Refuse an application of which the cluster has nothing: no internal topic, no topic of its stores, no offset.
+
+    An application without a changelog of its own (its tables are restored from their source topics) has committed.
+    """
+    of_stores = {topic for store in found for topic in store.topics}
+    if of_stores & topics or any(topic.startswith(f"{application_id}-") for topic in topics):
+        return
+    sources = {topic for part in subtopologies or () for above in part.stores.values() for topic in above} & topics
+    parts = [TopicPartition(name, at) for name, one in cluster.describe_topics(sources).items()
+             for at in range(one.partitions)]  # fmt: skip
+    if not any(offset is not None for offset in committed_offsets(cluster, application_id, parts).values()):
+        raise NotFound(
+            f"{cluster.bootstrap_servers} has nothing of an application {application_id}: no topic {application_id}-…, "
+            "and no offset that its group has committed.",
+            action="Check the application id, upper and lower case too, and that this is its cluster.",
+            application_id=application_id,
+        )
 
 
 def _sources(state_dir: Path | None, subtopologies: list[Subtopology] | None) -> list[str]:

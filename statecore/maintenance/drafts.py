@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from statecore.formats.kinds import StoreKind
+from statecore.maintenance.answers import Answers
 from statecore.maintenance.changelogs import Changelog, changelog_of
 from statecore.maintenance.evidence import is_suppression, listed
 from statecore.maintenance.survey import FoundStore
@@ -103,8 +104,10 @@ class Draft(NamedTuple):
 class Drafts:
     """Stores as far as topology, state directory and the names of topics tell them."""
 
-    def __init__(self, application_id: str, topics: set[str], found: list[FoundStore], notes: Notes) -> None:
-        self.application_id, self.topics, self.notes = application_id, topics, notes
+    def __init__(
+        self, application_id: str, topics: set[str], found: list[FoundStore], notes: Notes, told: Answers
+    ) -> None:
+        self.application_id, self.topics, self.notes, self.told = application_id, topics, notes, told
         self.found = found
         self.by_name = {store.name: store for store in found}
         self.tasks = {store.subtopology for store in found}
@@ -167,6 +170,8 @@ class Drafts:
 
     def _in_memory(self, name: str, subtopology: int) -> str:
         """Why a store is taken to be in memory; empty when it is not."""
+        if name in self.told.kinds:
+            return "in memory, as was said" if self.told.kinds[name] is StoreKind.IN_MEMORY else ""
         found = self.by_name.get(name)
         if found is not None and found.subtopology != subtopology:
             self.notes.add(name, f"the state directory has it in subtopology {found.subtopology}: another version?")
@@ -183,6 +188,8 @@ class Drafts:
 
     def _changelog(self, name: str, found: FoundStore | None, subtopology: Subtopology | None) -> Changelog:
         """The topic a store is restored from, ``none`` or ``?``; what is not certain is noted."""
+        if name in self.told.changelogs:
+            return Changelog(self.told.changelogs[name])
         changelog = changelog_of(name, self._usual(name, found), self.topics, found, subtopology)
         if changelog.remark:
             self.notes.add(name, changelog.remark)

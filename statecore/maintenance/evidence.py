@@ -111,16 +111,7 @@ def conclude(evidence: Sequence[Evidence], *, by_dsl: bool = False) -> Conclusio
         evidence: what was seen, the surest first.
         by_dsl: whether the DSL chose the store's class (:func:`is_made_by_dsl`).
     """
-    left = BUILT
-    remarks: list[str] = []
-    for one in evidence:
-        both = left & one.kinds
-        if not both:
-            remarks.append(f"{one.seen} would make it {listed(one.kinds)}, which contradicts what else is there")
-            continue
-        if one.guess and both != left:
-            remarks.append(f"{listed(both)} by {one.seen}")
-        left = both
+    left, remarks = _weighed(evidence)
     default = left
     if by_dsl or left == JOIN_WINDOWS:
         default -= {kind for kind in left if left & _IN_DEFAULT_FORMAT.get(kind, frozenset())}
@@ -132,6 +123,25 @@ def conclude(evidence: Sequence[Evidence], *, by_dsl: bool = False) -> Conclusio
     if len(left) <= 4:
         remarks.append(f"one of {listed(left, 'or')}: nothing here tells which")
     return Conclusion(StoreKind.UNKNOWN, left, tuple(remarks), defaulted)
+
+
+def possible(evidence: Sequence[Evidence]) -> frozenset[StoreKind]:
+    """The kinds that all evidence together leaves, in whatever format of the DSL."""
+    return _weighed(evidence)[0]
+
+
+def _weighed(evidence: Sequence[Evidence]) -> tuple[frozenset[StoreKind], list[str]]:
+    left = BUILT
+    remarks: list[str] = []
+    for one in evidence:
+        both = left & one.kinds
+        if not both:
+            remarks.append(f"{one.seen} would make it {listed(one.kinds)}, which contradicts what else is there")
+            continue
+        if one.guess and both != left:
+            remarks.append(f"{listed(both)} by {one.seen}")
+        left = both
+    return left, remarks
 
 
 def is_suppression(store: str) -> bool:
@@ -171,6 +181,15 @@ def of_name(store: str, processors: Collection[str]) -> list[Evidence]:
         table = _GENERATED_TABLE.match(store) or _is_subscription(store, processors)
         found.append(Evidence(_OF_DSL_TABLES if table else _OF_DSL_SUPPLIERS, "its name"))
     return found
+
+
+def of_format(store: str, processors: Collection[str], dsl_store_format: str | None) -> list[Evidence]:
+    """What the application's ``dsl.store.format`` says of a store whose class the DSL chose."""
+    if dsl_store_format is None or not (is_made_by_dsl(store, processors) or _JOIN_WINDOW.match(store)):
+        return []
+    headers = frozenset(_IN_DEFAULT_FORMAT)
+    kinds = headers if dsl_store_format == "HEADERS" else BUILT - headers
+    return [Evidence(kinds, f"dsl.store.format={dsl_store_format}")]
 
 
 def of_topic(topic: TopicDescription) -> list[Evidence]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 from statecore.spec.reader import load_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.command import statecore
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 
@@ -49,11 +48,6 @@ def _topology(stream_topic: str, table_topic: str, global_topic: str) -> Any:
     return build
 
 
-def _statecore(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "statecore.cli.main", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_real_application_is_discovered(
     broker: Broker,
@@ -87,7 +81,7 @@ def test_a_real_application_is_discovered(
 
     # From the topology alone: everything but the kinds.
     from_topology = tmp_path / "topology.yaml"
-    process = _statecore(*base, "--topology", description, "--output", from_topology)
+    process = statecore(*base, "--topology", description, "--output", from_topology)
     assert process.returncode == 0, process.stderr
     spec = load_spec(from_topology)
     assert str(spec.processing_guarantee) == guarantee
@@ -100,12 +94,12 @@ def test_a_real_application_is_discovered(
     assert [(store.name, store.changelog) for store in spec.global_stores] == [("products", inputs[2])]
     assert {str(store.kind) for store in spec.stores} == {"?"}
     assert "Replace every '?'" in from_topology.read_text()
-    process = _statecore("restore", "--spec", from_topology, "--state-dir", tmp_path / "none", "--plan", "--json")
+    process = statecore("restore", "--spec", from_topology, "--state-dir", tmp_path / "none", "--plan", "--json")
     assert process.returncode == 13, process.stderr
     assert "kind is not decided for store 'clicks'" in json.loads(process.stdout)["what"]
 
     # With the state directory: the kinds that are certain too. The directory is not touched.
-    process = _statecore(*base, "--topology", description, "--state-dir", state_dir, "--json")
+    process = statecore(*base, "--topology", description, "--state-dir", state_dir, "--json")
     assert process.returncode == 0, process.stderr
     document = json.loads(process.stdout)
     stores = document["spec"]["subtopologies"][str(stream_task)]["stores"]
@@ -122,7 +116,7 @@ def test_a_real_application_is_discovered(
     assert sorted((path, path.stat().st_mtime_ns) for path in state_dir.rglob("*")) == before
 
     # From the state directory alone: all but the store in memory.
-    process = _statecore(*base, "--state-dir", state_dir, "--json")
+    process = statecore(*base, "--state-dir", state_dir, "--json")
     assert process.returncode == 0, process.stderr
     document = json.loads(process.stdout)
     assert sorted(document["spec"]["subtopologies"][str(stream_task)]["stores"]) == ["clicks", "plain", "stamped"]
@@ -139,7 +133,14 @@ def _number(description: str, topic: str) -> int:
 
 def test_an_unreachable_broker_and_an_unknown_application_are_told_apart(broker: Broker, tmp_path: Path) -> None:
     words = ["discover", "--application-id", "nobody", "--state-dir", tmp_path, "--json"]
-    process = _statecore(*words, "--bootstrap-servers", broker.bootstrap_servers)
+    process = statecore(*words, "--bootstrap-servers", broker.bootstrap_servers)
     assert (process.returncode, json.loads(process.stdout)["error"]) == (14, "NotFound")
-    process = _statecore(*words, "--bootstrap-servers", "localhost:1", "--timeout", "2")
+    process = statecore(*words, "--bootstrap-servers", "localhost:1", "--timeout", "2")
     assert (process.returncode, json.loads(process.stdout)["error"]) == (10, "Retryable")
+    # From the topology alone, too: what the description names is not an application's own.
+    description = tmp_path / "describe.txt"
+    description.write_text("   Sub-topology: 0\n    Processor: P (stores: [counts])\n      --> none\n")
+    words = ["discover", "--application-id", "nobody", "--topology", description, "--json"]
+    process = statecore(*words, "--bootstrap-servers", broker.bootstrap_servers)
+    assert (process.returncode, json.loads(process.stdout)["error"]) == (14, "NotFound")
+    assert "has nothing of an application nobody" in json.loads(process.stdout)["what"]

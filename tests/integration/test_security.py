@@ -22,10 +22,13 @@ from statecore.images.report import RestoreReport
 from statecore.spark.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
+from statecore.spec.reader import load_spec
 from tests.harness import directory, topics
 from tests.harness.certificates import Authority
+from tests.harness.command import statecore
 from tests.harness.reading import columnar, joined, plain
 from tests.harness.secured import MECHANISMS, SESSION_SECONDS, SecuredBroker
+from tests.harness.streams import StreamsJvm
 from tests.harness.topics import Record
 
 pytestmark = [
@@ -278,3 +281,60 @@ def test_a_restore_with_a_wrong_password_is_refused_before_anything_changes(
         run_restore(RestoreRequest(state_dir=str(state_dir), spec=spec, plan_only=True))
     assert "not-the-password" not in str(caught.value)
     assert not list(state_dir.iterdir())
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), [("SASL", "SCRAM-SHA-512"), ("SASL", "PLAIN"), ("MUTUAL", "PLAIN")])
+def test_the_properties_that_kafkas_own_client_takes_are_taken_by_discover(
+    secured: SecuredBroker, streams_jvm: StreamsJvm, tmp_path: Path, listener: str, mechanism: str
+) -> None:
+    password = secured.passwords[mechanism]
+    module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+    application = f"of-properties-{listener}-{mechanism}".lower()
+    properties = {
+        "application.id": application,
+        "bootstrap.servers": secured.broker.address(listener),
+        "processing.guarantee": "exactly_once_v2",
+        "dsl.store.format": "HEADERS",
+        "security.protocol": "SASL_SSL" if listener == "SASL" else "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(secured.authority.file),
+    }
+    if listener == "SASL":
+        properties["sasl.mechanism"] = mechanism
+        properties["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module}LoginModule required \\\n"
+            f'    username="{secured.user(mechanism)}" password="{password}";'
+        )
+    else:
+        properties |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(secured.client.keystore)}
+    file = tmp_path / "application.properties"
+    file.write_text("# of the application\n" + "".join(f"{name}={value}\n" for name, value in properties.items()))
+    store = "KTABLE-AGGREGATE-STATE-STORE-0000000003"
+    topics.create(secured.broker.bootstrap_servers, f"{application}-{store}-changelog", 1)
+
+    java = streams_jvm.jvm.java
+    loaded = java.util.Properties()
+    loaded.load(java.io.FileReader(str(file)))
+    admin = streams_jvm.jvm.org.apache.kafka.clients.admin.Admin.create(loaded)
+    assert admin.listTopics().names().get().contains(f"{application}-{store}-changelog")
+    admin.close()
+
+    description = tmp_path / "describe.txt"
+    description.write_text(f"   Sub-topology: 0\n    Processor: P (stores: [{store}])\n      --> none\n")
+    spec = tmp_path / "stores.yaml"
+    process = statecore("discover", "--config", file, "--topology", description, "--output", spec)
+    assert process.returncode == 0, process.stderr
+    assert password not in process.stdout + process.stderr + spec.read_text()
+    found = load_spec(spec, environ={"KAFKA_PASSWORD": password})
+    assert (found.application_id, str(found.processing_guarantee)) == (application, "exactly_once_v2")
+    assert [str(one.kind) for one in found.stores] == ["headers-key-value"]
+    assert ("set KAFKA_PASSWORD in the environment" in process.stderr) is (listener == "SASL")
+    with Cluster(found.bootstrap_servers, found.kafka, timeout=15) as cluster:
+        assert found.stores[0].changelog in cluster.list_topics()
+
+    # A truststore that only Java reads is refused before anybody is asked, with what to do.
+    file.write_text(file.read_text().replace("ssl.truststore.type=PEM", "ssl.truststore.type=JKS"))
+    process = statecore("discover", "--config", file, "--topology", description)
+    assert process.returncode == 13
+    assert "of the type JKS, which only Java reads" in process.stderr
+    assert "keytool" in process.stderr

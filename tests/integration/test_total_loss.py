@@ -15,6 +15,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore
 from tests.harness.feeds import EVENTS, LEFT, MINUTE, RIGHT, feed
+from tests.harness.queries import Row, StoreQuery
 from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
@@ -24,7 +25,10 @@ pytestmark = pytest.mark.integration
 TABLE, FOREIGN = "table", "foreign"
 
 
-def _topology(names: dict[str, str]) -> Any:
+HEADERS = {"dsl.store.format": "HEADERS"}
+
+
+def _topology(names: dict[str, str], properties: dict[str, str]) -> Any:
     """Stores whose names Kafka Streams generates, and some with names of the application's own."""
 
     def build(jvm: StreamsJvm) -> Any:
@@ -47,7 +51,10 @@ def _topology(names: dict[str, str]) -> Any:
         left, right = at.stream(LEFT), at.stream(RIGHT)
         serde = getattr(at.kstream.StreamJoined, "with")(serdes.ByteArray(), serdes.String(), serdes.String())
         left.leftJoin(right, at.joiner(), at.join_windows(), serde)
-        return builder.build()
+        given = jvm.jvm.java.util.Properties()
+        for name, value in properties.items():
+            given.setProperty(name, value)
+        return builder.build(given)
 
     return build
 
@@ -66,14 +73,27 @@ def test_what_names_topics_and_records_tell_is_decided_and_the_rest_is_asked_at_
         if role in (EVENTS, LEFT, RIGHT):
             topics.produce(servers, names[role], records)
 
-    def application() -> StreamsApplication:
-        return StreamsApplication(
-            streams_jvm, application_id, servers, state_dir, _topology(names), guarantee="exactly_once_v2"
+    def application(**properties: str) -> StreamsApplication:
+        made = StreamsApplication(
+            streams_jvm,
+            application_id,
+            servers,
+            state_dir,
+            _topology(names, properties),
+            guarantee="exactly_once_v2",
+            properties=properties,
         )
+        made.stores["latest"] = StoreQuery(timestamped=True, value="String", headers=bool(properties))
+        return made
+
+    def latest(running: StreamsApplication) -> list[Row]:
+        found = [row for p in range(2) for row in running.query_rows("latest", p)]
+        return [(key, value.removesuffix(b"[]"), time) for key, value, time in found]
 
     with application() as running:
         description = running.describe()
         topics.wait_until_consumed(servers, application_id, list(names.values()))
+        rows = latest(running)
     (tmp_path / "describe.txt").write_text(description)
     shutil.rmtree(state_dir / application_id)
 
@@ -120,17 +140,19 @@ def test_what_names_topics_and_records_tell_is_decided_and_the_rest_is_asked_at_
 
     # What was decided is right: with the answers to the rest the application has nothing to restore.
     answers = {"latest": "timestamped-key-value", "visits": "session"}
-    for part in found["spec"]["subtopologies"].values():
-        for name, one in part["stores"].items():
-            if one["kind"] == "?":
-                one["kind"] = answers.get(name, "timestamped-window")
-    spec = tmp_path / "stores.json"
-    spec.write_text(json.dumps(found["spec"]))
+    kinds_told = [f"--kind={one['store']}={answers.get(one['store'], 'timestamped-window')}" for one in found["open"]]
+    spec = tmp_path / "stores.yaml"
+    process = statecore(*words, *kinds_told, "--output", spec)
+    assert process.returncode == 0, process.stderr
+    assert "?" not in spec.read_text()
     process = statecore("restore", "--spec", spec, "--state-dir", state_dir, "--master", "local[2]")
     assert process.returncode == 0, process.stderr
-    with application() as running:
-        restored = {_stem(store, names) for (store, _), count in running.restored_records().items() if count}
-    assert restored <= {"KTABLE-SUPPRESS-STATE-STORE", "held-store"}
+    # The default format is right for an application with headers, too: it converts what it touches.
+    for properties in ({}, HEADERS):
+        with application(**properties) as running:
+            restored = {_stem(store, names) for (store, _), count in running.restored_records().items() if count}
+            assert restored <= {"KTABLE-SUPPRESS-STATE-STORE", "held-store"}
+            assert latest(running) == rows
 
 
 def _now() -> int:

@@ -12,6 +12,7 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance import discover as module
+from statecore.maintenance.answers import Answers
 from statecore.maintenance.discover import discover
 from statecore.maintenance.evidence import BUILT
 from statecore.maintenance.samples import Sample
@@ -265,7 +266,7 @@ def test_a_directory_that_was_closed_without_an_offset_is_of_a_store_that_is_not
 ):
     families = {"default": [], "keyValueWithTimestamp": [], "offsets": [(b"status", status.to_bytes(8))]}
     write_database(tmp_path / "app/2_0/rocksdb/profile", families)
-    cluster = FakeCluster(dict.fromkeys(topics, COMPACT))
+    cluster = FakeCluster(dict.fromkeys([*topics, "app-other-changelog"], COMPACT))
     spec, notes = discover(cluster, "app", state_dir=tmp_path, topology_text=TOPOLOGY)
     assert found(spec, "profile").changelog == changelog
     assert "profile" in notes.beside or changelog.startswith("app-")
@@ -443,3 +444,86 @@ def test_a_store_of_no_known_class_stays_undecided_and_says_why(tmp_path):
     spec, notes = discover(FakeCluster({"app-s-changelog": COMPACT}), "app", state_dir=tmp_path)
     assert str(found(spec, "s").kind) == "?"
     assert "somethingNew" in notes.beside["s"]
+
+
+def test_an_application_of_which_the_cluster_has_nothing_is_not_found(monkeypatch):
+    asked = []
+
+    def committed(cluster, group, partitions):
+        asked.append((group, sorted(map(str, partitions))))
+        return dict.fromkeys(partitions, 5 if group == "app" else None)
+
+    monkeypatch.setattr(module, "committed_offsets", committed)
+    cluster = FakeCluster(dict.fromkeys(("flights", "products", "profiles"), COMPACT))
+    with pytest.raises(NotFound, match="has nothing of an application apq: no topic apq-…") as refused:
+        discover(cluster, "apq", topology_text=TOPOLOGY)
+    assert "Check the application id" in refused.value.action
+    # One whose stores have no changelog of their own has committed at least.
+    spec, _ = discover(cluster, "app", topology_text=TOPOLOGY)
+    assert found(spec, "profile").changelog == "profiles"
+    every = [f"{topic}-{part}" for topic in ("flights", "products", "profiles") for part in (0, 1)]
+    assert asked == [("apq", every), ("app", every)]
+
+
+def test_what_is_said_of_stores_is_taken_where_it_does_not_contradict():
+    topics = {name: TOPICS[name] for name in TOPICS if name != "app-counts-changelog"}
+    told = Answers({"latest": StoreKind.TIMESTAMPED_KEY_VALUE, "counts": StoreKind.KEY_VALUE}, {"counts": "none"})
+    spec, notes = discover(FakeCluster(topics), "app", topology_text=TOPOLOGY, answers=told)
+    assert str(found(spec, "latest").kind) == "timestamped-key-value"
+    assert (str(found(spec, "counts").kind), found(spec, "counts").changelog) == ("key-value", "none")
+    assert [one.store for one in notes.open] == ["products-store", "profile"]
+    for wrong, said in (
+        (Answers({"latset": StoreKind.KEY_VALUE}), "No store latset was found"),
+        (Answers({"latest": StoreKind.TIMESTAMPED_WINDOW}), "said to be of the kind timestamped-window, but what"),
+        (Answers({}, {"latest": "nowhere"}), "There is no topic nowhere"),
+    ):
+        with pytest.raises(Invalid, match=said):
+            discover(FakeCluster(topics), "app", topology_text=TOPOLOGY, answers=wrong)
+    spec, _ = discover(
+        FakeCluster(topics), "app", topology_text=TOPOLOGY, answers=Answers({"latest": StoreKind.IN_MEMORY})
+    )
+    assert str(found(spec, "latest").kind) == "in-memory"
+
+
+def test_a_person_may_say_that_a_store_of_the_dsl_keeps_headers():
+    store = "KSTREAM-JOINTHIS-0000000004-store"
+    topology = f"   Sub-topology: 0\n    Processor: KSTREAM-WINDOWED-0000000003 (stores: [{store}])\n      --> none\n"
+    cluster = FakeCluster({f"app-{store}-changelog": {"cleanup.policy": "delete", "retention.ms": "90000000"}})
+    for told, kind in (({}, "join-window"), ({store: StoreKind.HEADERS_WINDOW}, "headers-window")):
+        spec, _ = discover(cluster, "app", topology_text=topology, answers=Answers(told))
+        assert (str(found(spec, store).kind), found(spec, store).retention_ms) == (kind, 3_600_000)
+
+
+def test_whatever_is_open_is_asked_once_and_answers_bring_retentions():
+    config = {"cleanup.policy": "compact,delete", "retention.ms": "90000000"}
+    asked = []
+
+    def ask(stores):
+        asked.append([one.store for one in stores])
+        return Answers({"counts": StoreKind.SESSION})
+
+    spec, notes = discover(
+        FakeCluster({**TOPICS, "app-counts-changelog": config}), "app", topology_text=TOPOLOGY, ask=ask
+    )
+    assert asked == [["counts", "latest", "products-store", "profile"]]
+    assert (str(found(spec, "counts").kind), found(spec, "counts").retention_ms) == ("session", 3_600_000)
+    assert [one.store for one in notes.open] == ["latest", "products-store", "profile"]
+    assert sum("Replace every '?'" in line for line in notes.general) == 1
+    assert any("latest (subtopology 0): kind headers-key-value, key-value or" in line for line in notes.general)
+
+
+@pytest.mark.parametrize(
+    ("store_format", "kind", "noted"),
+    [
+        (None, "timestamped-key-value", True),
+        ("DEFAULT", "timestamped-key-value", False),
+        ("HEADERS", "headers-key-value", False),
+    ],
+)
+def test_the_format_of_the_dsl_decides_the_stores_it_made(store_format, kind, noted):
+    name = "KTABLE-FK-JOIN-SUBSCRIPTION-STATE-STORE-0000000004"
+    topology = f"   Sub-topology: 0\n    Processor: P (stores: [{name}])\n      --> none\n"
+    cluster = FakeCluster({f"app-{name}-changelog": COMPACT})
+    spec, notes = discover(cluster, "app", topology_text=topology, dsl_store_format=store_format)
+    assert str(found(spec, name).kind) == kind
+    assert any("dsl.store.format" in line for line in notes.general) is noted

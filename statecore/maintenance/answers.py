@@ -1,0 +1,81 @@
+"""What a person says of stores that nothing else tells: kinds and changelogs, given beforehand or asked for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.spec.model import NO_CHANGELOG
+
+if TYPE_CHECKING:
+    from statecore.maintenance.drafts import OpenStore
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What was answered.
+
+    Attributes:
+        kinds: store → its kind.
+        changelogs: store → its changelog's topic, or ``none``.
+    """
+
+    kinds: Mapping[str, StoreKind] = field(default_factory=dict)
+    changelogs: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, stores: Collection[str], topics: Collection[str]) -> None:
+        """Refuse answers about stores that were not found, and topics that do not exist. Raises ``Invalid``."""
+        unknown = sorted({*self.kinds, *self.changelogs} - set(stores))
+        if unknown:
+            raise Invalid(
+                f"No store {', '.join(unknown)} was found, of which something was said.",
+                action=f"Name one of {', '.join(sorted(stores))}.",
+                stores=unknown,
+            )
+
+        absent = [topic for topic in self.changelogs.values() if topic != NO_CHANGELOG and topic not in topics]
+        if absent:
+            raise Invalid(
+                f"There is no topic {', '.join(sorted(absent))}, of which a store was said to be restored.",
+                action="Name a topic of the cluster, or none for a store that is not logged.",
+                topics=absent,
+            )
+
+    def merged(self, more: Answers) -> Answers:
+        """These and more."""
+        return Answers({**self.kinds, **more.kinds}, {**self.changelogs, **more.changelogs})
+
+
+NO_ANSWERS = Answers()
+"""Nothing was said."""
+
+
+def kind_of(text: str, store: OpenStore | None = None) -> StoreKind:
+    """The kind that a person named.
+
+    Args:
+        text: as it was typed.
+        store: of which it is said; then only kinds that it may be of, and ``in-memory``.
+
+    Raises:
+        Invalid: there is no such kind, or the store cannot be of it.
+    """
+    known = [str(kind) for kind in StoreKind if kind is not StoreKind.UNKNOWN]
+    if text not in known:
+        near = difflib.get_close_matches(text, known, n=1)
+        raise Invalid(
+            f"There is no kind of store {text!r}{f'; did you mean {near[0]}?' if near else '.'}",
+            action=f"Name one of {', '.join(known)}.",
+        )
+    kind = StoreKind(text)
+    if store is not None and store.kinds and kind not in (*store.kinds, StoreKind.IN_MEMORY):
+        raise Invalid(
+            f"{store.store} cannot be of the kind {kind}.",
+            action=f"Name one of {', '.join(map(str, store.kinds))}.",
+            store=store.store,
+        )
+    return kind

@@ -1,0 +1,292 @@
+"""The application's own ``.properties``, as far as this program can use it: Kafka's Java names into kafka-python's.
+
+======================================  ==============================================================================
+Java (``StreamsConfig``, clients)       here
+======================================  ==============================================================================
+``application.id``                      the application's id
+``bootstrap.servers``                   the cluster
+``processing.guarantee``                the guarantee
+``dsl.store.format``                    which format the DSL's stores have
+``security.protocol``                   ``security_protocol``
+``sasl.mechanism``                      ``sasl_mechanism``: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI
+``sasl.jaas.config``                    ``sasl_plain_username`` and ``sasl_plain_password``, or the Kerberos service
+``ssl.truststore.location``, type PEM   ``ssl_cafile``
+``ssl.keystore.location``, type PEM     ``ssl_certfile`` and ``ssl_keyfile``: one file holds both
+``ssl.key.password``                    ``ssl_password``
+``ssl.endpoint.identification.…``       ``ssl_check_hostname``
+times and sizes of the connection       the same with underscores
+======================================  ==============================================================================
+
+What decides how to connect and cannot be translated (a JKS truststore, OAUTHBEARER, a class of one's own) is refused,
+with what to do instead. Names with the prefixes of the restore consumer win, as they do in Kafka Streams, because it is
+what reads changelogs there. Secrets are handed over apart: no spec holds one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from statecore.errors import Invalid, NotFound
+from statecore.spec.model import ProcessingGuarantee
+
+PASSWORD_VARIABLE = "KAFKA_PASSWORD"
+"""The environment variable that a spec names where the application's configuration has the password of SASL."""
+
+KEY_PASSWORD_VARIABLE = "KAFKA_KEY_PASSWORD"
+"""The same for the password of the client's key."""
+
+_PREFIXES = ("restore.consumer.", "consumer.", "")
+_SAME = (
+    "client.dns.lookup",
+    "connections.max.idle.ms",
+    "metadata.max.age.ms",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "request.timeout.ms",
+    "socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms",
+)
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_OWN_CLASSES = (
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "security.providers",
+    "ssl.engine.factory.class",
+)
+_LEFT_OUT = ("ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol", "ssl.provider")
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+_PROVIDED = re.compile(r"\$\{(?!env:)[^}:]+:[^}]*\}")
+_ENVIRONMENT = re.compile(r"\$\{env:([^}]*)\}")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True)
+class JavaConfiguration:
+    """What the application's configuration says.
+
+    Attributes:
+        source: the file, for messages.
+        application_id: ``application.id``, or ``None``.
+        bootstrap_servers: ``bootstrap.servers``, or ``None``.
+        processing_guarantee: the application's guarantee, or ``None`` where it is not set there.
+        dsl_store_format: ``DEFAULT`` or ``HEADERS``, or ``None`` where it is not set there.
+        in_memory: whether the DSL's stores are in memory unless the application says otherwise.
+        client: client settings by kafka-python's names, secrets as ``${NAME}``.
+        secrets: the values of these names; never shown, never written.
+        remarks: what was left out.
+    """
+
+    source: str
+    application_id: str | None = None
+    bootstrap_servers: str | None = None
+    processing_guarantee: ProcessingGuarantee | None = None
+    dsl_store_format: str | None = None
+    in_memory: bool = False
+    client: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    remarks: tuple[str, ...] = ()
+
+
+def load_java_configuration(path: Path) -> JavaConfiguration:
+    """Read a ``.properties`` file.
+
+    Raises:
+        NotFound: there is no such file.
+        Invalid: it cannot be read, or how to connect cannot be translated; all reasons are named.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {path}.", action="Name the application's .properties file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} cannot be read: {error}.", action="Name a .properties file in UTF-8.") from error
+    return translate(parse_properties(text), str(path))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The pairs of a text in the format of ``java.util.Properties.load``; the last of a name wins."""
+    pairs: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        entry = line.lstrip(" \t\f")
+        if not entry or entry[0] in "#!":
+            continue
+        while _is_continued(entry):
+            entry = entry[:-1] + next(lines, "").lstrip(" \t\f")
+        match = re.match(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", entry, re.DOTALL)
+        if match is not None:
+            pairs[_unescaped(match[1])] = _unescaped(match[2])
+    return pairs
+
+
+def _is_continued(entry: str) -> bool:
+    return (len(entry) - len(entry.rstrip("\\"))) % 2 == 1
+
+
+def _unescaped(text: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        escaped = match[1]
+        return chr(int(escaped[1:], 16)) if len(escaped) == 5 else _ESCAPES.get(escaped, escaped)
+
+    return re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", replace, text, flags=re.DOTALL)
+
+
+def translate(properties: Mapping[str, str], source: str) -> JavaConfiguration:
+    """Say in this program's words what the properties say.
+
+    Raises:
+        Invalid: how to connect cannot be translated; all reasons are named, and what to do.
+    """
+    return _Translation(properties, source).result()
+
+
+class _Translation:
+    """One translation; what cannot be translated is gathered in ``problems``."""
+
+    def __init__(self, properties: Mapping[str, str], source: str) -> None:
+        self.properties, self.source = properties, source
+        self.client: dict[str, str] = {}
+        self.secrets: dict[str, str] = {}
+        self.problems: list[str] = []
+
+    def result(self) -> JavaConfiguration:
+        protocol = (self._get("security.protocol") or "PLAINTEXT").upper()
+        if "security.protocol" in self._names():
+            self.client["security_protocol"] = protocol
+        if protocol.startswith("SASL"):
+            self._sasl()
+        if protocol.endswith("SSL"):
+            self._ssl()
+        for name in _SAME:
+            value = self._get(name)
+            if value is not None:
+                self.client[name.replace(".", "_")] = value
+        self.problems += [
+            f"{name} names a Java class, which this program cannot load" for name in _OWN_CLASSES if self._get(name)
+        ]
+        guarantee, store_format = self._guarantee(), self._format()
+        if self.problems:
+            raise Invalid(
+                f"{self.source} cannot be translated for a client that is not Java:\n  "
+                + "\n  ".join(self.problems)
+                + "\n",
+                action="Do what each line says, or leave --config out and give --bootstrap-servers, --application-id "
+                "and --kafka.",
+                problems=self.problems,
+            )
+        suppliers = self.properties.get("dsl.store.suppliers.class", "")
+        remarks = [f"{name} is left out" for name in _LEFT_OUT if self._get(name)]
+        remarks += [
+            f"{setting} is not written: set {variable} in the environment of whatever reads the spec"
+            for setting, variable in (
+                ("the password", PASSWORD_VARIABLE),
+                ("the key's password", KEY_PASSWORD_VARIABLE),
+            )
+            if variable in self.secrets
+        ]
+        return JavaConfiguration(
+            self.source,
+            self.properties.get("application.id"),
+            self._get("bootstrap.servers"),
+            guarantee,
+            store_format,
+            self.properties.get("default.dsl.store") == "in_memory" or suppliers.endswith("InMemoryDslStoreSuppliers"),
+            self.client,
+            self.secrets,
+            tuple(remarks),
+        )
+
+    def _names(self) -> set[str]:
+        return {name.removeprefix(prefix) for name in self.properties for prefix in _PREFIXES}
+
+    def _get(self, name: str) -> str | None:
+        """A setting as the restore consumer would find it, ``${env:NAME}`` as ``${NAME}``."""
+        value = next((self.properties[prefix + name] for prefix in _PREFIXES if prefix + name in self.properties), None)
+        if value is None:
+            return None
+        if _PROVIDED.search(value):
+            self.problems.append(f"{name} comes from a config provider; write it out in a copy, or as ${{env:NAME}}")
+            return None
+        return _ENVIRONMENT.sub(r"${\1}", value).strip()
+
+    def _guarantee(self) -> ProcessingGuarantee | None:
+        value = self.properties.get("processing.guarantee", "").strip()
+        known = [guarantee.value for guarantee in ProcessingGuarantee]
+        if value and value not in known:
+            self.problems.append(f"processing.guarantee is {value}; Kafka Streams 4 knows {' and '.join(known)}")
+        return ProcessingGuarantee(value) if value in known else None
+
+    def _format(self) -> str | None:
+        value = self.properties.get("dsl.store.format", "").strip().upper()
+        if value not in ("", "DEFAULT", "HEADERS"):
+            self.problems.append(f"dsl.store.format is {value}; Kafka Streams 4.3 knows DEFAULT and HEADERS")
+        return value or None
+
+    def _sasl(self) -> None:
+        mechanism = self._get("sasl.mechanism") or "GSSAPI"
+        if mechanism not in _MECHANISMS:
+            self.problems.append(f"sasl.mechanism {mechanism} is not supported; supported: {', '.join(_MECHANISMS)}")
+            return
+        self.client["sasl_mechanism"] = mechanism
+        options = {
+            match[1]: re.sub(r"\\(.)", r"\1", next(part for part in match.groups()[1:] if part is not None))
+            for match in _JAAS_OPTION.finditer(self._get("sasl.jaas.config") or "")
+        }
+        if mechanism == "GSSAPI":
+            service = self._get("sasl.kerberos.service.name") or options.get("serviceName")
+            if service:
+                self.client["sasl_kerberos_service_name"] = service
+            return
+        if "username" not in options or "password" not in options:
+            self.problems.append(
+                "sasl.jaas.config has no username and password; give them with --kafka sasl_plain_username=NAME "
+                "--kafka sasl_plain_password='${NAME}'"
+            )
+            return
+        self.client["sasl_plain_username"] = options["username"]
+        self._secret("sasl_plain_password", options["password"], PASSWORD_VARIABLE)
+
+    def _ssl(self) -> None:
+        trusted = self._pem("ssl.truststore", "certificates")
+        if trusted:
+            self.client["ssl_cafile"] = trusted
+        keys = self._pem("ssl.keystore", "key")
+        if keys:
+            self.client["ssl_certfile"] = self.client["ssl_keyfile"] = keys
+            password = self._get("ssl.key.password")
+            if password:
+                self._secret("ssl_password", password, KEY_PASSWORD_VARIABLE)
+        algorithm = self._get("ssl.endpoint.identification.algorithm")
+        if algorithm is not None:
+            self.client["ssl_check_hostname"] = "true" if algorithm else "false"
+
+    def _pem(self, store: str, inline: str) -> str | None:
+        """The file of a store in PEM; any other form cannot be read here."""
+        location = self._get(f"{store}.location")
+        kind = (self._get(f"{store}.type") or "JKS").upper()
+        if any(self._get(name) for name in (f"{store}.{inline}", f"{store}.certificate.chain")):
+            self.problems.append(
+                f"{store} holds its {inline} in the configuration itself; save that as a PEM file and give it as "
+                f"{store}.location with {store}.type=PEM"
+            )
+            return None
+        if location is None or kind == "PEM":
+            return location
+        self.problems.append(
+            f"{store}.location {location} is of the type {kind}, which only Java reads; make a PEM file of it (keytool "
+            f"-importkeystore -srckeystore {location} -destkeystore store.p12 -deststoretype PKCS12, then openssl "
+            f"pkcs12 -in store.p12 -out store.pem) and set {store}.location to it and {store}.type=PEM"
+        )
+        return None
+
+    def _secret(self, setting: str, value: str, variable: str) -> None:
+        """A secret is named in the settings, and its value kept apart, unless it comes from the environment itself."""
+        if "${" in value:
+            self.client[setting] = value
+            return
+        self.client[setting] = f"${{{variable}}}"
+        self.secrets[variable] = value
