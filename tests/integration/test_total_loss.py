@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import statecore, statecore_on_a_terminal
 from tests.harness.feeds import EVENTS, LEFT, MINUTE, RIGHT, feed
 from tests.harness.queries import Row, StoreQuery
 from tests.harness.sources import RETENTION, Sources
@@ -145,6 +145,12 @@ def test_what_names_topics_and_records_tell_is_decided_and_the_rest_is_asked_at_
     process = statecore(*words, *kinds_told, "--output", spec)
     assert process.returncode == 0, process.stderr
     assert "?" not in spec.read_text()
+    typed_in = tmp_path / "typed.yaml"
+    typed = "".join(f"{answers.get(one['store'], 'timestamped-window')}\n" for one in found["open"])
+    code, shown = statecore_on_a_terminal(typed, *words, "--output", typed_in)
+    assert code == 0, shown
+    assert shown.count("Kind of ") == len(found["open"])
+    assert typed_in.read_text() == spec.read_text()
     process = statecore("restore", "--spec", spec, "--state-dir", state_dir, "--master", "local[2]")
     assert process.returncode == 0, process.stderr
     # The default format is right for an application with headers, too: it converts what it touches.
