@@ -13,25 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.errors import Invalid, NotFound
 from statecore.spec.size import parse_size
+from statecore.spec.spark_settings import settings_of
 
 if TYPE_CHECKING:
     from statecore.spec.model import ApplicationSpec
 
 
 def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One entry for each application: ``application_id`` and the ``request`` of ``spark_jobs/restore.py``.
+    """One entry for each application: ``application_id``, the ``request`` of ``spark_jobs/restore.py``, and ``conf``.
+
+    ``conf`` holds the Spark properties that the application's spec and the run ask for, the run's first; an entry
+    without any has none.
 
     Args:
         params: the parameters of ``restore_stores``: ``applications``, ``stores``, ``partitions``, ``state_dir``,
-            ``replace``, ``memory_budget``, ``transaction_wait``, ``versioned``.
+            ``replace``, ``memory_budget``, ``transaction_wait``, ``versioned``; ``spark_conf`` and the other fields
+            of ``SparkSettings``.
 
     Raises:
-        Invalid: a spec is wrong, an application appears twice, no application was named.
+        Invalid: a spec or a Spark property is wrong, an application appears twice, no application was named.
         NotFound: a spec file or a named store does not exist.
     """
     entries: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
     stores = list(params.get("stores") or [])
+    spark = settings_of(params).to_conf()
     for named in params["applications"]:
         source, spec = _spec_of(named)
         application_id = spec.application_id
@@ -58,7 +64,10 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
             request["versioned"] = params["versioned"]
         if stores and not request["stores"]:
             continue  # every named store belongs to another application
-        entries.append({"application_id": application_id, "request": request})
+        entry: dict[str, Any] = {"application_id": application_id, "request": request}
+        if conf := {**spec.spark.to_conf(), **spark}:
+            entry["conf"] = conf
+        entries.append(entry)
     if not entries:
         raise Invalid(
             "No application was named.",

@@ -69,6 +69,25 @@ class StoreReport:
 
 
 @dataclass(frozen=True)
+class RanOn:
+    """Where the tasks of a job ran.
+
+    Attributes:
+        master: the Spark master; empty where a report does not say it.
+        executors: how many executors there were when the work began.
+        hosts: their hosts, as the cluster manager names them.
+    """
+
+    master: str = ""
+    executors: int = 0
+    hosts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        count = f"{self.executors} executor{'' if self.executors == 1 else 's'}"
+        return f"Spark runs on {self.master} with {count} on {', '.join(self.hosts)}."
+
+
+@dataclass(frozen=True)
 class RestoreReport:
     """The result of one restore of one application.
 
@@ -84,6 +103,7 @@ class RestoreReport:
         placed: false when the stores were already in place from an earlier attempt of the same request.
         work: where the time of the tasks went, seconds added up over all of them: ``read`` (network, decoding),
             ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (ingest, commit).
+        ran_on: where the tasks ran; ``master``, ``executors`` and ``hosts`` of the JSON document.
     """
 
     application_id: str
@@ -96,6 +116,7 @@ class RestoreReport:
     notes: tuple[str, ...] = ()
     placed: bool = True
     work: Mapping[str, float] = field(default_factory=dict)
+    ran_on: RanOn = RanOn()
 
     @property
     def totals(self) -> dict[str, float]:
@@ -110,12 +131,16 @@ class RestoreReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document, totals included."""
-        return {**asdict(self), "phases": dict(self.phases), "work": dict(self.work), "totals": self.totals}
+        document = {**asdict(self), "phases": dict(self.phases), "work": dict(self.work), "totals": self.totals}
+        return {**document, **document.pop("ran_on"), "hosts": list(self.ran_on.hosts)}
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RestoreReport:
         """Read a report back; the totals are computed anew."""
-        fields = {name: value for name, value in document.items() if name != "totals"}
+        where = ("master", "executors", "hosts")
+        fields = {name: value for name, value in document.items() if name not in ("totals", *where)}
+        known = {name: document[name] for name in where if name in document}
+        fields["ran_on"] = RanOn(**{**known, "hosts": tuple(known.get("hosts", ()))})
         fields["stores"] = tuple(StoreReport(**store) for store in document["stores"])
         fields["notes"] = tuple(document.get("notes", ()))
         return RestoreReport(**fields)

@@ -5,6 +5,7 @@ Order of things, and why a kill at any moment is harmless::
     lock      the application's .lock, until the end       a running application makes the job refuse to start
     recover   finish or clear what a killed job left       (statecore.runtime.placement)
     plan      preconditions, then freeze the offsets       nothing was changed before this line
+    check     Spark: could every executor take part?       on a cluster; a local driver is its own executor
     read      Spark: ranges → runs                         in the staging directory of the plan
     build     Spark: runs → images                         ditto; each appears complete or not at all
     place     whole task directories, by journal           by this process alone
@@ -22,7 +23,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
@@ -32,7 +33,7 @@ from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.plan import PartitionPlan, RestorePlan, task_of
-from statecore.images.report import RestoreReport, StoreReport
+from statecore.images.report import RanOn, RestoreReport, StoreReport
 from statecore.progress import NullProgress, Progress
 from statecore.runtime.files import make_directories, write_durably
 from statecore.runtime.journal import read_record
@@ -46,6 +47,7 @@ from statecore.runtime.placement import (
     recover,
 )
 from statecore.runtime.state_directory import StateDirectory, ensure_room
+from statecore.spark.executor_check import Question, check_executors
 from statecore.spark.failures import as_statecore_error
 from statecore.spark.notes import notes_of
 from statecore.spark.planning import (
@@ -72,6 +74,7 @@ def run_restore(
     progress: Progress | None = None,
     *,
     master: str | None = None,
+    spark_conf: Mapping[str, str] | None = None,
     faults: FaultPoints | None = None,
     say: Callable[[str], None] | None = None,
 ) -> RestoreReport | RestorePlan:
@@ -80,7 +83,9 @@ def run_restore(
     Args:
         request: what to restore, from where, to where.
         progress: told how far it is; ``None`` for nobody.
-        master: Spark master for a context of this process (``local[*]``); ``None`` under ``spark-submit``.
+        master: the Spark master that is asked for (``local[*]``, ``spark://host:7077``); ``None`` for the one that
+            ``spark-submit`` was given. To run on another one than a cluster that is asked for is an error.
+        spark_conf: Spark properties; under ``spark-submit`` the submitted ones win.
         faults: points at which tests let the process die.
         say: told what is about to be replaced, before it is; with ``plan_only`` the plan's notes.
 
@@ -93,15 +98,29 @@ def run_restore(
         StatecoreError: a defect of this program.
     """
     try:
-        return _run_restore(request, progress or NullProgress(), master, faults or NO_FAULTS, say or _nobody)
+        spark = _Spark(master, spark_conf or {})
+        return _run_restore(request, progress or NullProgress(), spark, faults or NO_FAULTS, say or _nobody)
     except FaultInjected:
         raise
     except Exception as error:
         raise as_statecore_error(error, f"stores were restored in {request.state_dir}") from error
 
 
+@dataclass(frozen=True)
+class _Spark:
+    """On which Spark: the master that is asked for, and its properties."""
+
+    master: str | None
+    conf: Mapping[str, str]
+
+    def start(self, spec: ApplicationSpec) -> SparkStart:
+        return SparkStart(
+            f"statecore restore {spec.application_id}", self.master, {**spec.spark.to_conf(), **self.conf}
+        )
+
+
 def _run_restore(
-    request: RestoreRequest, progress: Progress, master: str | None, faults: FaultPoints, say: Callable[[str], None]
+    request: RestoreRequest, progress: Progress, spark: _Spark, faults: FaultPoints, say: Callable[[str], None]
 ) -> RestoreReport | RestorePlan:
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id)
@@ -113,8 +132,8 @@ def _run_restore(
         return plan
     with directory.lock():
         faults.reach("restore.after-lock")
-        with SparkStart(f"statecore restore {spec.application_id}", master) as spark:
-            return _Restore(request, spec, directory, progress, faults, say).run(spark)
+        with spark.start(spec) as started:
+            return _Restore(request, spec, directory, progress, faults, say).run(started)
 
 
 def spec_of(request: RestoreRequest) -> ApplicationSpec:
@@ -142,6 +161,8 @@ class _Restore:
         self.plan_file = plan_path(directory.work_path, request.request_id)
         self.report_file = self.plan_file.with_suffix(".report")
         self.phases: dict[str, float] = {}
+        self.brokers: list[str] = []
+        self.ran_on = RanOn()
         self.began = time.monotonic()
 
     def run(self, spark: SparkStart) -> RestoreReport:
@@ -161,6 +182,11 @@ class _Restore:
         staging = self.work / plan.plan_id
         with self._phase("start"):
             context = spark.context()
+        with self._phase("check"), self._nothing_left_of_the_invalid(staging):
+            question = Question.of(staging, self.spec.bootstrap_servers, self.brokers, self.spec.kafka)
+            executors = check_executors(context, question)
+            self.ran_on = RanOn(context.master, len(executors), tuple(sorted({one.host for one in executors})))
+            self.say(str(self.ran_on))
         with self._phase("read"), self._nothing_left_of_the_invalid(staging):
             runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
@@ -222,6 +248,7 @@ class _Restore:
             if frozen is not None and covers(frozen, self.spec, self.request):
                 stale = self._why_stale(frozen, cluster)
                 if stale is None:
+                    self.brokers = cluster.brokers()
                     self._placement(frozen.plan)
                     notes = notes_of(cluster, self.spec, frozen.plan, self.request)
                     return frozen.plan, ("The plan of an earlier attempt of this request was taken up.", *notes)
@@ -232,6 +259,7 @@ class _Restore:
             )
             self._placement(plan)
             self._ensure_room(cluster, plan)
+            self.brokers = cluster.brokers()
         save_plan(self.plan_file, plan, self.request, made_at)
         return plan, (*why, *notes)
 
@@ -304,6 +332,7 @@ class _Restore:
             stores=tuple(stores),
             work=_work(runs, images),
             notes=notes,
+            ran_on=self.ran_on,
         )
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.formats.kinds import StoreKind
+from statecore.spec.spark_settings import SparkSettings
 
 _GLOBAL_TABLE_KINDS = frozenset(
     {
@@ -83,6 +84,7 @@ class ApplicationSpec:
         global_stores: the global stores, in the order of the file.
         source: where the spec was read from, for messages; not compared.
         kafka_declared: the same settings as they were written, ``${NAME}`` unexpanded: what is written and sent.
+        spark: how Spark is to run this application's jobs; no part of what the application is, so not compared.
     """
 
     application_id: str
@@ -93,6 +95,7 @@ class ApplicationSpec:
     kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
     source: str = field(default="<spec>", compare=False)
     kafka_declared: Mapping[str, Any] = field(default_factory=dict)
+    spark: SparkSettings = field(default_factory=SparkSettings, compare=False)
 
     def store(self, name: str) -> StoreSpec | None:
         """The declared store of that name, global ones included; ``None`` if no store is called so."""

@@ -10,6 +10,7 @@ would build a store that is silently wrong.
     bootstrap_servers: localhost:9092
     processing_guarantee: exactly_once_v2
     kafka: {security_protocol: SASL_SSL, sasl_plain_password: "${KAFKA_PASSWORD}"}
+    spark: {executor_python: /opt/statecore/bin/python, executor_memory: 2g, conf: {spark.cores.max: 8}}
     subtopologies:
       "0":
         stores:
@@ -32,11 +33,20 @@ from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.spec import duration
 from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.spark_settings import SparkSettings, read_spark_settings
 from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, tree_of_text
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
-_TOP = ("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "subtopologies", "global_stores")
+_TOP = (
+    "application_id",
+    "bootstrap_servers",
+    "processing_guarantee",
+    "kafka",
+    "spark",
+    "subtopologies",
+    "global_stores",
+)
 _STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
 _GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
 _GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
@@ -93,6 +103,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
     declared: dict[str, Any] = {}
     if "kafka" in root.fields:
         kafka, declared = read_client_settings(root.fields["kafka"][1], environ, problems)
+    spark = read_spark_settings(root.fields["spark"][1], problems) if "spark" in root.fields else SparkSettings()
     stores = _subtopologies(root, application_id, problems)
     global_stores = _global_stores(root, problems)
     if not stores and not global_stores and not problems:
@@ -108,6 +119,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
         kafka=kafka,
         source=problems.source,
         kafka_declared=declared,
+        spark=spark,
     )
 
 

@@ -29,6 +29,8 @@ def spec_to_mapping(spec: ApplicationSpec) -> dict[str, Any]:
     }
     if spec.kafka_declared:
         document["kafka"] = dict(spec.kafka_declared)
+    if settings := spec.spark.to_mapping():
+        document["spark"] = settings
     if subtopologies:
         document["subtopologies"] = subtopologies
     if spec.global_stores:
@@ -65,8 +67,9 @@ def spec_from_json(text: str, *, source: str = "<spec>", environ: Mapping[str, s
 
 
 def spec_hash(spec: ApplicationSpec) -> str:
-    """SHA-256 (hex) of what is declared; order, comments and the ``kafka`` section do not change it."""
-    document = {key: value for key, value in spec_to_mapping(spec).items() if key != "kafka"}
+    """SHA-256 (hex) of what is declared; order, comments and the sections ``kafka`` and
+    ``spark`` do not change it."""
+    document = {key: value for key, value in spec_to_mapping(spec).items() if key not in ("kafka", "spark")}
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -86,6 +89,8 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
     if "kafka" in document:
         lines.append("kafka:")
         lines += [f"  {key}: {_scalar(value)}" for key, value in document["kafka"].items()]
+    if "spark" in document:
+        lines.append(f"spark: {json.dumps(document['spark'])}")
     if "subtopologies" in document:
         lines.append("subtopologies:")
         for number, body in document["subtopologies"].items():
