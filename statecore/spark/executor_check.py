@@ -107,7 +107,7 @@ def check_executors(context: SparkContext, question: Question) -> tuple[Executor
         token.unlink(missing_ok=True)
     wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
     for executor, answer in zip(executors, answers, strict=True):
-        for problem in _problems(answer, context.pythonExec, token, question):
+        for problem in problems_of(answer, context.pythonExec, token, question):
             if executor.host not in wrong[problem]:
                 wrong[problem].append(executor.host)
     if wrong:
@@ -143,7 +143,7 @@ def _ask(context: SparkContext, executors: Sequence[Executor], asked: Mapping[st
     return ["\n".join(lines) for lines in answers]
 
 
-def _problems(said: str, python: str, token: Path, question: Question) -> list[tuple[str, str]]:
+def problems_of(said: str, python: str, token: Path, question: Question) -> list[tuple[str, str]]:
     """What is wrong with an executor, and what to do about it."""
     line = next((one for one in said.splitlines() if one.startswith(probe.MARK)), None)
     choose = (

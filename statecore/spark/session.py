@@ -74,8 +74,6 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
     from pyspark import SparkConf, SparkContext
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if is_local(master or ""):
-        given = {key: value for key, value in given.items() if key not in ELSEWHERE}
     if not submitted:
         reach_master(master or "local")  # before a JVM is started for nothing
         os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
@@ -88,15 +86,18 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
             launch.set(key, value)
     SparkContext._ensure_initialized(conf=launch)
     conf = SparkConf()
+    if master is not None and not submitted:
+        conf.setMaster(master)
+    conf.setIfMissing("spark.master", "local[*]")
+    runs_on = str(conf.get("spark.master"))
     for key, value in given.items():
+        if key in ELSEWHERE and is_local(runs_on):
+            continue
         if submitted:
             conf.setIfMissing(key, value)
         else:
             conf.set(key, value)
-    if master is not None and not submitted:
-        conf.setMaster(master)
     _complete(conf, name, submitted=submitted)
-    runs_on = str(conf.get("spark.master"))
     _refuse_another_master(master, runs_on)
     reach_master(runs_on)
     context = _registered(conf, runs_on)
@@ -109,7 +110,6 @@ def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
     # Without a name spark-submit takes that of the job's file.
     if not submitted or str(conf.get("spark.app.name", ".py")).endswith(".py"):
         conf.setAppName(name)
-    conf.setIfMissing("spark.master", "local[*]")
     conf.set("spark.python.daemon.module", DAEMON_MODULE)
     conf.setIfMissing("spark.ui.enabled", "false")
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")

@@ -19,6 +19,9 @@ CONF_PATTERN = r"^spark\.[^\s=]+=.*$"
 ELSEWHERE = ("spark.pyspark.python", "spark.archives")
 """Properties that say what executors on other hosts run; in local mode the driver's own interpreter is theirs."""
 
+_PLACES = ("spark.master", "spark.submit.deployMode")
+"""Properties that say where to run; that is said in one place only: the Spark connection, or ``--master``."""
+
 _SECTION = {
     "conf": "",
     "executor_python": r"\S.*",
@@ -82,6 +85,11 @@ def properties(lines: Iterable[str]) -> dict[str, str]:
             raise Invalid(
                 f"{line!r} is no property of Spark's.", action="Write spark.<name>=<value>, one property each."
             )
+        if name in _PLACES:
+            raise Invalid(
+                f"{name} is not among the properties of a job.",
+                action="Say where it runs by --master, or in Airflow by the Spark connection.",
+            )
         found[name] = value
     return found
 
@@ -129,6 +137,8 @@ def _read_conf(node: Node, problems: Problems) -> dict[str, str]:
     for name, (key, value) in node.fields.items():
         if not _PROPERTY.fullmatch(name):
             problems.add(key, f"'{name}' is no property of Spark's, expected spark.<name>")
+        elif name in _PLACES:
+            problems.add(key, f"'{name}' is said by --master, or in Airflow by the Spark connection")
         elif value.shape != SCALAR or value.text is None:
             problems.add(value, "expected one value")
     return {name: value.text for name, (_, value) in node.fields.items() if value.text is not None}

@@ -21,15 +21,14 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
 from tests.harness import keeper
 
-SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_HOME = Path(find_spec("pyspark").origin or "").parent  # type: ignore[union-attr]
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0
 
@@ -180,7 +179,7 @@ class SparkCluster:
     def _alive(self) -> list[dict[str, Any]]:
         return [worker for worker in self.status()["workers"] if worker["state"] == "ALIVE"]
 
-    def _await(self, condition: Any, failure: str) -> None:
+    def _await(self, condition: Callable[[], bool], failure: str) -> None:
         deadline = time.monotonic() + START_SECONDS
         while not condition():
             ended = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,8 @@ SMALL = ("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=1
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    with SparkCluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
+def cluster(spark_cluster: SparkCluster) -> SparkCluster:
+    return spark_cluster
 
 
 @pytest.fixture(scope="module")
