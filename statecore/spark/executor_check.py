@@ -173,6 +173,13 @@ def problems_of(said: str, python: str, token: Path, question: Question) -> list
                 "under the same path, and the right to read and write there.",
             )
         )
+    elif not answer["writable"]:
+        found.append(
+            (
+                f"the user {answer['user']} may not write to the staging directory {question.directory}",
+                "Run the executors as the user that the driver runs as, or give them the right to write there.",
+            )
+        )
     if answer["files"]:
         found.append(
             (f"{', '.join(answer['files'])} cannot be read", "Put the files that the spec names on every host.")

@@ -28,6 +28,8 @@ def main() -> None:
         "python": list(sys.version_info[:2]),
         "executable": sys.executable,
         "token": _token(question["token"]),
+        "writable": os.access(Path(question["token"]).parent, os.W_OK | os.X_OK),
+        "user": os.getuid(),
         "files": [path for path in question["files"] if not os.access(path, os.R_OK)],
         "brokers": unreachable(question["brokers"], question["seconds"]),
     }

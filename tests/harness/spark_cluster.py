@@ -20,6 +20,7 @@ import re
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -177,7 +178,10 @@ class SparkCluster:
         return found[0]
 
     def _alive(self) -> list[dict[str, Any]]:
-        return [worker for worker in self.status()["workers"] if worker["state"] == "ALIVE"]
+        try:
+            return [worker for worker in self.status()["workers"] if worker["state"] == "ALIVE"]
+        except urllib.error.URLError:
+            return []  # the port is open a moment before the page is there
 
     def _await(self, condition: Callable[[], bool], failure: str) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -74,6 +74,7 @@ def test_kernels_that_cannot_be_loaded_are_said(token: Path) -> None:
     ("said", "wrong"),
     [
         ("sh: 1: /opt/python: not found", "the interpreter /opt/python cannot be run (sh: 1: /opt/python: not found)"),
+        ({"writable": False, "user": 7}, "the user 7 may not write to the staging directory {directory}"),
         ("", "the interpreter /opt/python cannot be run (it said nothing)"),
         ({"python": [3, 9]}, f"/opt/python is Python 3.9 and the driver's is 3.{sys.version_info[1]}"),
         ({"statecore": None, "why": "No module"}, "/opt/python has no statecore (No module)"),
@@ -82,6 +83,13 @@ def test_kernels_that_cannot_be_loaded_are_said(token: Path) -> None:
 )
 def test_each_thing_that_is_wrong_is_one_clause(token: Path, said: str | dict[str, Any], wrong: str) -> None:
     if isinstance(said, dict):
-        fine = {"python": list(sys.version_info[:2]), "statecore": "0.1.0", "why": None, "token": token.name}
+        fine = {
+            "python": list(sys.version_info[:2]),
+            "statecore": "0.1.0",
+            "why": None,
+            "token": token.name,
+            "writable": True,
+        }
         said = f"a line of the system's\n{probe.MARK}{json.dumps({**fine, 'files': [], 'brokers': {}, **said})}"
-    assert [what for what, _ in problems_of(said, "/opt/python", token, Question(token.parent, (), ()))] == [wrong]
+    found = problems_of(said, "/opt/python", token, Question(token.parent, (), ()))
+    assert [what for what, _ in found] == [wrong.format(directory=token.parent)]
