@@ -38,6 +38,7 @@ from statecore.airflow.failures import refused, retry_policy
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
 from statecore.spec.size import PATTERN as MEMORY_PATTERN
+from statecore.spec.spark_settings import CONF_PATTERN
 
 SETTINGS = Settings.from_environment()
 # Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
@@ -139,6 +140,46 @@ PARAMS = {
         description="Seconds. Under exactly-once, how long to wait for a transaction that hangs at a changelog's end.",
         section="Limits",
     ),
+    "spark_conf": Param(
+        None,
+        type=["null", "array"],
+        items={"type": "string", "pattern": CONF_PATTERN},
+        title="Spark properties",
+        description="One a line, such as spark.cores.max=8; they win over the spec's and the site's. No secrets.",
+        section="Spark",
+    ),
+    "executor_python": Param(
+        None,
+        type=["null", "string"],
+        title="Python of the executors",
+        description="On a cluster: the path, on the executors' hosts, of an interpreter with this release of "
+        "statecore. Empty: that of a packed environment, else the path of the driver's own.",
+        section="Spark",
+    ),
+    "executor_memory": Param(
+        None,
+        type=["null", "string"],
+        pattern=MEMORY_PATTERN,
+        title="Memory of an executor",
+        description="Such as 2g, of the executor's JVM; the records lie beside it, in its Python workers.",
+        section="Spark",
+    ),
+    "executor_cores": Param(
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        title="Cores of an executor",
+        description="As many tasks run in it at once.",
+        section="Spark",
+    ),
+    "executor_archives": Param(
+        None,
+        type=["null", "array"],
+        items={"type": "string", "minLength": 1},
+        title="Packed environments",
+        description="One a line, <path>#<name>: unpacked on every executor, whose Python is then ./<name>/bin/python.",
+        section="Spark",
+    ),
 }
 
 with DAG(
@@ -170,7 +211,6 @@ with DAG(
         task_id="restore",
         application=str(JOBS / "restore.py"),
         conn_id=SETTINGS.spark_conn_id,
-        name="restore_stores",
         inlets=[STORES],
         outlets=[STORES],
         map_index_template="{{ task.application_id }}",

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker
+from tests.harness.spark_cluster import SparkCluster
 from tests.harness.streams import StreamsJvm
 
 # Connections that are collected at exit would log to a stream that pytest has closed.
@@ -47,6 +48,13 @@ def streams_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamsJvm
     """One JVM with Kafka Streams, shared by the tests of a worker. A test that kills its JVM starts one of its own."""
     with StreamsJvm(tmp_path_factory.mktemp("streams") / "streams.log") as jvm:
         yield jvm
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A standalone cluster with two workers of one core each, shared by the tests of a worker."""
+    with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as running:
+        yield running
 
 
 @pytest.fixture

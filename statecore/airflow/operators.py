@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
 from statecore.airflow import plans, reports
@@ -36,7 +37,9 @@ from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.images.attempt import Attempt
 from statecore.images.report_index import ReportIndex
 from statecore.spark.jvm import quick_start_options
+from statecore.spark.masters import is_local
 from statecore.spark.session import log_configuration
+from statecore.spec.spark_settings import ELSEWHERE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -68,7 +71,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         retry_on: kinds of error worth another try; add ``"Fenced"`` where whoever holds the state directory will
             let go of it by itself.
         reports_dir: where the reports lie; default from ``STATECORE_REPORTS``.
-        kwargs: everything ``SparkSubmitOperator`` takes: ``application`` (the job's file), ``conn_id``, ``conf``,
+        kwargs: everything ``SparkSubmitOperator`` takes: ``application`` (the job's file), ``conn_id``, ``conf``
+            (wins over the site's, see ``statecore.airflow.settings``), ``name`` (default: the application's id),
             ``env_vars`` (the only place for secrets, as templates over connections), ``driver_memory``, … With
             ``STORES`` among ``outlets`` (and ``inlets``, for a look at what was sent) the stores' events are sent.
 
@@ -101,7 +105,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         reports_dir: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"name": f"statecore {application_id}", **kwargs})
         self.request = request
         self.application_id = application_id
         self.kafka_conn_id = kafka_conn_id
@@ -141,7 +145,10 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             raise refused(error, self.log) from error
         # The report first: the provider masks whatever follows an argument with the word "password" in it.
         self.application_args = ["--report", str(report_file), "--request", argument, *(self.application_args or [])]
-        self._settle(master)
+        if not is_local(master):
+            # The job compares: to run elsewhere than on the cluster that is meant must not end green.
+            self.application_args += ["--master", master]
+        self._settle(master, settings.spark.to_conf())
         self._hook = self._get_hook()
         recorder = ProgressRecorder(context, self.log)
         recorder(STARTING)
@@ -197,6 +204,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             self.log.warning("%s: %s", self.application_id, note)
         if report.get("placed", True):
             self.log.info("%s: restored %s; the whole report: %s", self.application_id, ", ".join(parts), report_file)
+            if report.get("master"):
+                self.log.info("%s: %s", self.application_id, ran_on(report))
         else:
             self.log.warning(
                 "%s: nothing was done, %s stand as an earlier try of this very run placed them (the application may "
@@ -221,13 +230,14 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         for line in "\n".join(texts).splitlines():
             self.log.info("%s", line)
 
-    def _settle(self, master: str) -> None:
+    def _settle(self, master: str, site: Mapping[str, str]) -> None:
         """Complete ``conf`` and ``env_vars``; what the caller set stays."""
-        conf = dict(self.conf or {})
+        conf = {**site, **(self.conf or {})}
         conf.setdefault("spark.ui.showConsoleProgress", "false")
         env_vars = {name: str(value) for name, value in (self.env_vars or {}).items()}
-        local = master.startswith("local")
+        local = is_local(master)
         if local:
+            conf = {name: value for name, value in conf.items() if name not in ELSEWHERE}
             # Nothing outside this machine takes part, so nothing listens on its other addresses.
             conf.setdefault("spark.ui.enabled", "false")
             conf.setdefault("spark.driver.host", "127.0.0.1")
@@ -242,8 +252,16 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             env_vars.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
             quiet = f"-Dlog4j2.configurationFile={log_configuration().as_uri()}"
             env_vars.setdefault("SPARK_SUBMIT_OPTS", " ".join([*quick_start_options(), quiet]))
+        if "spark.pyspark.python" in conf and self._driver_is_here():
+            # Spark would run the driver with the executors' interpreter, too.
+            conf.setdefault("spark.pyspark.driver.python", sys.executable)
         self.conf = conf
         self.env_vars = env_vars
+
+    def _driver_is_here(self) -> bool:
+        """Whether spark-submit runs the driver in this very task, and not on the cluster."""
+        mode = self._deploy_mode or BaseHook.get_connection(self._conn_id).extra_dejson.get("deploy-mode")
+        return mode != "cluster"
 
     def _get_hook(self) -> ProgressHook:
         hook = super()._get_hook()
@@ -251,6 +269,12 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         # a later version adds; the subclass adds behaviour and no state, so the built one is made to be one of them.
         hook.__class__ = ProgressHook
         return hook
+
+
+def ran_on(report: Mapping[str, Any]) -> str:
+    """Where a job ran, for a reader: ``ran on spark://m:7077 with 2 executors on a, b``."""
+    hosts = ", ".join(report.get("hosts") or ())
+    return f"ran on {report['master']} with {report.get('executors')} executors on {hosts}"
 
 
 def request_id_of(context: Context) -> str:

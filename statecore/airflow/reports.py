@@ -74,6 +74,9 @@ def summary(report: Mapping[str, Any]) -> dict[str, Any]:
         "phases",
         "notes",
         "placed",
+        "master",
+        "executors",
+        "hosts",
     )
     return {
         **{name: report[name] for name in fields if name in report},

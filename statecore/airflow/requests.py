@@ -13,26 +13,32 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.errors import Invalid, NotFound
 from statecore.spec.size import parse_size
+from statecore.spec.spark_settings import settings_of
 
 if TYPE_CHECKING:
     from statecore.spec.model import ApplicationSpec
 
 
 def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One entry for each application: ``application_id``, ``kafka_conn_id`` and the ``request`` of the job.
+    """One entry for each application: ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf``.
+
+    ``conf`` holds the Spark properties that the application's spec and the run ask for, the run's first; an entry
+    without any has none.
 
     Args:
         params: the parameters of ``restore_stores``: ``applications``, ``stores``, ``partitions``, ``state_dir``,
             ``staging_dir``, ``replace``, ``plan_only``, ``memory_budget``, ``transaction_wait``, ``owner``,
-            ``versioned``.
+            ``versioned``; ``spark_conf`` and the other fields of ``SparkSettings``.
 
     Raises:
-        Invalid: a spec is wrong, an application appears twice, no application was named, a path is relative.
+        Invalid: a spec or a Spark property is wrong, an application appears twice, no application was named, a path
+            is relative.
         NotFound: a spec file or a named store does not exist.
     """
     entries: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
     stores = list(params.get("stores") or [])
+    spark = settings_of(params).to_conf()
     for named in params["applications"]:
         source, spec = _spec_of(named)
         application_id = spec.application_id
@@ -66,7 +72,13 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
         check_paths(request)
         if stores and not request["stores"]:
             continue  # every named store belongs to another application
-        entry = {"application_id": application_id, "request": request, "kafka_conn_id": spec.kafka_connection}
+        entry: dict[str, Any] = {
+            "application_id": application_id,
+            "request": request,
+            "kafka_conn_id": spec.kafka_connection,
+        }
+        if conf := {**spec.spark.to_conf(), **spark}:
+            entry["conf"] = conf
         entries.append(entry)
     if not entries:
         raise Invalid(

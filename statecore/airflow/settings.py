@@ -15,16 +15,31 @@ variable                  meaning
 ``STATECORE_KAFKA_CONN``  connection id with the Kafka credentials of applications that have no connection of their own
                           (``credentials.py``)
 ========================  ========================================================================================
+
+How Spark runs the jobs; the ``spark`` section of a spec wins over these, and a run's form over both:
+
+===============================  =================================================================================
+variable                         meaning
+===============================  =================================================================================
+``STATECORE_SPARK_CONF``         Spark properties as a JSON object, ``{"spark.cores.max": "8"}``; no secrets
+``STATECORE_EXECUTOR_PYTHON``    interpreter of a cluster's executors, a path on their hosts; it needs statecore
+``STATECORE_EXECUTOR_MEMORY``    memory of an executor's JVM, such as ``2g``
+``STATECORE_EXECUTOR_CORES``     cores of an executor, and so its tasks at once
+``STATECORE_EXECUTOR_ARCHIVES``  packed environments for the executors, ``<path>#<name>``, separated by commas
+===============================  =================================================================================
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from statecore.errors import Invalid
 from statecore.images.report_index import reports_directory
+from statecore.spec.spark_settings import SparkSettings, properties
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,7 @@ class Settings:
         reports: directory of the job reports.
         spark_conn_id: connection of the Spark master.
         kafka_conn_id: connection with the Kafka credentials of applications that have none of their own, or ``None``.
+        spark: how Spark runs the jobs, unless spec or run say otherwise.
     """
 
     specs: tuple[str, ...]
@@ -46,10 +62,15 @@ class Settings:
     reports: Path
     spark_conn_id: str
     kafka_conn_id: str | None
+    spark: SparkSettings = field(default_factory=SparkSettings)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """The settings of ``environment`` (default: this process's). An empty variable counts as absent."""
+        """The settings of ``environment`` (default: this process's). An empty variable counts as absent.
+
+        Raises:
+            Invalid: a variable of Spark's is not of its form.
+        """
         env = os.environ if environment is None else environment
         return cls(
             specs=tuple(path for path in env.get("STATECORE_SPECS", "").split(os.pathsep) if path),
@@ -58,4 +79,25 @@ class Settings:
             reports=reports_directory(env),
             spark_conn_id=env.get("STATECORE_SPARK_CONN") or "spark_default",
             kafka_conn_id=env.get("STATECORE_KAFKA_CONN") or None,
+            spark=_spark(env),
         )
+
+
+def _spark(env: Mapping[str, str]) -> SparkSettings:
+    try:
+        conf = json.loads(env.get("STATECORE_SPARK_CONF") or "{}")
+        lines = [f"{name}={value}" for name, value in conf.items()]
+        cores = int(env.get("STATECORE_EXECUTOR_CORES") or 0)
+    except (ValueError, AttributeError) as cause:
+        raise Invalid(
+            f"A setting of Spark's cannot be read: {cause}.",
+            action='Write STATECORE_SPARK_CONF as one JSON object, such as {"spark.cores.max": "8"}, and '
+            "STATECORE_EXECUTOR_CORES as a number.",
+        ) from cause
+    return SparkSettings(
+        conf=properties(lines),
+        executor_python=env.get("STATECORE_EXECUTOR_PYTHON") or None,
+        executor_memory=env.get("STATECORE_EXECUTOR_MEMORY") or None,
+        executor_cores=cores or None,
+        executor_archives=tuple(one for one in env.get("STATECORE_EXECUTOR_ARCHIVES", "").split(",") if one),
+    )

@@ -85,6 +85,14 @@ class Cluster(BrokerClient):
         response = self.run(self._metadata, None, self.deadline())
         return sorted(topic.name for topic in response.topics if not topic.is_internal and topic.error_code == 0)
 
+    def brokers(self) -> list[str]:
+        """``host:port`` of every broker, as the brokers advertise themselves, sorted.
+
+        Raises:
+            Retryable: no broker answered in time.
+        """
+        return sorted({f"{one.host}:{one.port}" for one in self.run(self._metadata, [], self.deadline()).brokers})
+
     def log_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
         """Log start, last stable offset and log end of partitions: three requests to each leader, all at once.
 

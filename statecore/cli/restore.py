@@ -51,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark master (default: local[*])")
     parser.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a property of Spark's, such as spark.executor.memory=2g; repeatable, wins over the spec's spark section",
+    )
+    parser.add_argument(
         "--memory-budget", type=_memory, metavar="SIZE", help="memory for the records of one task, such as 512m"
     )
     parser.add_argument(
@@ -75,7 +82,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.images.plan import VersionedStart
     from statecore.spark.request import RestoreRequest
     from statecore.spec.reader import load_spec
+    from statecore.spec.spark_settings import properties
 
+    spark_conf = properties(arguments.spark_conf)
     spec = load_spec(arguments.spec)  # a mistake in the spec is answered before Spark is loaded
 
     from statecore.images.report import RestoreReport
@@ -104,7 +113,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.go_on_with(request.request_id)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        result = run_restore(request, progress, master=arguments.master, faults=faults, say=output.say)
+        result = run_restore(
+            request, progress, master=arguments.master, spark_conf=spark_conf, faults=faults, say=output.say
+        )
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):
@@ -146,6 +157,8 @@ def show_report(report: RestoreReport) -> None:
         f"{done} {len(report.stores) - left} store partitions, {totals['records']:,.0f} records, "
         f"{totals['rows']:,.0f} rows in {report.seconds:.1f} s" + (f"; {left} {_LEFT}" if left else "")
     )
+    if report.ran_on.master:
+        print(report.ran_on)
     for note in report.notes:
         print(f"note: {note}")
 

@@ -85,6 +85,25 @@ class StoreReport:
 
 
 @dataclass(frozen=True)
+class RanOn:
+    """Where the tasks of a job ran.
+
+    Attributes:
+        master: the Spark master; empty where a report does not say it.
+        executors: how many executors there were when the work began.
+        hosts: their hosts, as the cluster manager names them.
+    """
+
+    master: str = ""
+    executors: int = 0
+    hosts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        count = f"{self.executors} executor{'' if self.executors == 1 else 's'}"
+        return f"Spark runs on {self.master} with {count} on {', '.join(self.hosts)}."
+
+
+@dataclass(frozen=True)
 class RestoreReport:
     """The result of one restore of one application.
 
@@ -108,6 +127,7 @@ class RestoreReport:
         release: the version of statecore.
         started: when it began (ISO 8601, UTC).
         finished: when its stores were in place; empty while they are being placed.
+        ran_on: where the tasks ran; ``master``, ``executors`` and ``hosts`` of the JSON document.
     """
 
     application_id: str
@@ -128,6 +148,7 @@ class RestoreReport:
     release: str = ""
     started: str = ""
     finished: str = ""
+    ran_on: RanOn = RanOn()
 
     @property
     def totals(self) -> dict[str, float]:
@@ -143,13 +164,16 @@ class RestoreReport:
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document, totals included."""
         document = {**asdict(self), "phases": dict(self.phases), "work": dict(self.work), "totals": self.totals}
+        where = document.pop("ran_on")
         stores = document.pop("stores")  # last: whoever looks at a report by hand sees first whose it is
-        return {"version": REPORT_VERSION, **document, "stores": stores}
+        return {"version": REPORT_VERSION, **document, **where, "hosts": list(self.ran_on.hosts), "stores": stores}
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RestoreReport:
         """Read a report back, of any version; the totals are computed anew."""
         known = {name: document[name] for name in _names(RestoreReport) if name in document}
+        where = {name: document[name] for name in _names(RanOn) if name in document}
+        known["ran_on"] = RanOn(**{**where, "hosts": tuple(where.get("hosts", ()))})
         known["stores"] = tuple(
             StoreReport(**{name: store[name] for name in _names(StoreReport) if name in store})
             for store in document["stores"]
@@ -158,5 +182,5 @@ class RestoreReport:
         return RestoreReport(**known)
 
 
-def _names(kind: type[RestoreReport] | type[StoreReport]) -> tuple[str, ...]:
+def _names(kind: type[RestoreReport] | type[StoreReport] | type[RanOn]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))

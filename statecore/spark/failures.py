@@ -21,6 +21,11 @@ _WORKER_DIED = re.compile(
     r"Python worker (exited unexpectedly|failed to connect back)|ExecutorLostFailure|exit (code|status)[: ]*137"
     r"|OutOfMemoryError"
 )
+_CANNOT_WORK = re.compile(
+    r"(ModuleNotFoundError: No module named '[^']+')|(Cannot run program \"[^\"]+\")|PYTHON_VERSION_MISMATCH"
+    r"|(reading the port number from [^\n]*stdout)|(Bad data in [^\n]*'s standard output)"
+)
+_ON_HOST = re.compile(r"\(TID \d+\) \((\S+) executor (\w+)\)")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b(?!.*PYTHON_EXCEPTION)")
 _STOPPED = re.compile(r"SparkContext was shut down|stopped SparkContext|[Jj]ob .{0,40}cancelled|Stage cancelled")
 
@@ -84,6 +89,18 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
         return Retryable(
             f"Spark was stopped while {doing}.",
             action="Start the restore again under the same request id; what was finished is found again.",
+        )
+    unfit = _CANNOT_WORK.search(said)
+    if unfit:
+        host = _ON_HOST.search(said)
+        why = next((part for part in unfit.groups() if part), "another version of Python than the driver's")
+        return Invalid(
+            f"The Python of an executor{f' on {host[1]}' if host else ''} cannot run its tasks, met while "
+            f"{doing}: {why}.",
+            action="Install this release of statecore there and name its interpreter (executor_python, "
+            "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives).",
+            host=host[1] if host else None,
+            trace=said,
         )
     if _WORKER_DIED.search(said):
         return Capacity(

@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="restore.py", description="Rebuild stores of one application.")
     parser.add_argument("--request", required=True, help="a RestoreRequest as JSON")
     parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
+    parser.add_argument("--master", help="the Spark master that is asked for; to run on another one is an error")
     options = parser.parse_args(arguments)
     attempt = Attempt.begin("", "", "")
     try:
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(options.report, attempt.begun())
         faults = fault_points_from_environment()
         with metered(MachineProgress(), {"application-id": application_id}, _say) as progress:
-            result = run_restore(request, progress, faults=faults, say=_say)
+            result = run_restore(request, progress, master=options.master, faults=faults, say=_say)
     except StatecoreError as error:
         _write(options.report, attempt.failed(error.to_json()))
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")

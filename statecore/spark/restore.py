@@ -5,6 +5,7 @@ Order of things, and why a kill at any moment is harmless::
     lock      the application's .lock, until the end       a running application makes the job refuse to start
     recover   finish or clear what a killed job left       (statecore.runtime.placement)
     plan      preconditions, then freeze the offsets       nothing was changed before this line
+    check     Spark: could every executor take part?       on a cluster; a local driver is its own executor
     read      Spark: ranges → runs                         in the staging directory of the plan
     build     Spark: runs → images                         ditto; each appears complete or not at all
     place     whole task directories, by journal           by this process alone
@@ -23,7 +24,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from statecore.images.plan_file import (
     save_plan,
     sweep_plans,
 )
-from statecore.images.report import RestoreReport, StoreReport
+from statecore.images.report import RanOn, RestoreReport, StoreReport
 from statecore.progress import NullProgress, Progress
 from statecore.runtime.files import make_directories, write_durably
 from statecore.runtime.journal import read_record
@@ -58,6 +59,7 @@ from statecore.runtime.placement import (
     recover,
 )
 from statecore.runtime.state_directory import StateDirectory, ensure_room
+from statecore.spark.executor_check import Question, check_executors
 from statecore.spark.failures import as_statecore_error
 from statecore.spark.notes import notes_of
 from statecore.spark.planning import check_unchanged, covers, plan_restore, why_stale
@@ -74,6 +76,7 @@ def run_restore(
     progress: Progress | None = None,
     *,
     master: str | None = None,
+    spark_conf: Mapping[str, str] | None = None,
     faults: FaultPoints | None = None,
     say: Callable[[str], None] | None = None,
 ) -> RestoreReport | RestorePlan:
@@ -82,7 +85,9 @@ def run_restore(
     Args:
         request: what to restore, from where, to where.
         progress: told how far it is; ``None`` for nobody.
-        master: Spark master for a context of this process (``local[*]``); ``None`` under ``spark-submit``.
+        master: the Spark master that is asked for (``local[*]``, ``spark://host:7077``); ``None`` for the one that
+            ``spark-submit`` was given. To run on another one than a cluster that is asked for is an error.
+        spark_conf: Spark properties; under ``spark-submit`` the submitted ones win.
         faults: points at which tests let the process die.
         say: told what is about to be replaced, before it is; with ``plan_only`` the plan's notes.
 
@@ -95,15 +100,29 @@ def run_restore(
         StatecoreError: a defect of this program.
     """
     try:
-        return _run_restore(request, progress or NullProgress(), master, faults or NO_FAULTS, say or _nobody)
+        spark = _Spark(master, spark_conf or {})
+        return _run_restore(request, progress or NullProgress(), spark, faults or NO_FAULTS, say or _nobody)
     except FaultInjected:
         raise
     except Exception as error:
         raise as_statecore_error(error, f"stores were restored in {request.state_dir}") from error
 
 
+@dataclass(frozen=True)
+class _Spark:
+    """On which Spark: the master that is asked for, and its properties."""
+
+    master: str | None
+    conf: Mapping[str, str]
+
+    def start(self, spec: ApplicationSpec) -> SparkStart:
+        return SparkStart(
+            f"statecore restore {spec.application_id}", self.master, {**spec.spark.to_conf(), **self.conf}
+        )
+
+
 def _run_restore(
-    request: RestoreRequest, progress: Progress, master: str | None, faults: FaultPoints, say: Callable[[str], None]
+    request: RestoreRequest, progress: Progress, spark: _Spark, faults: FaultPoints, say: Callable[[str], None]
 ) -> RestoreReport | RestorePlan:
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
@@ -118,8 +137,8 @@ def _run_restore(
     with directory.lock():
         faults.reach("restore.after-lock")
         say(_owner_note(directory))
-        with SparkStart(f"statecore restore {spec.application_id}", master) as spark:
-            return _Restore(request, spec, directory, progress, faults, say).run(spark)
+        with spark.start(spec) as started:
+            return _Restore(request, spec, directory, progress, faults, say).run(started)
 
 
 def spec_of(request: RestoreRequest) -> ApplicationSpec:
@@ -150,6 +169,8 @@ class _Restore:
         self.attempt = Attempt.begin(spec.application_id, request.state_dir, request.request_id)
         self.phases: dict[str, float] = {}
         self.reached = ""
+        self.brokers: list[str] = []
+        self.ran_on = RanOn()
         self.began = time.monotonic()
         self.placement = uuid.uuid4().hex
 
@@ -195,6 +216,11 @@ class _Restore:
                 self.progress.phase("wait for Spark")
                 context = spark.context()
                 self.progress.done()
+            with self._phase("check"):
+                question = Question.of(staging, self.spec.bootstrap_servers, self.brokers, self.spec.kafka)
+                executors = check_executors(context, question)
+                self.ran_on = RanOn(context.master, len(executors), tuple(sorted({one.host for one in executors})))
+                self.say(str(self.ran_on))
             with self._phase("read"):
                 runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
@@ -261,6 +287,7 @@ class _Restore:
             if frozen is not None and covers(frozen, self.spec, self.request):
                 stale = self._why_stale(frozen, cluster)
                 if stale is None:
+                    self.brokers = cluster.brokers()
                     self._placement(frozen.plan)
                     notes = notes_of(cluster, self.spec, frozen.plan, self.request)
                     return frozen.plan, ("The plan of an earlier attempt of this request was taken up.", *notes)
@@ -271,6 +298,7 @@ class _Restore:
             )
             self._placement(plan)
             self._ensure_room(cluster, plan)
+            self.brokers = cluster.brokers()
         request = self.request
         save_plan(
             self.plan_file, FrozenPlan(plan, request.partitions, made_at, request.request_id, str(self.work.absolute()))
@@ -341,6 +369,7 @@ class _Restore:
             work=_work(runs, images),
             notes=notes,
             placement=self.placement,
+            ran_on=self.ran_on,
         )
 
 

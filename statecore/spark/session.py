@@ -9,62 +9,150 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from statecore.errors import Retryable
+from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.spark.executors import await_executors, executor_python
 from statecore.spark.jvm import quick_start_options
+from statecore.spark.masters import is_local, reach_master, same_master
+from statecore.spec.spark_settings import ELSEWHERE
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
 
 DAEMON_MODULE = "statecore.spark.daemon"
 
+REGISTRATION_SECONDS = 30.0
+"""How long a standalone master that can be reached may take to answer, before it counts as none."""
+
 
 @contextmanager
-def spark_context(application_name: str, master: str | None = None) -> Iterator[SparkContext]:
+def spark_context(
+    application_name: str, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkContext]:
     """The Spark context of a job: one that is active already, the one ``spark-submit`` prepares, or a new one.
 
+    Under ``spark-submit`` whatever was submitted wins (master, ``--conf``, ``spark-defaults.conf``), and ``conf`` fills
+    in what was not. Elsewhere ``master`` and ``conf`` win over ``spark-defaults.conf``.
+
     Args:
-        application_name: shown in Spark's and the cluster manager's UI.
-        master: Spark master for a context of our own (``local[*]``, ``spark://host:7077``); ``None`` under
-            ``spark-submit``, which has decided it.
+        application_name: shown in Spark's and the cluster manager's UI, unless the submission has a name.
+        master: the Spark master that is asked for (``local[*]``, ``spark://host:7077``); ``None`` for the one that was
+            submitted, or ``local[*]``.
+        conf: Spark properties.
 
     Yields:
-        The context; it is stopped afterwards, unless it was active before (a notebook's, a test's).
+        The context, on a cluster with its executors; it is stopped afterwards, unless it was active before (a
+        notebook's, a test's).
+
+    Raises:
+        Invalid: the context runs on another master than the one that is asked for.
+        Retryable: the master cannot be reached, or does not answer.
+        Capacity: the cluster has no executor for the job.
     """
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
 
     active = SparkContext._active_spark_context
     if active is not None:
+        _refuse_another_master(master, active.master)
         yield active
         return
+    context = _start(application_name, master, conf or {})
+    try:
+        await_executors(context)
+        yield context
+    finally:
+        _stop(context)
+
+
+def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkContext:
+    from pyspark import SparkConf, SparkContext
+
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        reach_master(master or "local")  # before a JVM is started for nothing
         os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
             [*quick_start_options(), f"-Dlog4j2.configurationFile={log_configuration().as_uri()}"]
         )
-    conf = SparkConf().setAppName(application_name)
-    if master is not None:
+    # What was submitted lies in the JVM's properties. A conf that is made before the JVM is there knows nothing of it.
+    launch = SparkConf()
+    for key, value in given.items():
+        if key.startswith("spark.driver."):  # of no use any more once the JVM runs
+            launch.set(key, value)
+    SparkContext._ensure_initialized(conf=launch)
+    conf = SparkConf()
+    if master is not None and not submitted:
         conf.setMaster(master)
     conf.setIfMissing("spark.master", "local[*]")
+    runs_on = str(conf.get("spark.master"))
+    for key, value in given.items():
+        if key in ELSEWHERE and is_local(runs_on):
+            continue
+        if submitted:
+            conf.setIfMissing(key, value)
+        else:
+            conf.set(key, value)
+    _complete(conf, name, submitted=submitted)
+    _refuse_another_master(master, runs_on)
+    reach_master(runs_on)
+    context = _registered(conf, runs_on)
+    context.pythonExec = executor_python(conf)
+    return context
+
+
+def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
+    """Fill in what nobody has chosen."""
+    # Without a name spark-submit takes that of the job's file.
+    if not submitted or str(conf.get("spark.app.name", ".py")).endswith(".py"):
+        conf.setAppName(name)
     conf.set("spark.python.daemon.module", DAEMON_MODULE)
     conf.setIfMissing("spark.ui.enabled", "false")
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     # Loopback in local mode: a laptop's host name often resolves to nothing.
-    if str(conf.get("spark.master")).startswith("local"):
+    if is_local(str(conf.get("spark.master"))):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
-    context = SparkContext(conf=conf)
+
+
+def _refuse_another_master(asked: str | None, runs_on: str) -> None:
+    if asked is not None and not is_local(asked) and not same_master(asked, runs_on):
+        raise Invalid(
+            f"The job was asked to run on {asked}, and Spark runs on {runs_on} here.",
+            action="Submit it with that master, or stop the Spark context that is active in this process.",
+            asked=asked,
+            master=runs_on,
+        )
+
+
+def _registered(conf: SparkConf, master: str) -> SparkContext:
+    """A new context. Registering with a standalone master that is none takes Spark a minute; here it has a limit."""
+    from pyspark import SparkContext
+
+    if not master.startswith("spark://"):
+        return SparkContext(conf=conf)
+    made: Future[Any] = Future()
+
+    def make() -> None:
+        try:
+            made.set_result(SparkContext(conf=conf))
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=make, name="spark-register", daemon=True).start()
     try:
-        yield context
-    finally:
-        _stop(context)
+        return made.result(REGISTRATION_SECONDS)
+    except TimeoutError:
+        raise Retryable(
+            f"What listens at {master} did not take the job within {REGISTRATION_SECONDS:g} s.",
+            action="Check that it is the port of a Spark master (7077, not that of its page), of the same release of "
+            "Spark, and that it can reach this host.",
+            master=master,
+        ) from None
 
 
 class SparkStart:
@@ -73,8 +161,8 @@ class SparkStart:
     A refusal does not wait for it: the start is abandoned, and a context that comes up later is stopped at once.
     """
 
-    def __init__(self, name: str, master: str | None) -> None:
-        self._manager = spark_context(name, master)
+    def __init__(self, name: str, master: str | None, conf: Mapping[str, str] | None = None) -> None:
+        self._manager = spark_context(name, master, conf)
         self._context: SparkContext | None = None
         self._error: BaseException | None = None
         self._guard = threading.Lock()
@@ -101,8 +189,11 @@ class SparkStart:
 
         Raises:
             Retryable: Spark did not start.
+            StatecoreError: as ``spark_context`` says.
         """
         self._thread.join()
+        if isinstance(self._error, StatecoreError):
+            raise self._error
         if self._context is None:
             raise Retryable(
                 f"Spark did not start: {self._error}",

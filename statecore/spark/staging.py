@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import socket
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -60,7 +61,8 @@ def check_shared(directory: Path) -> None:
     """
     if not (directory / _MARK).is_file():
         raise Invalid(
-            f"This executor does not see the staging directory {directory} that the driver made.",
+            f"The executor on {socket.gethostname()} does not see the staging directory {directory} that the driver "
+            "made.",
             action="Give a staging directory on a file system that all executors share with the driver.",
             directory=str(directory),
         )

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.formats.kinds import StoreKind
+from statecore.spec.spark_settings import SparkSettings
 
 NO_CHANGELOG = "none"
 """In place of a changelog's name: the application does not log the store (``withLoggingDisabled``)."""
@@ -104,6 +105,7 @@ class ApplicationSpec:
         kafka_declared: the same settings as they were written, ``${NAME}`` unexpanded: what is written and sent.
         kafka_connection: id of the Airflow connection that fills in ``${KAFKA_USERNAME}`` and ``${KAFKA_PASSWORD}``, or
             ``None``; of no meaning without Airflow.
+        spark: how Spark is to run this application's jobs; no part of what the application is, so not compared.
     """
 
     application_id: str
@@ -115,6 +117,7 @@ class ApplicationSpec:
     source: str = field(default="<spec>", compare=False)
     kafka_declared: Mapping[str, Any] = field(default_factory=dict)
     kafka_connection: str | None = None
+    spark: SparkSettings = field(default_factory=SparkSettings, compare=False)
 
     def store(self, name: str) -> StoreSpec | None:
         """The declared store of that name, global ones included; ``None`` if no store is called so."""

@@ -10,6 +10,7 @@ would build a store that is silently wrong.
     bootstrap_servers: localhost:9092
     processing_guarantee: exactly_once_v2
     kafka: {security_protocol: SASL_SSL, sasl_plain_password: "${KAFKA_PASSWORD}"}
+    spark: {executor_python: /opt/statecore/bin/python, executor_memory: 2g, conf: {spark.cores.max: 8}}
     subtopologies:
       "0":
         stores:
@@ -33,12 +34,13 @@ from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.spec import duration
 from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.spark_settings import SparkSettings, read_spark_settings
 from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, tree_of_text
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
 _TOP = (
-    *("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "kafka_connection"),
+    *("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "kafka_connection", "spark"),
     *("subtopologies", "global_stores"),
 )
 _STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
@@ -99,6 +101,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
     if "kafka" in root.fields:
         kafka, declared = read_client_settings(root.fields["kafka"][1], environ, problems)
     connection = _connection(root, problems)
+    spark = read_spark_settings(root.fields["spark"][1], problems) if "spark" in root.fields else SparkSettings()
     stores = _subtopologies(root, application_id, problems)
     global_stores = _global_stores(root, problems)
     if not stores and not global_stores and not problems:
@@ -115,6 +118,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
         source=problems.source,
         kafka_declared=declared,
         kafka_connection=connection,
+        spark=spark,
     )
 
 

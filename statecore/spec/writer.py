@@ -31,6 +31,8 @@ def spec_to_mapping(spec: ApplicationSpec) -> dict[str, Any]:
         document["kafka"] = dict(spec.kafka_declared)
     if spec.kafka_connection:
         document["kafka_connection"] = spec.kafka_connection
+    if settings := spec.spark.to_mapping():
+        document["spark"] = settings
     if subtopologies:
         document["subtopologies"] = subtopologies
     if spec.global_stores:
@@ -67,8 +69,9 @@ def spec_from_json(text: str, *, source: str = "<spec>", environ: Mapping[str, s
 
 
 def spec_hash(spec: ApplicationSpec) -> str:
-    """SHA-256 (hex) of what is declared; order, comments and how Kafka is reached do not change it."""
-    document = {key: value for key, value in spec_to_mapping(spec).items() if key not in ("kafka", "kafka_connection")}
+    """SHA-256 (hex) of what is declared; order, comments, how Kafka is reached and how Spark runs do not change it."""
+    apart = ("kafka", "kafka_connection", "spark")
+    document = {key: value for key, value in spec_to_mapping(spec).items() if key not in apart}
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -90,6 +93,8 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
         lines += [f"  {key}: {_scalar(value)}" for key, value in document["kafka"].items()]
     if "kafka_connection" in document:
         lines.append(f"kafka_connection: {_scalar(document['kafka_connection'])}")
+    if "spark" in document:
+        lines.append(f"spark: {json.dumps(document['spark'])}")
     if "subtopologies" in document:
         lines.append("subtopologies:")
         for number, body in document["subtopologies"].items():

@@ -24,6 +24,7 @@ import argparse, json, os, pathlib, sys
 parser = argparse.ArgumentParser()
 parser.add_argument("--request", type=json.loads)
 parser.add_argument("--report", type=pathlib.Path)
+parser.add_argument("--master")
 arguments = parser.parse_args()
 request = arguments.request
 behaviour = json.loads(pathlib.Path(__file__).with_name("behaviour.json").read_text())

@@ -101,6 +101,12 @@ def arguments_of(call: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(given[::2], given[1::2], strict=True))
 
 
+def conf_of(call: dict[str, Any]) -> dict[str, str]:
+    """The Spark properties of a submission."""
+    flags = zip(call["argv"], call["argv"][1:], strict=False)
+    return dict(one.split("=", 1) for flag, one in flags if flag == "--conf")
+
+
 def test_the_command_line_carries_one_request_and_one_report(spark: StubSpark, tmp_path: Path) -> None:
     operator(spark).execute(context())
     (call,) = spark.calls
@@ -121,10 +127,7 @@ def test_the_command_line_carries_one_request_and_one_report(spark: StubSpark, t
 def test_a_local_job_is_quiet_stays_on_this_machine_and_runs_this_python(spark: StubSpark) -> None:
     operator(spark).execute(context())
     (call,) = spark.calls
-    conf = dict(
-        one.split("=", 1) for flag, one in zip(call["argv"], call["argv"][1:], strict=False) if flag == "--conf"
-    )
-    assert conf == {
+    assert conf_of(call) == {
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -368,15 +371,48 @@ def test_a_reports_directory_that_is_a_file_is_refused(spark: StubSpark, tmp_pat
     assert spark.calls == []
 
 
-def test_on_a_cluster_the_master_chooses_the_workers_python(spark: StubSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_a_cluster(spark: StubSpark, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> dict[str, Any]:
+    """What is submitted to a standalone cluster."""
     cluster = {"conn_type": "spark", "host": "spark://master", "port": 7077, "extra": {"deploy-mode": "client"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(cluster))
     path = f"{spark.bin}{os.pathsep}{os.environ['PATH']}"
-    operator(spark, env_vars={"PATH": path}).execute(context())
+    operator(spark, env_vars={"PATH": path}, **fields).execute(context())
     (call,) = spark.calls
+    return call
+
+
+def test_on_a_cluster_the_job_is_told_which_one_is_meant(spark: StubSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = on_a_cluster(spark, monkeypatch)
     assert call["argv"][:2] == ["--master", "spark://master:7077"]
+    assert arguments_of(call)["--master"] == "spark://master:7077"
     assert "PYSPARK_PYTHON" not in call["env"]
     assert "spark.driver.host=127.0.0.1" not in call["argv"]
+    assert call["argv"][call["argv"].index("--name") + 1] == "statecore orders"
+
+
+def test_on_a_cluster_the_executors_python_is_not_the_drivers(
+    spark: StubSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATECORE_EXECUTOR_PYTHON", "/opt/site/bin/python")
+    monkeypatch.setenv("STATECORE_SPARK_CONF", '{"spark.cores.max": 8, "spark.executor.memory": "1g"}')
+    call = on_a_cluster(spark, monkeypatch, conf={"spark.executor.memory": "2g"})
+    assert conf_of(call) == {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.pyspark.python": "/opt/site/bin/python",
+        "spark.pyspark.driver.python": str(spark.python),
+        "spark.cores.max": "8",
+        "spark.executor.memory": "2g",
+    }
+
+
+def test_the_executors_python_of_the_site_is_of_no_use_to_a_local_job(
+    spark: StubSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATECORE_EXECUTOR_PYTHON", "/opt/site/bin/python")
+    monkeypatch.setenv("STATECORE_EXECUTOR_ARCHIVES", "/opt/site.tar.gz#site")
+    operator(spark).execute(context())
+    (call,) = spark.calls
+    assert not {"spark.pyspark.python", "spark.archives"} & conf_of(call).keys()
 
 
 def test_the_request_can_be_templated_and_mapped() -> None:

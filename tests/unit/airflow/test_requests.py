@@ -68,6 +68,28 @@ def test_the_connection_that_a_spec_names_goes_with_its_application() -> None:
     assert (first["kafka_conn_id"], second["kafka_conn_id"]) == ("team/a", None)
 
 
+def test_what_a_run_says_of_spark_wins_over_the_spec() -> None:
+    declared = {
+        **spec("a"),
+        "spark": {"executor_memory": "1g", "executor_python": "/opt/a/python", "conf": {"spark.cores.max": 4}},
+    }
+    said = {"spark_conf": ["spark.cores.max=2"], "executor_memory": "2g", "executor_cores": None}
+    first, second = restore_requests(params(declared, spec("b"), **said))
+    assert first["conf"] == {
+        "spark.cores.max": "2",
+        "spark.executor.memory": "2g",
+        "spark.pyspark.python": "/opt/a/python",
+    }
+    assert second["conf"] == {"spark.cores.max": "2", "spark.executor.memory": "2g"}
+    (plain,) = restore_requests(params(spec("b")))
+    assert "conf" not in plain
+
+
+def test_a_line_that_is_no_property_of_sparks_is_refused() -> None:
+    with pytest.raises(Invalid, match="'cores 8' is no property"):
+        restore_requests(params(spec(), spark_conf=["cores 8"]))
+
+
 def test_secrets_of_a_spec_are_neither_needed_nor_resolved_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "hush")
     kafka = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}

@@ -3,7 +3,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from statecore.airflow.settings import Settings
+from statecore.errors import Invalid
 from tests.unit.airflow.home import ROOT
 
 
@@ -42,3 +45,36 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
     assert {"STATECORE_SPECS", "STATECORE_KAFKA_CONN", "STATECORE_FAULT"} <= names
     page = (ROOT / "docs" / "airflow.md").read_text()
     assert sorted(name for name in names if f"`{name}" not in page) == []
+
+
+def test_how_spark_runs_the_jobs_is_the_sites_to_say() -> None:
+    settings = Settings.from_environment(
+        {
+            "STATECORE_SPARK_CONF": '{"spark.cores.max": 8}',
+            "STATECORE_EXECUTOR_PYTHON": "/opt/python",
+            "STATECORE_EXECUTOR_MEMORY": "2g",
+            "STATECORE_EXECUTOR_CORES": "4",
+            "STATECORE_EXECUTOR_ARCHIVES": "/a.tar.gz#a,/b.tar.gz#b",
+        }
+    )
+    assert settings.spark.to_conf() == {
+        "spark.cores.max": "8",
+        "spark.pyspark.python": "/opt/python",
+        "spark.executor.memory": "2g",
+        "spark.executor.cores": "4",
+        "spark.archives": "/a.tar.gz#a,/b.tar.gz#b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("STATECORE_SPARK_CONF", "spark.cores.max=8"),
+        ("STATECORE_SPARK_CONF", "[]"),
+        ("STATECORE_SPARK_CONF", '{"cores": 1}'),
+        ("STATECORE_EXECUTOR_CORES", "many"),
+    ],
+)
+def test_a_setting_of_sparks_that_cannot_be_read_is_refused(name: str, value: str) -> None:
+    with pytest.raises(Invalid):
+        Settings.from_environment({name: value})

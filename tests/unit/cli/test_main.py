@@ -222,8 +222,8 @@ def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_
 def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd):
     seen = {}
 
-    def fake_restore(request, progress, *, master, faults, say):
-        seen.update(request=request, master=master)
+    def fake_restore(request, progress, *, master, spark_conf, faults, say):
+        seen.update(request=request, master=master, spark_conf=spark_conf)
         raise Corrupted("Stop here.", action="Nothing.")
 
     import statecore.spark.restore as module
@@ -234,8 +234,10 @@ def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd)
     words = ["restore", "--spec", str(spec), "--state-dir", str(tmp_path / "state"), "--store", "b", "--store", "a",
              "--partition", "3", "--partition", "1", "--replace", "--plan", "--master", "local[1]", "--from", "none",
              "--memory-budget", "64m", "--transaction-wait", "5", "--timeout", "7", "--request-id", "r",
-             "--staging-dir", str(tmp_path / "staging"), "--owner", "4242:4243"]  # fmt: skip
+             "--staging-dir", str(tmp_path / "staging"), "--owner", "4242:4243", "--spark-conf", "spark.cores.max=8",
+             "--spark-conf", "spark.driver.extraJavaOptions=-Da=b"]  # fmt: skip
     assert cli.main(words) == 12
+    assert seen["spark_conf"] == {"spark.cores.max": "8", "spark.driver.extraJavaOptions": "-Da=b"}
     request = seen["request"]
     assert (request.stores, request.partitions) == (("b", "a"), (1, 3))
     assert (request.replace, request.plan_only, seen["master"]) == (True, True, "local[1]")

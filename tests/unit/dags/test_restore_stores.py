@@ -112,6 +112,9 @@ def test_the_dag_explains_itself() -> None:
         {"replace": "yes"},
         {"memory_budget": "much"},
         {"transaction_wait": -1},
+        {"spark_conf": ["cores=8"]},
+        {"executor_cores": 0},
+        {"executor_memory": "much"},
     ],
     ids=str,
 )
@@ -136,6 +139,11 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
         "transaction_wait": 1.5,
         "versioned": "latest",
         "owner": "kafka:4243",
+        "spark_conf": ["spark.cores.max=8"],
+        "executor_python": "/opt/python",
+        "executor_memory": "2g",
+        "executor_cores": 2,
+        "executor_archives": ["/srv/environment.tar.gz#environment"],
     }
     params.update(right)
     assert params.validate() == right
@@ -178,6 +186,15 @@ def test_a_run_restores_every_application_and_announces_every_store(spark: StubS
     assert set(announced) == {"statecore://orders/by-id", "statecore://orders/clicks", "statecore://billing/open"}
     assert announced["statecore://orders/by-id"]["committed_offsets"] == {"4": 499}
     assert announced["statecore://orders/by-id"]["rows"] == 400
+
+
+def test_what_a_run_says_of_spark_is_submitted(spark: StubSpark) -> None:
+    said = {"spark_conf": ["spark.cores.max=8"], "executor_memory": "2g"}
+    run = load().test(run_conf=conf(spec("orders"), spec("billing"), **said))
+    assert str(run.state) == "success"
+    assert len(spark.calls) == 2
+    for call in spark.calls:
+        assert {"spark.cores.max=8", "spark.executor.memory=2g"} <= set(call["argv"])
 
 
 def test_a_failed_application_fails_the_run_and_the_others_stores_are_published(spark: StubSpark) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statecore.images.attempt import REPORT_VERSION, Attempt, moment
-from statecore.images.report import RestoreReport, StoreReport
+from statecore.images.report import RanOn, RestoreReport, StoreReport
 from statecore.images.report_head import Outcome, ReportError, ReportHead, read_head, read_partitions
 from tests.unit.images.reports import OLD_FAILURE, attempt, done, entry, failed, old
 
@@ -108,3 +109,19 @@ def test_a_global_store_shows_the_next_offset_of_each_partition() -> None:
     document = done(attempt(1), entries)
     (part,) = read_partitions(document, read_head(document, 0.0))
     assert list(part.offsets.items()) == [("2", 21), ("10", 9)]
+
+
+def test_where_a_job_ran_is_part_of_the_document_and_comes_back() -> None:
+    ran_on = RanOn("spark://m:7077", 3, ("a", "b"))
+    report = RestoreReport("orders", "plan", "at_least_once", "/state", 1.5, {"read": 1.0}, (), ran_on=ran_on)
+    document = json.loads(json.dumps(report.to_json()))
+    assert (document["master"], document["executors"], document["hosts"]) == ("spark://m:7077", 3, ["a", "b"])
+    assert RestoreReport.from_json(document) == report
+    assert str(ran_on) == "Spark runs on spark://m:7077 with 3 executors on a, b."
+
+
+def test_a_report_of_an_earlier_release_says_nothing_of_it() -> None:
+    document = RestoreReport("orders", "plan", "at_least_once", "/state", 1.5, {}, ()).to_json()
+    for name in ("master", "executors", "hosts"):
+        del document[name]
+    assert RestoreReport.from_json(document).ran_on == RanOn()

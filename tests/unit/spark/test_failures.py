@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.errors import Capacity, Retryable, StatecoreError
+from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.spark.failures import as_statecore_error, spark_failure
 
 JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
@@ -33,7 +33,7 @@ JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRD
             "Job aborted: org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from "
             "the Python worker: Traceback (most recent call last):\n"
             "  File \"worker.py\", line 1\nModuleNotFoundError: No module named 'statecore'\n SQLSTATE: 38000",
-            StatecoreError,
+            Invalid,
             "ModuleNotFoundError: No module named 'statecore'",
         ),
         ("Job 0 cancelled because SparkContext was shut down", Retryable, "was stopped"),

@@ -1,0 +1,198 @@
+"""The first small stage of a job on a cluster: could every executor take part?
+
+Without it an executor that lacks statecore, or does not see the staging directory, is met in the middle of the work, as
+a stack trace of Spark's after four tries. Here each executor is asked once, before anything is read, and what is wrong
+is said by name of host.
+
+The question is put by a process that the executor starts (``JavaRDD.pipe``), not by a Python worker: a worker is forked
+by statecore's own daemon, which an interpreter without statecore cannot run. Every task of the stage is placed on one
+executor by name, as Spark's own locality does it. In local mode nothing is asked, because the driver is the executor.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statecore import __version__
+from statecore.errors import Invalid, Retryable
+from statecore.runtime.files import make_directories
+from statecore.spark import probe
+from statecore.spark.daemon import PRELOADED
+from statecore.spark.executors import Executor, executors_of
+from statecore.spark.failures import spark_failure
+from statecore.spark.masters import is_local
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+REACH_SECONDS = 5.0
+"""How long an executor tries to connect to a broker."""
+
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+_MODULES = tuple(name for name in PRELOADED if not name.startswith("pyspark"))
+
+
+@dataclass(frozen=True)
+class Question:
+    """What every executor is asked.
+
+    Attributes:
+        directory: staging directory that it has to share with the driver.
+        bootstrap: where clients begin; one of them has to be reached.
+        brokers: addresses that the brokers advertise; all that the driver reaches have to be reached.
+        files: files that client settings name (certificates); all have to be readable.
+    """
+
+    directory: Path
+    bootstrap: tuple[str, ...]
+    brokers: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(directory: Path, bootstrap_servers: str, brokers: Sequence[str], kafka: Mapping[str, Any]) -> Question:
+        """The question of a restore.
+
+        Args:
+            directory: its staging directory.
+            bootstrap_servers: ``host:port[,...]``.
+            brokers: what the brokers advertise, ``host:port`` each.
+            kafka: client settings; behind a proxy nothing can be said of addresses.
+        """
+        files = tuple(str(kafka[name]) for name in _FILES if kafka.get(name))
+        if kafka.get("proxy_url"):
+            return Question(directory, (), (), files)
+        return Question(directory, tuple(bootstrap_servers.split(",")), tuple(brokers), files)
+
+
+def check_executors(context: SparkContext, question: Question) -> tuple[Executor, ...]:
+    """Ask every executor, and refuse when one could not take part.
+
+    Args:
+        context: Spark.
+        question: what to ask.
+
+    Returns:
+        The executors that were asked; in local mode the driver, which was not.
+
+    Raises:
+        Invalid: some could not; each is named with what is wrong there and what to do.
+        Retryable: executors were lost meanwhile.
+    """
+    if is_local(context.master):
+        return executors_of(context)
+    token = question.directory / f"executors-{uuid.uuid4().hex}"
+    make_directories(question.directory)
+    token.write_text(token.name)
+    reached = set(question.brokers) - set(probe.unreachable(question.brokers, REACH_SECONDS))
+    asked = {
+        "token": str(token),
+        "files": list(question.files),
+        "brokers": sorted(reached | set(question.bootstrap)),
+        "seconds": REACH_SECONDS,
+        "modules": _MODULES,
+        "sys_path": list(context._python_includes),
+    }
+    try:
+        executors = executors_of(context)
+        answers = _ask(context, executors, asked)
+    finally:
+        token.unlink(missing_ok=True)
+    wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for executor, answer in zip(executors, answers, strict=True):
+        for problem in problems_of(answer, context.pythonExec, token, question):
+            if executor.host not in wrong[problem]:
+                wrong[problem].append(executor.host)
+    if wrong:
+        raise Invalid(
+            "Not all executors can take part: "
+            + "; ".join(f"on {', '.join(hosts)} {what}" for (what, _), hosts in wrong.items())
+            + ".",
+            action=" ".join(dict.fromkeys(action for _, action in wrong)),
+            hosts=sorted({host for hosts in wrong.values() for host in hosts}),
+            master=context.master,
+        )
+    return executors
+
+
+def _ask(context: SparkContext, executors: Sequence[Executor], asked: Mapping[str, Any]) -> list[str]:
+    """What the process printed that each executor started, in the order of the executors."""
+    if not executors:
+        raise Retryable(
+            f"The executors on {context.master} are gone.", action="Look at the cluster, then start the job again."
+        )
+    jvm = context._jvm
+    text = json.dumps(asked)
+    elements = [jvm.scala.Tuple2(text, jvm.PythonUtils.toSeq([f"executor_{one.host}_{one.id}"])) for one in executors]
+    kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.String"))
+    source = shlex.quote(Path(probe.__file__).read_text())
+    # What goes wrong is said on standard output too: only that comes back.
+    command = f"{shlex.quote(context.pythonExec)} -c {source} 2>&1 || true"
+    try:
+        placed = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(elements), kind).toJavaRDD()
+        answers = placed.pipe(["/bin/sh", "-c", command]).glom().collect()
+    except Exception as error:
+        raise spark_failure(error, "the executors were asked whether they can take part") from error
+    return ["\n".join(lines) for lines in answers]
+
+
+def problems_of(said: str, python: str, token: Path, question: Question) -> list[tuple[str, str]]:
+    """What is wrong with an executor, and what to do about it."""
+    line = next((one for one in said.splitlines() if one.startswith(probe.MARK)), None)
+    choose = (
+        "Install this release of statecore there and name its interpreter (executor_python, STATECORE_EXECUTOR_PYTHON "
+        "or spark.pyspark.python), or send a packed environment along (spark.archives)."
+    )
+    if line is None:
+        last = next((one.strip() for one in reversed(said.splitlines()) if one.strip()), "it said nothing")
+        return [(f"the interpreter {python} cannot be run ({last})", choose)]
+    answer = json.loads(line.removeprefix(probe.MARK))
+    found: list[tuple[str, str]] = []
+    mine = list(sys.version_info[:2])
+    if answer["python"] != mine:
+        versions = [".".join(map(str, version)) for version in (answer["python"], mine)]
+        found.append((f"{python} is Python {versions[0]} and the driver's is {versions[1]}", choose))
+    if answer["statecore"] is None:
+        found.append((f"{python} has no statecore ({answer['why']})", choose))
+    elif answer["statecore"] != __version__:
+        found.append((f"{python} has statecore {answer['statecore']} and the driver has {__version__}", choose))
+    elif answer["why"] is not None:
+        found.append((f"statecore's kernels cannot be loaded ({answer['why']})", choose))
+    if answer["token"] != token.name:
+        found.append(
+            (
+                f"the staging directory {question.directory} is not the one that the driver sees",
+                "Give a staging directory (staging_dir) on a file system that all executors share with the driver "
+                "under the same path, and the right to read and write there.",
+            )
+        )
+    elif not answer["writable"]:
+        found.append(
+            (
+                f"the user {answer['user']} may not write to the staging directory {question.directory}",
+                "Run the executors as the user that the driver runs as, or give them the right to write there.",
+            )
+        )
+    if answer["files"]:
+        found.append(
+            (f"{', '.join(answer['files'])} cannot be read", "Put the files that the spec names on every host.")
+        )
+    lost: dict[str, str] = answer["brokers"]
+    needed = [one for one in question.brokers if one in lost]
+    if all(one in lost for one in question.bootstrap):
+        needed += question.bootstrap
+    if needed:
+        found.append(
+            (
+                "no broker can be reached at " + ", ".join(f"{one} ({lost[one]})" for one in dict.fromkeys(needed)),
+                "Use bootstrap servers and advertised listeners that can be reached from the executors' hosts, too.",
+            )
+        )
+    return found

@@ -1,0 +1,136 @@
+"""The executors of a job: which there are, and waiting for the first of them.
+
+A standalone cluster answers a driver at once and starts its executors afterwards. The plan divides the work by the
+cores there are, so planning before they have come would cut a large restore into two.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from statecore.errors import Capacity
+from statecore.spark.masters import is_local
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf, SparkContext
+
+WAIT_SECONDS = 120.0
+"""How long a cluster may take to give the first executor, unless Spark is told so by a setting of its own
+(``spark.scheduler.maxRegisteredResourcesWaitingTime``)."""
+
+SETTLE_SECONDS = 2.0
+"""An executor that comes later than this after the last one is not waited for."""
+
+EXPECTED_SECONDS = 20.0
+"""As long are executors waited for that the configuration asks for by number."""
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, order=True)
+class Executor:
+    """One executor as Spark knows it.
+
+    Attributes:
+        host: its host, as the cluster manager names it.
+        id: its number within the application.
+    """
+
+    host: str
+    id: str
+
+
+def executors_of(context: SparkContext) -> tuple[Executor, ...]:
+    """The executors that are registered now, by host; in local mode the driver is the one."""
+    # PySpark's own StatusTracker knows hosts and no ids.
+    registered = context._jsc.sc().env().blockManager().master().getMemoryStatus().keysIterator()
+    found = []
+    while registered.hasNext():
+        one = registered.next()
+        if is_local(context.master) or one.executorId() != "driver":
+            found.append(Executor(str(one.host()), str(one.executorId())))
+    return tuple(sorted(found))
+
+
+def await_executors(context: SparkContext) -> None:
+    """Wait until a cluster has given executors; in local mode there is nothing to wait for.
+
+    Raises:
+        Capacity: it gave none in time.
+    """
+    if is_local(context.master):
+        return
+    limit = _seconds(context, "spark.scheduler.maxRegisteredResourcesWaitingTime", WAIT_SECONDS)
+    # Under dynamic allocation there may be no executor before there is a job.
+    _in_background(lambda: context._jsc.parallelize([0], 1).count())
+    began = last = time.monotonic()
+    count = 0
+    while True:
+        now, found = time.monotonic(), len(executors_of(context))
+        if found > count:
+            count, last = found, now
+        waited = EXPECTED_SECONDS if any(_asked_for(context)) else SETTLE_SECONDS
+        if (count and now - last >= waited) or _all_there(context, count):
+            return
+        if not count and now - began > limit:
+            context._jsc.sc().cancelAllJobs()
+            raise Capacity(
+                f"The cluster {context.master} gave the job no executor within {limit:g} s.",
+                action="Check that workers are alive and have the cores and the memory that spark.executor.cores and "
+                "spark.executor.memory ask for, and that they can reach the driver at "
+                f"{context._conf.get('spark.driver.host')} (spark.driver.host).",
+                master=context.master,
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def executor_python(conf: SparkConf) -> str:
+    """The interpreter of the executors: the chosen one, that of a packed environment, else the driver's own."""
+    chosen = conf.get("spark.pyspark.python")
+    if chosen:
+        return str(chosen)
+    if not is_local(str(conf.get("spark.master"))):
+        for archive in str(conf.get("spark.archives", "")).split(","):
+            _, mark, name = archive.partition("#")
+            if mark:
+                return f"./{name}/bin/python"
+    return os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def _asked_for(context: SparkContext) -> tuple[int, int]:
+    """Executors and cores that the configuration names; 0 for none."""
+    if context._conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return 0, 0
+    return int(context._conf.get("spark.executor.instances", "0")), int(context._conf.get("spark.cores.max", "0"))
+
+
+def _all_there(context: SparkContext, count: int) -> bool:
+    """Whether as many executors have come as the configuration asks for; false when it names no number."""
+    instances, cores = _asked_for(context)
+    scala = context._jsc.sc()
+    if count < scala.getExecutorIds().size():  # the scheduler knows of one a moment before it can be addressed
+        return False
+    slots = scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())
+    return count > 0 and (0 < instances <= count or 0 < cores <= slots)
+
+
+def _seconds(context: SparkContext, name: str, default: float) -> float:
+    if context._conf.get(name) is None:
+        return default
+    return int(context._jsc.sc().conf().getTimeAsMs(name)) / 1000
+
+
+def _in_background(work: Callable[[], Any]) -> None:
+    def run() -> None:
+        try:
+            work()
+        except Exception:
+            return  # cancelled; whoever waits says why
+
+    threading.Thread(target=run, name="spark-first-executor", daemon=True).start()

@@ -1,0 +1,72 @@
+"""Spark masters: which are this very process, which two are the same, and whether one can be reached.
+
+Spark itself tries a standalone master for a minute, and says so in pages of Java; looking first takes a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+
+from statecore.errors import Invalid, Retryable
+
+REACH_SECONDS = 5.0
+"""How long a standalone master may not accept a connection before it counts as unreachable."""
+
+_ATTEMPT_SECONDS = 4.0
+_PAUSE_SECONDS = 0.5
+_DEFAULT_PORT = 7077
+
+
+def is_local(master: str) -> bool:
+    """Whether the executors of a master are threads of the driver."""
+    return master == "local" or master.startswith("local[")
+
+
+def same_master(asked: str, found: str) -> bool:
+    """Whether a context on ``found`` runs where it was ``asked`` to. Kubernetes and YARN rewrite their masters."""
+    if asked.startswith("spark://"):
+        return found == asked
+    return found.partition(":")[0] == asked.partition(":")[0]
+
+
+def reach_master(master: str, seconds: float = REACH_SECONDS) -> None:
+    """Make sure that something listens where a standalone master should be; other masters are left to Spark.
+
+    Args:
+        master: the master; ``spark://one:7077,two:7077`` for several, of which one suffices.
+        seconds: how long to try.
+
+    Raises:
+        Invalid: the address is none.
+        Retryable: nothing listens there.
+    """
+    if not master.startswith("spark://"):
+        return
+    addresses = [_address(master, one) for one in master.removeprefix("spark://").split(",")]
+    deadline = time.monotonic() + seconds
+    while True:
+        why = ""
+        for host, port in addresses:
+            try:
+                with contextlib.closing(socket.create_connection((host, port), timeout=_ATTEMPT_SECONDS)):
+                    return
+            except OSError as error:
+                why = error.strerror or str(error)
+        if time.monotonic() + _PAUSE_SECONDS > deadline:
+            raise Retryable(
+                f"No Spark master can be reached at {master}: {why}.",
+                action="Start the master, or correct its address; then start the job again.",
+                master=master,
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _address(master: str, one: str) -> tuple[str, int]:
+    host, colon, port = one.rpartition(":")
+    if not colon:
+        host, port = one, str(_DEFAULT_PORT)
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise Invalid(f"{master!r} is no address of a Spark master.", action="Write spark://host:port.", master=master)
+    return host.strip("[]"), int(port)

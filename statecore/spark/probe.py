@@ -1,0 +1,85 @@
+"""What the driver lets every executor run before the first task: says whether its Python could take part.
+
+The text of this file is handed to the interpreter of the executors, which may be any: it uses the standard library
+alone, and imports statecore only to see whether it is there. It reads one JSON object on standard input, the
+question, and prints its answer as one line, ``STATECORE_PROBE`` and a JSON object. Made and read by
+``statecore.spark.executor_check``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+MARK = "STATECORE_PROBE "
+
+
+def main() -> None:
+    """Answer one question."""
+    question = json.load(sys.stdin)
+    sys.path[:0] = question["sys_path"]
+    answer = {
+        "python": list(sys.version_info[:2]),
+        "executable": sys.executable,
+        "token": _token(question["token"]),
+        "writable": os.access(Path(question["token"]).parent, os.W_OK | os.X_OK),
+        "user": os.getuid(),
+        "files": [path for path in question["files"] if not os.access(path, os.R_OK)],
+        "brokers": unreachable(question["brokers"], question["seconds"]),
+    }
+    answer.update(_library(question["modules"]))
+    sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
+
+
+def _library(modules: Sequence[str]) -> dict[str, str | None]:
+    """The version of statecore, and what keeps its kernels from being loaded (they are compiled where they have to)."""
+    try:
+        import statecore
+    except ImportError as error:
+        return {"statecore": None, "why": str(error)}
+    why = None
+    try:
+        for name in modules:
+            warm = getattr(importlib.import_module(name), "warm", None)
+            if warm is not None:
+                warm()
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    return {"statecore": statecore.__version__, "why": why}
+
+
+def _token(path: str) -> str | None:
+    """What the file of the driver holds here; ``None`` when it is not seen."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return None
+
+
+def unreachable(addresses: Iterable[str], seconds: float) -> dict[str, str]:
+    """Of addresses (``host:port``) those that accept no connection, each with the reason; all are tried at once."""
+    failed: dict[str, str] = {}
+
+    def reach(address: str) -> None:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+        except OSError as error:
+            failed[address] = error.strerror or str(error)
+
+    tries = [threading.Thread(target=reach, args=(address,), daemon=True) for address in addresses]
+    for one in tries:
+        one.start()
+    for one in tries:
+        one.join()
+    return failed
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""How Spark is to run an application's jobs: what a site, an application's spec and a single run each may say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from statecore.errors import Invalid
+from statecore.spec.size import PATTERN as SIZE
+from statecore.spec.tree import LIST, MAPPING, SCALAR, Node, Problems, suggestion
+
+_PROPERTY = re.compile(r"spark\.[^\s=]+")
+
+CONF_PATTERN = r"^spark\.[^\s=]+=.*$"
+"""One Spark property as a line, ``key=value``; for JSON schemas too."""
+
+ELSEWHERE = ("spark.pyspark.python", "spark.archives")
+"""Properties that say what executors on other hosts run; in local mode the driver's own interpreter is theirs."""
+
+_PLACES = ("spark.master", "spark.submit.deployMode")
+"""Properties that say where to run; that is said in one place only: the Spark connection, or ``--master``."""
+
+_SECTION = {
+    "conf": "",
+    "executor_python": r"\S.*",
+    "executor_memory": SIZE.strip("^$"),
+    "executor_cores": r"[1-9][0-9]{0,3}",
+    "executor_archives": "",
+}
+_EXPECTED = {
+    "executor_python": "the path of an interpreter on the executors' hosts",
+    "executor_memory": "an amount of memory such as 2g",
+    "executor_cores": "a number of cores",
+}
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """Settings of one level. They hold no secrets: Spark shows its properties to whoever looks.
+
+    Attributes:
+        conf: Spark properties by name (``spark.executor.memoryOverhead``, ``spark.cores.max``, ...).
+        executor_python: interpreter of the executors, a path on their hosts (``spark.pyspark.python``). Default: that
+            of a packed environment, else the path of the driver's own.
+        executor_memory: memory of an executor's JVM, such as ``2g`` (``spark.executor.memory``). The records lie in
+            its Python workers: each takes about one memory budget beside it.
+        executor_cores: cores of an executor, and so its tasks at once (``spark.executor.cores``).
+        executor_archives: packed environments to unpack on every executor, ``<path>#<name>`` (``spark.archives``).
+    """
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    executor_python: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
+    executor_archives: tuple[str, ...] = ()
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The settings that are set, by name: the ``spark:`` section of a spec."""
+        fields = {**asdict(self), "conf": dict(self.conf), "executor_archives": list(self.executor_archives)}
+        return {name: value for name, value in fields.items() if value}
+
+    def to_conf(self) -> dict[str, str]:
+        """The settings as Spark properties; the named ones win over ``conf``."""
+        named = {
+            "spark.pyspark.python": self.executor_python,
+            "spark.executor.memory": self.executor_memory,
+            "spark.executor.cores": self.executor_cores,
+            "spark.archives": ",".join(self.executor_archives),
+        }
+        return {**self.conf, **{name: str(value) for name, value in named.items() if value}}
+
+
+def properties(lines: Iterable[str]) -> dict[str, str]:
+    """Spark properties from ``key=value`` each.
+
+    Raises:
+        Invalid: one is not of that form, or no property of Spark's.
+    """
+    found = {}
+    for line in lines:
+        name, mark, value = line.strip().partition("=")
+        if not mark or not _PROPERTY.fullmatch(name):
+            raise Invalid(
+                f"{line!r} is no property of Spark's.", action="Write spark.<name>=<value>, one property each."
+            )
+        if name in _PLACES:
+            raise Invalid(
+                f"{name} is not among the properties of a job.",
+                action="Say where it runs by --master, or in Airflow by the Spark connection.",
+            )
+        found[name] = value
+    return found
+
+
+def settings_of(values: Mapping[str, Any]) -> SparkSettings:
+    """Settings from the parameters of a run: the fields by name, ``spark_conf`` as lines; empty ones are absent.
+
+    Raises:
+        Invalid: a line of ``spark_conf`` is none.
+    """
+    return SparkSettings(
+        conf=properties(values.get("spark_conf") or ()),
+        executor_python=values.get("executor_python") or None,
+        executor_memory=values.get("executor_memory") or None,
+        executor_cores=int(values["executor_cores"]) if values.get("executor_cores") else None,
+        executor_archives=tuple(values.get("executor_archives") or ()),
+    )
+
+
+def read_spark_settings(node: Node, problems: Problems) -> SparkSettings:
+    """Read the ``spark:`` section of a spec; problems are recorded."""
+    fields: dict[str, Any] = {}
+    if node.shape != MAPPING:
+        problems.expected(node, "a mapping of Spark settings, such as {executor_python: /opt/statecore/bin/python}")
+        return SparkSettings()
+    for name, (key, value) in node.fields.items():
+        if name not in _SECTION:
+            problems.add(key, f"unknown Spark setting '{name}'{suggestion(name, _SECTION)}")
+        elif name == "conf":
+            fields[name] = _read_conf(value, problems)
+        elif name == "executor_archives":
+            archives = value.items if value.shape == LIST else [value]
+            fields[name] = tuple(one.text for one in archives if one.text)
+        elif value.shape != SCALAR or not re.fullmatch(_SECTION[name], value.text or ""):
+            problems.expected(value, _EXPECTED[name])
+        else:
+            fields[name] = int(value.text or 0) if name == "executor_cores" else value.text
+    return SparkSettings(**fields)
+
+
+def _read_conf(node: Node, problems: Problems) -> dict[str, str]:
+    if node.shape != MAPPING:
+        problems.expected(node, "a mapping of Spark properties, such as {spark.cores.max: 8}")
+        return {}
+    for name, (key, value) in node.fields.items():
+        if not _PROPERTY.fullmatch(name):
+            problems.add(key, f"'{name}' is no property of Spark's, expected spark.<name>")
+        elif name in _PLACES:
+            problems.add(key, f"'{name}' is said by --master, or in Airflow by the Spark connection")
+        elif value.shape != SCALAR or value.text is None:
+            problems.add(value, "expected one value")
+    return {name: value.text for name, (_, value) in node.fields.items() if value.text is not None}

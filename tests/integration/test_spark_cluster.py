@@ -1,0 +1,149 @@
+"""Restores on a real Spark standalone cluster, submitted as an operator would, and what makes them refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import topics
+from tests.harness.broker import Broker, free_ports
+from tests.harness.spark_cluster import SPARK_HOME, SparkCluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = ROOT / "spark_jobs" / "restore.py"
+SMALL = ("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1")
+"""Both workers are to take part, and neither has much."""
+
+
+@pytest.fixture(scope="module")
+def cluster(spark_cluster: SparkCluster) -> SparkCluster:
+    return spark_cluster
+
+
+@pytest.fixture(scope="module")
+def application(broker: Broker) -> dict[str, Any]:
+    """The spec of an application with one store of 500 rows in two partitions."""
+    application_id = f"cluster-{os.getpid()}"
+    topic = f"{application_id}-by-id-changelog"
+    topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
+    records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
+    topics.produce(broker.bootstrap_servers, topic, records)
+    return {
+        "application_id": application_id,
+        "bootstrap_servers": broker.bootstrap_servers,
+        "processing_guarantee": "at_least_once",
+        "subtopologies": {"0": {"stores": {"by-id": {"kind": "key-value"}}}},
+    }
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", **more}
+
+
+class Submitted:
+    """One ``spark-submit`` of the job: its exit code, what it printed, its report or error."""
+
+    def __init__(
+        self, directory: Path, request: dict[str, Any], master: str, *conf: str, job: tuple[str, ...] = (), **env: str
+    ) -> None:
+        report = directory / "report.json"
+        settings = [word for one in (*SMALL, *conf) for word in ("--conf", one)]
+        done = subprocess.run(
+            [
+                *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *settings, str(JOB)),
+                *("--report", str(report), "--request", json.dumps(request), *job),
+            ],
+            env=environment(PYSPARK_DRIVER_PYTHON=sys.executable, **env),
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        self.code, self.said = done.returncode, done.stdout + done.stderr
+        assert report.exists(), self.said
+        self.document: dict[str, Any] = json.loads(report.read_text())
+
+
+def test_the_submitted_master_and_conf_decide_where_a_job_runs(
+    cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
+) -> None:
+    before = len(cluster.applications())
+    request = {"spec": application, "state_dir": str(state_dir)}
+    done = Submitted(
+        tmp_path,
+        request,
+        cluster.master,
+        f"spark.pyspark.python={sys.executable}",
+        "spark.app.name=submitted under this name",
+        f"spark.executorEnv.PYTHONPATH={ROOT}",
+    )
+    assert done.code == 0, done.said
+    assert (done.document["master"], done.document["executors"]) == (cluster.master, 2)
+    assert done.document["hosts"] == ["127.0.0.2", "127.0.0.3"]
+    assert done.document["totals"]["rows"] == 500
+    assert f"Spark runs on {cluster.master} with 2 executors on 127.0.0.2, 127.0.0.3." in done.said
+    ran = cluster.applications()
+    assert len(ran) == before + 1
+    (mine,) = [one for one in ran if one["name"] == "submitted under this name"]
+    assert (mine["cores"], mine["memoryperexecutor"]) == (2, 512)
+    assert cluster.executors_of(mine["id"]) == set(cluster.hosts)
+
+
+def test_a_master_at_which_nothing_listens_is_one_sentence_at_once(
+    application: dict[str, Any], state_dir: Path, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, f"spark://127.0.0.1:{port}")
+    assert (done.code, done.document["error"]) == (10, "Retryable"), done.said
+    assert done.document["what"] == (f"No Spark master can be reached at spark://127.0.0.1:{port}: Connection refused.")
+    assert "\tat " not in done.said
+    assert "unresponsive" not in done.said  # which Spark says after a minute of trying by itself
+
+
+def test_a_job_that_was_to_run_on_a_cluster_does_not_run_elsewhere(
+    application: dict[str, Any], state_dir: Path, tmp_path: Path
+) -> None:
+    asked = ("--master", "spark://cluster:7077")
+    done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, "local[1]", job=asked)
+    assert (done.code, done.document["error"]) == (13, "Invalid"), done.said
+    assert "asked to run on spark://cluster:7077, and Spark runs on local[1]" in done.document["what"]
+    assert not list(state_dir.glob("*/0_0"))
+
+
+def test_executors_without_statecore_are_named_and_not_tried_again(
+    cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    python = f"{bare}/bin/python"
+    done = Submitted(
+        tmp_path,
+        {"spec": application, "state_dir": str(state_dir)},
+        cluster.master,
+        f"spark.pyspark.python={python}",
+        f"spark.pyspark.driver.python={sys.executable}",
+    )
+    assert (done.code, done.document["error"]) == (13, "Invalid"), done.said
+    assert "on 127.0.0.2, 127.0.0.3" in done.document["what"]
+    assert f"{python} has no statecore (No module named 'statecore')" in done.document["what"]
+    assert done.document["context"]["hosts"] == ["127.0.0.2", "127.0.0.3"]
+    assert "executor_python" in done.document["action"]
+    assert not list(state_dir.glob("*/.statecore/plans/*"))
+
+
+def test_a_cluster_without_room_is_said_instead_of_waited_for(
+    cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
+) -> None:
+    conf = ("spark.executor.memory=64g", "spark.scheduler.maxRegisteredResourcesWaitingTime=3s")
+    done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, cluster.master, *conf)
+    assert (done.code, done.document["error"]) == (15, "Capacity"), done.said
+    assert done.document["what"] == f"The cluster {cluster.master} gave the job no executor within 3 s."
+    assert "spark.executor.memory" in done.document["action"]

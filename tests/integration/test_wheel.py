@@ -1,0 +1,138 @@
+"""What a user installs: the wheel alone, in environments outside the checkout, restores; also on a cluster.
+
+Driver and executors have environments of their own, as on machines that only share a directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import topics, wheel
+from tests.harness.broker import Broker
+from tests.harness.spark_cluster import SparkCluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The wheel, installed twice: for drivers with Spark, for executors without any extra."""
+
+    driver: Path
+    executors: Path
+    kernels: Path
+    home: Path
+
+    def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run a program of the driver's environment where nothing of the checkout can be imported."""
+        bin_ = self.driver.parent
+        own = {
+            "PATH": os.pathsep.join([str(bin_), "/usr/bin", "/bin", *self._java()]),
+            "HOME": str(self.home),
+            "NUMBA_CACHE_DIR": str(self.kernels),
+        }
+        java = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+        words = [str(bin_ / command[0]), *map(str, command[1:])]
+        return subprocess.run(
+            words, env={**java, **own}, cwd=self.home, capture_output=True, text=True, timeout=600, check=False
+        )
+
+    @staticmethod
+    def _java() -> list[str]:
+        from shutil import which
+
+        java = which("java")
+        return [str(Path(java).parent)] if java else []
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    directory = tmp_path_factory.mktemp("wheel")
+    built = wheel.build_wheel(directory / "build")
+    home = directory / "home"
+    home.mkdir()
+    return Installed(
+        driver=wheel.install(built, directory / "driver", "spark"),
+        executors=wheel.install(built, directory / "executors"),
+        kernels=wheel.compiled_kernels(directory / "kernels"),
+        home=home,
+    )
+
+
+@pytest.fixture(scope="module")
+def spec_file(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The spec of an application with one store of 500 rows in two partitions."""
+    application_id = f"wheel-{os.getpid()}"
+    topic = f"{application_id}-by-id-changelog"
+    topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
+    records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
+    topics.produce(broker.bootstrap_servers, topic, records)
+    spec = {
+        "application_id": application_id,
+        "bootstrap_servers": broker.bootstrap_servers,
+        "processing_guarantee": "at_least_once",
+        "spark": {"executor_python": "/nowhere/python"},  # no matter locally, and what is submitted wins
+        "subtopologies": {"0": {"stores": {"by-id": {"kind": "key-value"}}}},
+    }
+    file = tmp_path_factory.mktemp("specs") / "stores.yaml"
+    file.write_text(json.dumps(spec))
+    return file
+
+
+def stores(state_dir: Path) -> Iterator[Path]:
+    return state_dir.glob("*/0_*/rocksdb/by-id/CURRENT")
+
+
+def test_the_command_of_the_wheel_restores(installed: Installed, spec_file: Path, state_dir: Path) -> None:
+    where = installed.run("python", "-c", "import statecore; print(statecore.__file__)").stdout.strip()
+    assert Path(where).is_relative_to(installed.driver.parents[1])
+    done = installed.run(
+        *("statecore", "restore", "--json", "--spec", spec_file, "--state-dir", state_dir, "--master", "local[2]")
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (report["totals"]["rows"], report["master"], report["executors"]) == (500, "local[2]", 1)
+    assert len(list(stores(state_dir))) == 2
+    assert "INFO" not in done.stderr  # the log configuration is in the wheel, too
+
+
+def test_the_job_of_the_wheel_restores_on_executors_with_an_environment_of_their_own(
+    installed: Installed, spec_file: Path, state_dir: Path, tmp_path: Path, spark_cluster: SparkCluster
+) -> None:
+    job = installed.driver.parents[1] / "share" / "statecore" / "spark_jobs" / "restore.py"
+    report = tmp_path / "report.json"
+    conf = {
+        "spark.pyspark.python": str(installed.executors),
+        "spark.pyspark.driver.python": str(installed.driver),
+        "spark.executorEnv.NUMBA_CACHE_DIR": str(installed.kernels),
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "2",
+        "spark.driver.host": "127.0.0.1",
+    }
+    done = installed.run(
+        *("spark-submit", "--master", spark_cluster.master),
+        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
+        *(job, "--report", report, "--master", spark_cluster.master, "--request"),
+        json.dumps({"spec_path": str(spec_file), "state_dir": str(state_dir)}),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(report.read_text())
+    assert (said["totals"]["rows"], said["master"], said["executors"]) == (500, spark_cluster.master, 2)
+    assert said["hosts"] == list(spark_cluster.hosts)
+    assert len(list(stores(state_dir))) == 2
+
+
+def test_the_wheel_carries_what_airflow_is_pointed_to(installed: Installed) -> None:
+    share = installed.driver.parents[1] / "share" / "statecore"
+    for name in ("dags/restore_stores.py", "plugins/statecore_plugin.py", "spark_jobs/restore.py"):
+        assert (share / name).read_text() == (wheel.ROOT / name).read_text()
+    # The Dag looks for its job beside its own folder.
+    assert (share / "dags").parents[0] / "spark_jobs" == share / "spark_jobs"

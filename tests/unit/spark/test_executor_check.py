@@ -1,0 +1,95 @@
+"""What an executor that could not take part is told, from the answer of a real process of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.spark import probe
+from statecore.spark.executor_check import Question, problems_of
+from tests.harness.broker import free_ports
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    made = tmp_path / "executors-1"
+    made.write_text(made.name)
+    return made
+
+
+def ask(question: Question, token: Path, /, *words: str, **changes: Any) -> list[str]:
+    """What is wrong with an executor that runs the probe by a command."""
+    asked = {"token": str(token), "files": question.files, "seconds": 1.0, "modules": [], "sys_path": [], **changes}
+    asked["brokers"] = [*question.brokers, *question.bootstrap]
+    command = words or (sys.executable, "-c", Path(probe.__file__).read_text())
+    done = subprocess.run(
+        command, input=json.dumps(asked) + "\n", capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    return [what for what, _ in problems_of(done.stdout + done.stderr, "/opt/python", token, question)]
+
+
+def test_an_executor_that_can_do_all_is_fine(token: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        address = f"127.0.0.1:{broker.getsockname()[1]}"
+        question = Question(token.parent, ("127.0.0.1:1", address), (address,), (__file__,))
+        assert ask(question, token) == []
+
+
+def test_a_staging_directory_of_another_machine_is_told_by_its_token(token: Path) -> None:
+    question = Question(token.parent, (), ())
+    other = token.with_name("executors-2")
+    (wrong,) = ask(question, token, token=str(other))
+    assert str(token.parent) in wrong
+    other.write_text("what another driver wrote")
+    assert ask(question, token, token=str(other)) == [wrong]
+
+
+def test_brokers_that_only_the_driver_reaches_are_named(token: Path) -> None:
+    (port,) = free_ports(1)
+    (wrong,) = ask(Question(token.parent, (), (f"127.0.0.1:{port}",)), token)
+    assert wrong == f"no broker can be reached at 127.0.0.1:{port} (Connection refused)"
+    (wrong,) = ask(Question(token.parent, (f"127.0.0.1:{port}",), ()), token)
+    assert f"127.0.0.1:{port}" in wrong
+
+
+def test_a_certificate_that_is_not_there_is_named(token: Path) -> None:
+    question = Question.of(token.parent, "a:1", ["b:2"], {"ssl_cafile": "/nowhere/ca.pem", "proxy_url": "socks5://p"})
+    assert ask(question, token) == ["/nowhere/ca.pem cannot be read"]
+
+
+def test_kernels_that_cannot_be_loaded_are_said(token: Path) -> None:
+    (wrong,) = ask(Question(token.parent, (), ()), token, modules=["statecore.nothing"])
+    assert wrong == ("statecore's kernels cannot be loaded (ModuleNotFoundError: No module named 'statecore.nothing')")
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ("sh: 1: /opt/python: not found", "the interpreter /opt/python cannot be run (sh: 1: /opt/python: not found)"),
+        ({"writable": False, "user": 7}, "the user 7 may not write to the staging directory {directory}"),
+        ("", "the interpreter /opt/python cannot be run (it said nothing)"),
+        ({"python": [3, 9]}, f"/opt/python is Python 3.9 and the driver's is 3.{sys.version_info[1]}"),
+        ({"statecore": None, "why": "No module"}, "/opt/python has no statecore (No module)"),
+        ({"statecore": "0.0.9"}, "/opt/python has statecore 0.0.9 and the driver has 0.1.0"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_one_clause(token: Path, said: str | dict[str, Any], wrong: str) -> None:
+    if isinstance(said, dict):
+        fine = {
+            "python": list(sys.version_info[:2]),
+            "statecore": "0.1.0",
+            "why": None,
+            "token": token.name,
+            "writable": True,
+        }
+        said = f"a line of the system's\n{probe.MARK}{json.dumps({**fine, 'files': [], 'brokers': {}, **said})}"
+    found = problems_of(said, "/opt/python", token, Question(token.parent, (), ()))
+    assert [what for what, _ in found] == [wrong.format(directory=token.parent)]

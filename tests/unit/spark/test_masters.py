@@ -1,0 +1,56 @@
+"""Masters: which is this process, which are the same, and one that is not there."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from statecore.errors import Invalid, Retryable
+from statecore.spark.masters import REACH_SECONDS, is_local, reach_master, same_master
+from tests.harness.broker import free_ports
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [("local", True), ("local[*]", True), ("local[2, 4]", True), ("local-cluster[2,1,1024]", False), ("yarn", False)],
+)
+def test_local_is_what_runs_in_the_driver(master: str, local: bool) -> None:
+    assert is_local(master) is local
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "same"),
+    [
+        ("spark://a:7077", "spark://a:7077", True),
+        ("spark://a:7077", "spark://b:7077", False),
+        ("spark://a:7077", "local[*]", False),
+        ("k8s://https://a", "k8s://https://a:443", True),
+        ("yarn", "yarn", True),
+        ("yarn", "local[*]", False),
+    ],
+)
+def test_a_master_that_spark_rewrites_is_the_same(asked: str, found: str, same: bool) -> None:
+    assert same_master(asked, found) is same
+
+
+def test_one_of_several_masters_suffices() -> None:
+    (nobody,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        reach_master(f"spark://127.0.0.1:{nobody},127.0.0.1:{one.getsockname()[1]}")
+
+
+def test_a_master_that_is_not_there_is_one_sentence() -> None:
+    (nobody,) = free_ports(1)
+    began = time.monotonic()
+    with pytest.raises(Retryable, match=f"No Spark master can be reached at spark://127.0.0.1:{nobody}: Connection re"):
+        reach_master(f"spark://127.0.0.1:{nobody}", 1.0)
+    assert time.monotonic() - began < 20
+    assert REACH_SECONDS < 10  # the start of a JVM comes on top
+
+
+@pytest.mark.parametrize("master", ["spark://", "spark://a:b", "spark://a:0", "spark://a:7077,"])
+def test_what_is_no_address_is_refused(master: str) -> None:
+    with pytest.raises(Invalid, match="no address of a Spark master"):
+        reach_master(master)
