@@ -78,12 +78,22 @@ def server(tmp_path_factory: pytest.TempPathFactory, jobs: Path) -> Iterator[Air
 
 def _stops_cleanly(server: AirflowServer) -> None:
     """Not a test of its own: it ends the server that all the others use."""
-    running = server.processes()
+    running = identities(server)
     assert running
     assert server.stop()
-    assert [pid for pid in running if started_at(pid)] == []
+    assert still_there(running) == []
     assert AirflowServer.attach(server.home) is None
     assert not server.stop()
+
+
+def identities(server: AirflowServer) -> dict[int, str]:
+    """The server's processes with their start times: a pid alone may be another process's a moment later."""
+    return {pid: began for pid in server.processes() if (began := started_at(pid)) is not None}
+
+
+def still_there(processes: dict[int, str]) -> list[int]:
+    """Those of them that live."""
+    return [pid for pid, began in processes.items() if started_at(pid) == began]
 
 
 def conf(*applications: str, **fields: Any) -> dict[str, Any]:
@@ -277,7 +287,7 @@ def test_stopping_it_in_the_middle_of_a_job_leaves_no_process(tmp_path: Path, jo
         while not started.exists() and time.monotonic() < deadline:
             time.sleep(0.2)
         assert started.exists()
-        running = one.processes()
+        running = identities(one)
         assert len(running) > 6  # parent, four children, the task, spark-submit's JVM, the driver
         parent = one.pid
         assert parent is not None
@@ -287,7 +297,7 @@ def test_stopping_it_in_the_middle_of_a_job_leaves_no_process(tmp_path: Path, jo
         assert len(one.processes()) > 5
         assert stop_all(tmp_path) == [f"Airflow in {home}"]
         assert one.processes() == []
-        assert [pid for pid in running if started_at(pid)] == []
+        assert still_there(running) == []
         assert stop_all(tmp_path) == []
     finally:
         one.stop()
