@@ -13,9 +13,10 @@ neither                                     those of the nearest parent       rw
 ``--owner user[:group]``                    as given                          as above
 ==========================================  ================================  ========================================
 
-Files get the same mode without the right to execute. A directory that everybody may write to (``/tmp``, an empty
-volume of a container), or that root owns while this process cannot give files away, says nothing about the application:
-whoever makes something there owns it, and so it is with Kafka Streams.
+Files get the same mode without the right to execute. Nothing gets rights that this process's umask takes, as Kafka
+Streams makes what lies below by its own umask, unless the directory is open to a group. A directory that everybody may
+write to (``/tmp``, an empty volume of a container), or that root owns while this process cannot give files away, says
+nothing about the application: whoever makes something there owns it, and so it is with Kafka Streams.
 
 Giving files to another user takes the capability CAP_CHOWN. Without it there is one way left: a directory that a group
 of this process may write to, as ``allow.os.group.write.access`` makes it. What is placed is then writable by the group.
@@ -35,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Invalid
-from statecore.stores.files import DIRECTORY_MODE
+from statecore.stores.files import DIRECTORY_MODE, current_umask
 
 _CAP_CHOWN = 1 << 0
 _COPIED = stat.S_ISGID | 0o770
@@ -51,12 +52,14 @@ class Process:
         gid: its effective group.
         groups: every group it is in.
         may_chown: whether it can give files to another user (CAP_CHOWN).
+        umask: the rights that it gives to nobody.
     """
 
     uid: int
     gid: int
     groups: frozenset[int]
     may_chown: bool
+    umask: int = 0o022
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def this_process() -> Process:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("CapEff:"):
                 may_chown = bool(int(line.partition(":")[2], 16) & _CAP_CHOWN)
-    return Process(uid, os.getegid(), frozenset({os.getegid(), *os.getgroups()}), may_chown)
+    return Process(uid, os.getegid(), frozenset({os.getegid(), *os.getgroups()}), may_chown, current_umask())
 
 
 def decide_ownership(state_dir: Path, application: Path, owner: str | None, process: Process) -> Ownership:
@@ -140,6 +143,8 @@ def decide_ownership(state_dir: Path, application: Path, owner: str | None, proc
     model, is_application = _model(state_dir, application)
     status = model.stat()
     mode = _mode_of(status, copied=model in (state_dir, application))
+    if not mode & _GROUP_WRITES:  # else the application's users need the group's rights, whatever the umask
+        mode &= ~process.umask | 0o700
     if owner is not None:
         uid, gid = parse_owner(owner)
         _check_given(owner, uid, gid, process)

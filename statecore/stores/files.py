@@ -91,15 +91,26 @@ def sync_tree(directory: Path) -> None:
 
 def set_modes(directory: Path) -> None:
     """Give every file and directory the modes Kafka Streams expects; one that has them is not written to."""
+    masked = ~current_umask()
     for root, _, files in os.walk(directory):
-        _set_mode(Path(root), DIRECTORY_MODE)
+        _set_mode(Path(root), DIRECTORY_MODE & masked)
         for name in files:
-            _set_mode(Path(root, name), FILE_MODE)
+            _set_mode(Path(root, name), FILE_MODE & masked)
 
 
 def _set_mode(path: Path, mode: int) -> None:
     if stat.S_IMODE(path.stat().st_mode) != mode:
         path.chmod(mode)
+
+
+def current_umask() -> int:
+    """This process's umask, read without setting it: other threads make files meanwhile."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # no Linux
+        os.umask(mask := os.umask(0o077))
+        return mask
+    return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
 
 
 def give_to_owner(path: Path) -> None:

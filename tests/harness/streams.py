@@ -52,6 +52,7 @@ class StreamsJvm:
             for what Java does by itself.
         streams_version: of Kafka Streams, where it is not the normal one.
         user: (uid, gid) it runs as, where it is another than this process's; root alone may ask for that.
+        java: the java command, where it is not the normal one: a script that starts it as another user.
     """
 
     def __init__(
@@ -63,10 +64,12 @@ class StreamsJvm:
         java_options: tuple[str, ...] = ("-XX:+UseSerialGC",),
         streams_version: str = jars.KAFKA_VERSION,
         user: tuple[int, int] | None = None,
+        java: str | None = None,
     ) -> None:
         self.log_file = log_file
         log_file.parent.mkdir(parents=True, exist_ok=True)
-        java = jars.java() if user is None else str(_java_as(*user, log_file.with_suffix(".java")))
+        if user is not None:
+            java = str(_java_as(*user, log_file.with_suffix(".java")))
         with log_file.open("ab") as log:
             port, token, process = launch_gateway(
                 port=0,
@@ -81,7 +84,7 @@ class StreamsJvm:
                 die_on_exit=True,
                 enable_auth=True,
                 redirect_stderr=log,
-                java_path=java,
+                java_path=java or jars.java(),
                 return_proc=True,
             )
         self.process: subprocess.Popen[bytes] = process

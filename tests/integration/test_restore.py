@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,12 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.images.plan import RestorePlan
-from statecore.images.report import RestoreReport
-from statecore.spark.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
-from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
-from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.streams import StreamsJvm
+from tests.harness.tables import KINDS, PARTITIONS, World
 from tests.harness.topics import Record
 
 pytestmark = [
@@ -31,82 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-PARTITIONS = 2
-NOW = int(time.time() * 1000)
-KINDS = {"plain": "key-value", "stamped": "timestamped-key-value"}
-Answers = dict[tuple[str, int], str]
-
-
-class World:
-    """One application over one input topic, its state directory, and ways to lose and rebuild it."""
-
-    def __init__(self, broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str) -> None:
-        self.servers, self.jvm = broker.bootstrap_servers, jvm
-        self.application_id, self.state_dir, self.guarantee = application_id, state_dir, guarantee
-        self.input = f"{application_id}-input"
-        topics.create(self.servers, self.input, PARTITIONS)
-
-    def feed(self, rounds: int = 3, keys: int = 200) -> None:
-        """Updates of keys over two partitions; every fifth key is deleted at the end."""
-        updates = [
-            Record(b"key-%d" % key, b"round %d of %d" % (turn, key), key % PARTITIONS, NOW - rounds + turn)
-            for turn in range(rounds)
-            for key in range(keys)
-        ]
-        deletes = [Record(b"key-%d" % key, None, key % PARTITIONS, NOW) for key in range(0, keys, 5)]
-        topics.produce(self.servers, self.input, updates + deletes)
-
-    def application(self, jvm: StreamsJvm | None = None) -> StreamsApplication:
-        return StreamsApplication(
-            jvm or self.jvm,
-            self.application_id,
-            self.servers,
-            self.state_dir,
-            two_stores(self.input),
-            guarantee=self.guarantee,
-            stores=PLAIN_AND_STAMPED,
-        )
-
-    def live(self) -> Answers:
-        """Run the application until it has consumed everything; what its stores answer."""
-        with self.application() as running:
-            topics.wait_until_consumed(self.servers, self.application_id, [self.input])
-            return self.answers(running)
-
-    def reopen(self) -> tuple[Answers, int]:
-        """Start the application on what is there; what it answers, and how many records it had to restore."""
-        with self.application() as running:
-            return self.answers(running), sum(running.restored_records().values())
-
-    @staticmethod
-    def answers(running: StreamsApplication) -> Answers:
-        return {(store, p): running.query_digest(store, p) for _, store, p in running.store_tasks()}
-
-    def lose(self) -> None:
-        shutil.rmtree(self.state_dir / self.application_id)
-
-    def rows(self) -> dict[tuple[str, str], dict[str, list[tuple[bytes, bytes]]]]:
-        """Every row of every data column family."""
-        return {
-            key: {name: rows for name, rows in families.items() if name != "offsets"}
-            for key, families in directory.read_application(self.state_dir / self.application_id).items()
-        }
-
-    def request(self, **changes: Any) -> RestoreRequest:
-        spec: dict[str, Any] = {
-            "application_id": self.application_id,
-            "bootstrap_servers": self.servers,
-            "processing_guarantee": self.guarantee,
-            "subtopologies": {"0": {"stores": {name: {"kind": kind} for name, kind in KINDS.items()}}},
-        }
-        spec |= changes.pop("spec", {})
-        return RestoreRequest(state_dir=str(self.state_dir), spec=spec, **{"transaction_wait": 5.0, **changes})
-
-    def restore(self, **changes: Any) -> RestoreReport:
-        report = run_restore(self.request(**changes))
-        assert isinstance(report, RestoreReport)
-        return report
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -100,6 +100,17 @@ def test_placed_files_have_the_modes_and_times_that_kafka_streams_expects(direct
         assert stat.S_IMODE(path.stat().st_mode) == (0o750 if path.is_dir() else 0o640), path
 
 
+def test_placed_files_are_no_more_open_than_the_umask_allows(directory):
+    before = os.umask(0o077)
+    try:
+        place(directory, make_image(directory, "0_0", "s"))
+    finally:
+        os.umask(before)
+    live = directory.task_path("0_0")
+    for path in (live, *live.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
 def test_a_target_that_is_not_empty_is_refused_unless_it_may_be_replaced(directory):
     make_live(directory, "0_0", "s")
     make_live(directory, "0_1", "t")
