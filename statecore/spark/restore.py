@@ -236,8 +236,9 @@ class _Restore:
             apply_placement(placement, self.faults, self.progress)
         self.faults.reach("restore.after-placement")
         report = replace(self._report(plan, runs, images, notes), finished=utc_now())
-        self._save(self.report_file, report.to_json())
         shutil.rmtree(staging, ignore_errors=True)
+        with suppress(OSError):  # the stores are in place; the report that was saved before differs in its times alone
+            self._save(self.report_file, report.to_json())
         sweep_plans(self.directory.work_path, time.time())
         return report
 

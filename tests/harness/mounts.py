@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from statecore.faults import FaultPoints
+
 
 class Disk:
     """A file system of a fixed size, mounted at ``path``."""
@@ -35,6 +37,19 @@ class Disk:
             while (left := self.free - leave) > 0:
                 out.write(bytes(min(left, 1 << 20)))
         return file
+
+
+class FullFrom(FaultPoints):
+    """Takes up all room, but ``leave`` bytes, the first time that a point is reached; ``filler`` is what took it."""
+
+    def __init__(self, disk: Disk, point: str, leave: int = 0) -> None:
+        self.disk, self.point, self.leave = disk, point, leave
+        self.filler: Path | None = None
+
+    def reach(self, point: str) -> None:
+        super().reach(point)
+        if point == self.point and self.filler is None:
+            self.filler = self.disk.fill(self.leave)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,19 +25,6 @@ JOURNAL = PLACEMENT_POINTS.index("placement.after-journal")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mounts.Disk]:
     with mounts.disk(tmp_path_factory.mktemp("full") / "disk", "256m") as mounted:
         yield mounted
-
-
-class FullFrom(FaultPoints):
-    """Takes up all room when a point is reached."""
-
-    def __init__(self, disk: mounts.Disk, point: str) -> None:
-        self.disk, self.point = disk, point
-        self.filler: Path | None = None
-
-    def reach(self, point: str) -> None:
-        super().reach(point)
-        if point == self.point and self.filler is None:
-            self.filler = self.disk.fill()
 
 
 def place(directory: StateDirectory, faults: FaultPoints) -> None:
@@ -65,7 +51,7 @@ def test_before_the_journal_nothing_is_replaced_and_after_it_no_room_is_needed(
             make_live(directory, task, "s")
             make_live(directory, task, "kept", 21)
         before = [fingerprint(directory.task_path(task)) for task in TASKS]
-        faults = FullFrom(disk, point)
+        faults = mounts.FullFrom(disk, point)
         full = None
         try:
             place(directory, faults)
