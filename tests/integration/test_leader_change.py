@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
-from tests.harness import topics
+from statecore.images.report import RestoreReport
+from statecore.progress import NullProgress
+from statecore.spark.request import RestoreRequest
+from statecore.spark.restore import run_restore
+from statecore.spark.session import spark_context
+from tests.harness import directory, topics
+from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.reading import Row, columnar, joined, plain
 from tests.harness.topics import Record
@@ -121,6 +128,57 @@ def test_without_a_leader_and_without_a_quorum_the_read_ends_at_its_deadline_and
         # The node that is left is no quorum: it elects nobody, and goes on naming the leader it knew.
         brokers[2].kill()
         stuck(under_way[1][2], shared, reached[1], "127.0.0.1:", "")
+
+
+class KillOnceItReads(NullProgress):
+    """Kills a broker when the first offsets are reported as read."""
+
+    def __init__(self, victim: Broker) -> None:
+        self.victim, self.reading = victim, False
+        self.total = self.seen = 0
+
+    def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
+        self.reading = name == "read"
+        if self.reading:
+            self.total = total or 0
+
+    def advance(self, amount: int = 1) -> None:
+        if self.reading and amount and not self.seen:
+            self.seen = amount
+            self.victim.kill()
+
+
+# PySpark leaves its gateway's sockets and pipe to the end of the process.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_restore_goes_on_with_the_other_replica_when_one_of_two_dies_in_the_middle_of_the_read(
+    brokers: BrokerCluster, application_id: str, tmp_path: Path
+) -> None:
+    changelog = f"{application_id}-store-changelog"
+    brokers.create(changelog, [1, 2], {**topics.UNCLEANED, "min.insync.replicas": "1"})
+    chance = random.Random(3)
+    records = [Record(b"key-%d" % (n % 5000), chance.randbytes(2500)) for n in range(16_000)]
+    topics.produce(brokers.bootstrap_servers, changelog, records, acks="all")
+    brokers.wait_until(lambda: brokers.in_sync(changelog) == {1, 2})
+    with connect(brokers) as cluster:  # so slow that the read, of 8 MB at a time, takes some seconds
+        limit(cluster, application_id, 8_000_000)
+    spec = {
+        "application_id": application_id,
+        "bootstrap_servers": brokers.bootstrap_servers,
+        "processing_guarantee": "at_least_once",
+        "kafka": {"client_id": application_id},
+        "subtopologies": {"0": {"stores": {"store": {"kind": "key-value"}}}},
+    }
+    progress = KillOnceItReads(brokers[1])
+    with spark_context("tests", "local[2]"):
+        report = run_restore(RestoreRequest(state_dir=str(tmp_path / "state"), spec=spec), progress)
+    assert isinstance(report, RestoreReport)
+    assert 0 < progress.seen < progress.total
+    assert brokers.leader(changelog) == 2
+    wanted = {record.key: record.value for record in records}
+    found = directory.read_application(tmp_path / "state" / application_id)
+    assert dict(found["0_0", "store"]["default"]) == wanted
+    assert report.totals["records"] == len(records)
 
 
 def stuck(batches: Iterator[list[Row]], topic: str, reached: int | None, where: str, why: str) -> None:
