@@ -12,7 +12,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,10 @@ class ProcessTree:
             self._cpu[pid, started] = cpu
             memory += _memory(pid)
         self.peak_bytes = max(self.peak_bytes, memory)
+        self.looked(self._members & parents.keys())
+
+    def looked(self, processes: Set[int]) -> None:
+        """Called after each look with the processes that live; for who wants to know more of them."""
 
 
 def _memory(pid: int) -> int:
@@ -98,13 +102,19 @@ def _memory(pid: int) -> int:
     )
 
 
-def measure(command: Sequence[str], *, environment: Mapping[str, str] | None = None, timeout: float = 1800) -> Cost:
+def measure(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 1800,
+    watch: Callable[[int], ProcessTree] = ProcessTree,
+) -> Cost:
     """Run a command to its end and say what it cost; its stderr goes where ours goes."""
     began = time.monotonic()
     with subprocess.Popen(
         list(command), stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
     ) as process:
-        tree = ProcessTree(process.pid)
+        tree = watch(process.pid)
         try:
             stdout, _ = process.communicate(timeout=timeout)
         finally:
