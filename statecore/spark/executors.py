@@ -48,12 +48,14 @@ class Executor:
 
 def executors_of(context: SparkContext) -> tuple[Executor, ...]:
     """The executors that are registered now, by host; in local mode the driver is the one."""
+    if is_local(context.master):
+        return (Executor(str(context._conf.get("spark.driver.host")), "driver"),)
     # PySpark's own StatusTracker knows hosts and no ids.
     registered = context._jsc.sc().env().blockManager().master().getMemoryStatus().keysIterator()
     found = []
     while registered.hasNext():
         one = registered.next()
-        if is_local(context.master) or one.executorId() != "driver":
+        if one.executorId() != "driver":
             found.append(Executor(str(one.host()), str(one.executorId())))
     return tuple(sorted(found))
 

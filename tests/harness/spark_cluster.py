@@ -180,7 +180,7 @@ class SparkCluster:
     def _alive(self) -> list[dict[str, Any]]:
         try:
             return [worker for worker in self.status()["workers"] if worker["state"] == "ALIVE"]
-        except urllib.error.URLError:
+        except (urllib.error.URLError, ValueError):
             return []  # the port is open a moment before the page is there
 
     def _await(self, condition: Callable[[], bool], failure: str) -> None:
