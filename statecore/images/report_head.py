@@ -123,7 +123,7 @@ def read_report(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ReportError(f"The job wrote no report to {path}.") from None
-    except (OSError, ValueError) as cause:
+    except (OSError, ValueError, RecursionError) as cause:
         raise ReportError(f"The report {path} cannot be read: {cause}.") from cause
     if not isinstance(document, dict):
         raise ReportError(f"The report {path} holds no JSON object.")
@@ -165,7 +165,7 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
             notes=tuple(str(note) for note in document.get("notes") or ()),
             placed=bool(document.get("placed", True)),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise ReportError(f"This is no report: {type(cause).__name__}: {cause}.") from cause
 
 
@@ -203,7 +203,7 @@ def read_partitions(
                     when=head.when,
                     request_id=head.attempt.request_id,
                 )
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise ReportError(f"This is no report: {type(cause).__name__}: {cause}.") from cause
 
 

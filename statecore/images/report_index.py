@@ -306,7 +306,7 @@ def _listed(directory: Path) -> dict[str, Signature]:
 def _load(file: Path) -> _Entries | None:
     try:
         return _Entries.from_json(json.loads(file.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # none yet, or torn, or of another release
 
 

@@ -95,18 +95,21 @@ class ApplicationLock:
         Raises:
             Fenced: it was released, lost, or the directory was replaced below us.
         """
-        try:
-            same = not self._released and _identity(self._file.stat()) == self._identity
-            if same:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op while it is ours
-        except OSError:
-            same = False
-        if not same:
+        if not self._is_ours():
             raise Fenced(
                 f"The lock of {self._directory.path} was lost.",
                 action="Find out who deleted or took the state directory, then run this again.",
                 state_dir=str(self._directory.path),
             )
+
+    def _is_ours(self) -> bool:
+        try:
+            same = not self._released and _identity(self._file.stat()) == self._identity
+            if same:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op while it is ours
+        except OSError:
+            return False
+        return same
 
     def release(self) -> None:
         """Give the lock back. The file stays: deleting it would let two processes lock two files of one name."""
@@ -119,10 +122,11 @@ class ApplicationLock:
     def withdraw(self) -> None:
         """Take away what was made for this lock, where it holds nothing: who was refused leaves no trace.
 
-        The lock is held for a moment longer than its file: who has opened the file meanwhile must not get it.
+        The lock is held for a moment longer than its file: who has opened the file meanwhile must not get it. Where it
+        was lost, the directory is somebody else's, and so is the lock in it.
         """
         work = self._directory.work_path
-        if self._released or (not self._made_file and work not in self._made):
+        if (not self._made_file and work not in self._made) or not self._is_ours():
             return
         below = list(os.walk(work))
         if work in self._made and not any(files for _, _, files in below):  # else even an empty directory is needed
@@ -138,9 +142,12 @@ class ApplicationLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self.withdraw()
-        self.release()
+        try:
+            if error is not None:
+                with contextlib.suppress(OSError):  # else it would hide why the job failed
+                    self.withdraw()
+        finally:
+            self.release()
 
     def _fenced(self, who: str) -> Fenced:
         return Fenced(

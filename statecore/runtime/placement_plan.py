@@ -119,6 +119,7 @@ def plan_placement(
     guarantee: ProcessingGuarantee,
     replace: bool = False,
     request_id: str = "",
+    resumes: bool = True,
 ) -> PlacementPlan:
     """Decide what a placement does, under the application's lock; changes nothing.
 
@@ -128,14 +129,16 @@ def plan_placement(
         siblings: the other declared stores of the same tasks (of other tasks: ignored).
         guarantee: the application's processing guarantee.
         replace: whether stores that exist may be replaced.
-        request_id: tasks that a finished placement of the same request made are left as they are.
+        request_id: tasks that a finished placement of the same request made are left as they are, where they have all
+            of these stores.
+        resumes: whether what the same request had placed was placed by the same plan; else it is as any other's.
 
     Raises:
         Invalid: something speaks against it; all reasons are named, nothing was changed.
         Fenced: the lock is not held.
     """
     directory.check_locked()
-    record = read_record(directory.work_path) if request_id else None
+    record = read_record(directory.work_path) if request_id and resumes else None
     others = tuple(siblings)
     tasks: list[TaskPlan] = []
     problems: list[str] = []
@@ -143,7 +146,7 @@ def plan_placement(
         restored = tuple(image for image in images if image.task == task)
         live = directory.task_path(task)
         placed = record.placed(task, live, request_id) if record is not None else ()
-        if placed:
+        if {image.store for image in restored} <= {store.store for store in placed}:
             tasks.append(TaskPlan(task, True, restored, already_placed=placed))
             continue
         declared = tuple(sibling for sibling in others if sibling.task == task)

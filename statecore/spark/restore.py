@@ -23,7 +23,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,8 @@ class _Restore:
         self.attempt = Attempt.begin(spec.application_id, request.state_dir, request.request_id)
         self.phases: dict[str, float] = {}
         self.reached = ""
+        self.taken_up = False
+        self.resumes = False
         self.brokers: list[str] = []
         self.ran_on = RanOn()
         self.began = time.monotonic()
@@ -211,7 +213,8 @@ class _Restore:
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
-        with self._nothing_left_of_the_invalid(staging):
+        # A refusal of Spark's settings or hosts says nothing of what an earlier attempt has read.
+        with nullcontext() if self.taken_up else self._nothing_left_of_the_invalid(staging):
             with self._phase("start"):
                 self.progress.phase("wait for Spark")
                 context = spark.context()
@@ -221,8 +224,8 @@ class _Restore:
                 executors = check_executors(context, question)
                 self.ran_on = RanOn(context.master, len(executors), tuple(sorted({one.host for one in executors})))
                 self.say(str(self.ran_on))
-            with self._phase("read"):
-                runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
+        with self._phase("read"), self._nothing_left_of_the_invalid(staging):
+            runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
         with self._phase("build"):
             images = build_images(context, plan, runs, staging, request.memory_budget, self.progress)
@@ -286,8 +289,10 @@ class _Restore:
         why: tuple[str, ...] = ()
         with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
             if frozen is not None and covers(frozen, self.spec, self.request):
+                self.resumes = True
                 stale = self._why_stale(frozen, cluster)
                 if stale is None:
+                    self.taken_up = True
                     self.brokers = cluster.brokers()
                     self._placement(frozen.plan)
                     notes = notes_of(cluster, self.spec, frozen.plan, self.request)
@@ -341,6 +346,7 @@ class _Restore:
             guarantee=plan.processing_guarantee,
             replace=self.request.replace,
             request_id=self.request.request_id,
+            resumes=self.resumes,
         )
 
     def _ensure_room(self, cluster: Cluster, plan: RestorePlan) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, Retryable, StatecoreError
+from statecore.faults import FaultInjected, InjectedFault
 from statecore.images.plan import RestorePlan
 from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
@@ -184,6 +185,35 @@ def test_a_store_that_the_spec_forgot_is_named_because_the_application_wipes_its
         restored = running.restored_records()
         assert world.answers(running) == before
     assert {store for (store, _), records in restored.items() if records} == {"plain", "stamped"}
+
+
+def test_a_request_under_a_corrected_spec_is_not_taken_for_done(world: World) -> None:
+    """What the note of the restore asks for, by a cleared task of Airflow: the same request, and one store more."""
+    world.feed()
+    before = world.live()
+    world.lose()
+    forgotten: dict[str, Any] = {"subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}}}
+    world.restore(spec=forgotten, request_id="one")
+    with pytest.raises(Invalid, match="0_0 holds the store plain already"):
+        world.restore(request_id="one")
+    assert world.restore(request_id="one", replace=True).placed
+    assert world.reopen() == (before, 0)
+
+
+def test_a_refusal_of_sparks_settings_keeps_what_an_earlier_attempt_has_read(world: World) -> None:
+    world.feed()
+    before = world.live()
+    world.lose()
+    with pytest.raises(FaultInjected):
+        run_restore(world.request(request_id="one"), faults=InjectedFault("restore.after-runs", "raise"))
+    work = world.state_dir / world.application_id / ".statecore"
+    read = {path: path.stat().st_ino for path in work.glob("*/runs/**/*.sst")}
+    assert read
+    with pytest.raises(Invalid, match="was asked to run on spark://absent:7077"):
+        run_restore(world.request(request_id="one"), master="spark://absent:7077")
+    assert {path: path.stat().st_ino for path in work.glob("*/runs/**/*.sst")} == read
+    assert any("earlier attempt" in note for note in world.restore(request_id="one").notes)
+    assert world.reopen() == (before, 0)
 
 
 def test_staging_elsewhere_leaves_nothing_there_and_the_stores_are_the_same(world: World, tmp_path: Path) -> None:

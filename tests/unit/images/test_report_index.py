@@ -149,6 +149,25 @@ def test_an_index_that_is_torn_is_made_anew(tmp_path: Path, torn: bytes) -> None
     assert json.loads(file.read_bytes())["version"] == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        '{"process": Infinity, "started": "2026-01-01T00:00:00Z"}',
+        '{"finished": "x", "started": "x", "stores": [{"store": "a", "rows": 1e999}]}',
+    ],
+    ids=["deep", "infinite process", "infinite rows"],
+)
+def test_no_damaged_file_hides_the_other_reports(tmp_path: Path, text: str) -> None:
+    write(tmp_path, 1, done(attempt(1), entry("a", 0)))
+    (tmp_path / "orders" / "damaged.json").write_text(text)
+    (tmp_path / report_index.INDEX).mkdir()
+    (tmp_path / report_index.INDEX / "orders.json").write_text("[" * 200_000)
+    index = ReportIndex(tmp_path)
+    assert rows(index.application("orders").instances[0]) == {("a", 0): 1}
+    assert sorted(head is None for head in index.heads()) == [False, True]
+
+
 def test_where_no_index_can_be_written_the_reports_are_read_all_the_same(tmp_path: Path) -> None:
     (tmp_path / report_index.INDEX).write_text("a file is in its place")
     write(tmp_path, 1, done(attempt(1), entry("a", 0)))

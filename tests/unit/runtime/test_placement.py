@@ -390,6 +390,23 @@ def test_a_request_that_was_finished_in_two_parts_is_remembered_whole(directory)
     assert again.lines == ["0_0: already placed by this request", "0_1: already placed by this request"]
 
 
+def test_a_request_that_asks_for_more_than_it_had_placed_is_not_taken_for_done(directory):
+    """The same request under a spec that was corrected since, as a cleared task of Airflow sends it."""
+    place(directory, make_image(directory, "0_0", "s"), request_id="one")
+    both = [make_image(directory, "0_0", "s"), make_image(directory, "0_0", "t")]
+    assert "0_0 holds the store s already" in refusal(directory, *both, request_id="one")
+    place(directory, *both, request_id="one", replace=True)
+    assert [offset_of(directory, "0_0", store) for store in ("s", "t")] == [9, 9]
+
+
+def test_what_another_plan_of_the_same_request_had_placed_is_not_taken_for_done(directory):
+    place(directory, make_image(directory, "0_0", "s"), request_id="one")
+    again = {"request_id": "one", "resumes": False}
+    assert "0_0 holds the store s already" in refusal(directory, make_image(directory, "0_0", "s", 12), **again)
+    place(directory, make_image(directory, "0_0", "s", 12), replace=True, **again)
+    assert offset_of(directory, "0_0", "s") == 12
+
+
 def test_a_task_that_was_made_anew_since_is_not_taken_for_placed(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     (directory.store_path("0_0", "s", KIND) / "IDENTITY").write_text("another database")

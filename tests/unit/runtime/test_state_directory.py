@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -288,3 +289,33 @@ def test_who_opened_the_lock_before_it_was_taken_away_does_not_hold_another_file
         monkeypatch.undo()
         assert in_another_process(TRY_LOCK, directory.path / ".lock") == "taken"
         directory.check_locked()
+
+
+def test_who_lost_the_lock_does_not_take_away_that_of_the_application(directory):
+    """The directory was deleted below the job, and the application started there: its lock is not ours to delete."""
+
+    def work() -> None:
+        with directory.lock():
+            shutil.rmtree(directory.path)
+            directory.path.mkdir()
+            (directory.path / ".lock").touch()
+            directory.check_locked()
+
+    with pytest.raises(Fenced, match="was lost"):
+        work()
+    assert (directory.path / ".lock").exists()
+
+
+def test_a_lock_that_cannot_be_taken_away_is_released_and_does_not_hide_why_the_job_failed(directory, monkeypatch):
+    def denied(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    def work() -> None:
+        with directory.lock():
+            monkeypatch.setattr(Path, "unlink", denied)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        work()
+    monkeypatch.undo()
+    directory.lock().release()
