@@ -42,6 +42,9 @@ _CAP_CHOWN = 1 << 0
 _COPIED = stat.S_ISGID | 0o770
 _GROUP_WRITES = 0o020
 
+MAKING_MODE = 0o700
+"""Of a directory from its making until it is given to its owner."""
+
 
 @dataclass(frozen=True)
 class Process:
@@ -140,7 +143,7 @@ def decide_ownership(state_dir: Path, application: Path, owner: str | None, proc
     Raises:
         Invalid: the user or group is not known, or this process cannot give files to them.
     """
-    model, is_application = _model(state_dir, application)
+    model, is_application = _model(state_dir, application, process)
     status = model.stat()
     mode = _mode_of(status, copied=model in (state_dir, application))
     if not mode & _GROUP_WRITES:  # else the application's users need the group's rights, whatever the umask
@@ -255,12 +258,19 @@ def _check_given(owner: str, uid: int, gid: int, process: Process) -> None:
     )
 
 
-def _model(state_dir: Path, application: Path) -> tuple[Path, bool]:
+def is_half_made(path: Path, process: Process) -> bool:
+    """Whether a directory may be one that a killed job had made and not given to its owner yet: it says nothing."""
+    status = path.stat()
+    bare = (stat.S_IMODE(status.st_mode) & 0o777, status.st_uid) == (MAKING_MODE, process.uid)
+    return process.may_chown and bare and not any(path.iterdir())
+
+
+def _model(state_dir: Path, application: Path, process: Process) -> tuple[Path, bool]:
     """The directory that is copied, and whether it is the application's own."""
-    if application.is_dir():
+    if application.is_dir() and not is_half_made(application, process):
         return application, True
     path = state_dir
-    while not path.is_dir() and path != path.parent:
+    while not path.is_dir() or (path == state_dir and is_half_made(path, process)):
         path = path.absolute().parent
     return path, False
 

@@ -29,7 +29,7 @@ from statecore.errors import Capacity, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.runtime.application_lock import LOCK_FILE, ApplicationLock, remove_empty
 from statecore.runtime.contents import PLAIN_PARENT, StoreDirectory, stores_in
-from statecore.runtime.ownership import Ownership, decide_ownership, this_process
+from statecore.runtime.ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
 from statecore.stores.files import MOUNT_FOR_WRITING, is_read_only, sync_file
 
 WORK_DIRECTORY = ".statecore"
@@ -128,6 +128,9 @@ class StateDirectory:
         ownership = self.ownership
         made: list[Path] = []
         try:
+            for path in (self.state_dir, self.path, self.work_path):
+                if path.is_dir() and is_half_made(path, this_process()):
+                    ownership.give(path)
             _make(self.path, ownership, made)
             lock = ApplicationLock(self, made)
         except BaseException as error:
@@ -267,7 +270,7 @@ def _make(path: Path, ownership: Ownership, made: list[Path]) -> None:
     if path.parent != path:
         _make(path.parent, ownership, made)
     try:
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=MAKING_MODE)
     except FileExistsError:
         return
     made.append(path)

@@ -176,3 +176,28 @@ def test_directories_that_cannot_be_changed_are_found(tmp_path, monkeypatch):
     assert unwritable([tmp_path]) is None
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "b")
     assert unwritable([tmp_path / "a"]) == tmp_path / "a" / "b"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("killed_at", ["state", "state/app", "state/app/.statecore"])
+def test_a_kill_between_making_a_directory_and_giving_it_away_changes_no_owner(tmp_path, killed_at, monkeypatch):
+    parent = made(tmp_path / "volume", 4242, 4343, 0o750)
+    directory = StateDirectory(parent / "state", "app")
+    real = Ownership.give
+
+    def killed(self: Ownership, path: Path) -> None:
+        if path == parent / killed_at:
+            os._exit(9)
+        real(self, path)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(Ownership, "give", killed)
+        directory.lock()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert (parent / killed_at).stat().st_uid == 0
+    with directory.lock():
+        found = {path: (path.stat().st_uid, path.stat().st_gid) for path in parent.rglob("*")}
+    assert len(found) == 4
+    assert set(found.values()) == {(4242, 4343)}
