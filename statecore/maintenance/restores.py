@@ -204,7 +204,10 @@ def _newest(plans: Path) -> list[Path]:
     """The files of the newest requests, newest first."""
     found = []
     with suppress(FileNotFoundError), os.scandir(plans) as entries:
-        found = [(entry.stat().st_mtime, entry.path) for entry in entries if not entry.name.endswith(".tmp")]
+        for entry in entries:
+            with suppress(FileNotFoundError):  # a restore is at work
+                if not entry.name.endswith(".tmp"):
+                    found.append((entry.stat().st_mtime, entry.path))
     return [Path(path) for _, path in sorted(found, reverse=True)]
 
 
@@ -320,13 +323,13 @@ def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
 
 
 def _bytes(path: Path) -> int:
-    if not path.is_dir():
-        return path.stat().st_size
+    files = [path]
+    if path.is_dir():
+        files = [Path(directory, name) for directory, _, names in os.walk(path) for name in names]
     total = 0
-    for directory, _, names in os.walk(path):
-        for name in names:
-            with suppress(FileNotFoundError):  # a restore is at work
-                total += Path(directory, name).lstat().st_size
+    for file in files:
+        with suppress(FileNotFoundError):  # a restore is at work
+            total += file.lstat().st_size
     return total
 
 

@@ -220,3 +220,14 @@ def test_reports_elsewhere_add_the_tries_that_touched_nothing(orders: Directory,
     orders.restored(3)
     found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
     assert found.later is None
+
+
+def test_files_that_vanish_while_a_restore_is_at_work_hide_nothing(tmp_path: Path) -> None:
+    """A link to nowhere is listed and cannot be looked at, as a file that is deleted in between."""
+    one = Directory(tmp_path)
+    one.restored(1)
+    for path in (one.work / "journal.json.new", plan_path(one.work, "x").with_suffix(ATTEMPT_SUFFIX)):
+        path.symlink_to(tmp_path / "nowhere")
+    found = restores_of(one.directory)
+    assert found.last is not None
+    assert found.trouble == ()
