@@ -85,8 +85,13 @@ class ApplicationLock:
             return os.open(self._file, flags)
         except FileNotFoundError:
             descriptor = os.open(self._file, flags | os.O_CREAT, 0o600)
+        try:
+            self._directory.ownership.give(self._file)
+        except BaseException:
+            self._file.unlink(missing_ok=True)  # the application could not open it
+            os.close(descriptor)
+            raise
         self._made_file = True
-        self._directory.ownership.give(self._file)
         return descriptor
 
     def check(self) -> None:

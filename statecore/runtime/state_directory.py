@@ -170,7 +170,7 @@ class StateDirectory:
         if self.ownership.by_group:
             return
         files = (self.path / LOCK_FILE, self.path / PROCESS_FILE, *self.work_path.glob("plans/*"))
-        for path in (self.path, *files, self.work_path / "plans", self.work_path):
+        for path in (self.path.resolve(), *files, self.work_path / "plans", self.work_path):
             if path.exists() and (path.stat().st_uid != self.ownership.uid or self._owner is not None):
                 self.ownership.give(path)
 

@@ -178,7 +178,7 @@ def test_directories_that_cannot_be_changed_are_found(tmp_path, monkeypatch):
     assert unwritable([tmp_path / "a"]) == tmp_path / "a" / "b"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@as_root
 @pytest.mark.parametrize("killed_at", ["state", "state/app", "state/app/.statecore"])
 def test_a_kill_between_making_a_directory_and_giving_it_away_changes_no_owner(tmp_path, killed_at, monkeypatch):
     parent = made(tmp_path / "volume", 4242, 4343, 0o750)
@@ -201,3 +201,28 @@ def test_a_kill_between_making_a_directory_and_giving_it_away_changes_no_owner(t
         found = {path: (path.stat().st_uid, path.stat().st_gid) for path in parent.rglob("*")}
     assert len(found) == 4
     assert set(found.values()) == {(4242, 4343)}
+
+
+@as_root
+def test_a_directory_that_is_reached_through_a_link_is_given_itself(tmp_path):
+    real = made(tmp_path / "disk", 0, 0, 0o750)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "app").symlink_to(real)
+    directory = StateDirectory(tmp_path / "state", "app", "4242:4343")
+    with directory.lock():
+        directory.give_to_owner()
+    assert (real.stat().st_uid, real.stat().st_gid) == (4242, 4343)
+
+
+@as_root
+def test_a_lock_that_cannot_be_given_to_the_application_is_not_left_in_its_way(tmp_path, monkeypatch):
+    state = made(tmp_path / "state", 4242, 4343, 0o755)
+    app = made(state / "app", 4242, 4343, 0o750)
+
+    def denied(self: Ownership, path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Ownership, "give", denied)
+    with pytest.raises(Invalid):
+        StateDirectory(state, "app").lock()
+    assert list(app.iterdir()) == []
