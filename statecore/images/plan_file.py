@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from statecore.errors import Invalid
 from statecore.images.plan import RestorePlan
 from statecore.runtime.files import make_directories, write_durably
 
@@ -74,7 +75,7 @@ def save_plan(path: Path, frozen: FrozenPlan) -> None:
 
 
 def load_plan(path: Path) -> FrozenPlan | None:
-    """The frozen plan of a request; ``None`` when it has none yet, or none that can be read."""
+    """The frozen plan of a request; ``None`` when it has none yet, or none that this release can read."""
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
         return FrozenPlan(
@@ -84,7 +85,7 @@ def load_plan(path: Path) -> FrozenPlan | None:
             str(document["request_id"]),
             str(document.get("staging") or ""),
         )
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, Invalid):
         return None
 
 

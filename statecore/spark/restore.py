@@ -287,6 +287,10 @@ class _Restore:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
         frozen = load_plan(self.plan_file)
         why: tuple[str, ...] = ()
+        if frozen is None and self.plan_file.exists():
+            why = (
+                "The plan of an earlier attempt of this request is damaged or of another release; it was made anew.",
+            )
         with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
             if frozen is not None and covers(frozen, self.spec, self.request):
                 self.resumes = True

@@ -200,6 +200,19 @@ def test_a_request_under_a_corrected_spec_is_not_taken_for_done(world: World) ->
     assert world.reopen() == (before, 0)
 
 
+def test_a_request_that_an_older_release_began_is_planned_anew(world: World) -> None:
+    world.feed()
+    before = world.live()
+    world.lose()
+    with pytest.raises(FaultInjected):
+        run_restore(world.request(request_id="one"), faults=InjectedFault("restore.after-images", "raise"))
+    (plan,) = (world.state_dir / world.application_id / ".statecore" / "plans").glob("*.json")
+    plan.write_text(plan.read_text().replace('"version": 3', '"version": 2'))
+    report = world.restore(request_id="one")
+    assert any("of another release; it was made anew" in note for note in report.notes)
+    assert world.reopen() == (before, 0)
+
+
 def test_a_refusal_of_sparks_settings_keeps_what_an_earlier_attempt_has_read(world: World) -> None:
     world.feed()
     before = world.live()

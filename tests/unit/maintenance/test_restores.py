@@ -231,3 +231,15 @@ def test_files_that_vanish_while_a_restore_is_at_work_hide_nothing(tmp_path: Pat
     found = restores_of(one.directory)
     assert found.last is not None
     assert found.trouble == ()
+
+
+def test_a_plan_of_an_older_release_hides_nothing(tmp_path: Path) -> None:
+    one = Directory(tmp_path)
+    one.restored(1)
+    plan = plan_path(one.work, one.attempt(1).request_id)
+    document = json.loads(plan.read_text())
+    document["plan"]["version"] = 2
+    plan.write_text(json.dumps(document))
+    found = restores_of(one.directory)
+    assert found.last is not None
+    assert found.unfinished == ()

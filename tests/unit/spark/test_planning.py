@@ -83,8 +83,14 @@ def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
     assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"plan": {"version": 3}, "partitions": [], "made_at": 1}'])
-def test_a_plan_file_that_is_torn_is_none(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "[]", "{}", '{"plan": []}', '{"plan": {"version": 3}, "partitions": [], "made_at": 1}'),
+        '{"plan": {"version": 2, "application_id": "a"}, "partitions": [], "made_at": 1}',
+    ],
+)
+def test_a_plan_file_that_is_torn_or_of_another_release_is_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "p.json").write_text(content)
     assert load_plan(tmp_path / "p.json") is None
 
