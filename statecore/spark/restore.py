@@ -16,10 +16,8 @@ The same function serves ``statecore restore`` and the Spark job that Airflow su
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,10 +30,8 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
 from statecore.images.attempt import Attempt, utc_now
-from statecore.images.plan import PartitionPlan, RestorePlan, task_of
+from statecore.images.plan import RestorePlan
 from statecore.images.plan_file import (
     ATTEMPT_SUFFIX,
     REPORT_SUFFIX,
@@ -45,29 +41,24 @@ from statecore.images.plan_file import (
     save_plan,
     sweep_plans,
 )
-from statecore.images.report import RanOn, RestoreReport, StoreReport
+from statecore.images.report import RanOn, RestoreReport
 from statecore.progress import NullProgress, Progress
 from statecore.runtime.files import make_directories, write_durably
 from statecore.runtime.journal import read_record
-from statecore.runtime.placement import (
-    PlacementPlan,
-    RecoveryReport,
-    SiblingStore,
-    StoreImage,
-    apply_placement,
-    plan_placement,
-    recover,
-)
+from statecore.runtime.placement import PlacementPlan, RecoveryReport, apply_placement, recover
 from statecore.runtime.state_directory import StateDirectory, ensure_room
 from statecore.spark.executor_check import Question, check_executors
 from statecore.spark.failures import as_statecore_error
 from statecore.spark.notes import notes_of
+from statecore.spark.placing import placement_of
 from statecore.spark.planning import check_unchanged, covers, plan_restore, why_stale
+from statecore.spark.reporting import store_report, work_of
 from statecore.spark.request import RestoreRequest
 from statecore.spark.session import SparkStart
 from statecore.spark.stages import build_images, read_runs
+from statecore.spark.staging import staging_base
 from statecore.spark.tasks import ClusterSettings, ImageResult, RangeResult
-from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
+from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
 
 
@@ -162,7 +153,7 @@ class _Restore:
     ) -> None:
         self.request, self.spec, self.directory = request, spec, directory
         self.progress, self.faults, self.say = progress, faults, say
-        self.work = _staging_base(request.staging_dir, directory)
+        self.work = staging_base(request.staging_dir, directory)
         self.plan_file = plan_path(directory.work_path, request.request_id)
         self.report_file = self.plan_file.with_suffix(REPORT_SUFFIX)
         self.attempt_file = self.plan_file.with_suffix(ATTEMPT_SUFFIX)
@@ -324,34 +315,7 @@ class _Restore:
     def _placement(
         self, plan: RestorePlan, images: Mapping[tuple[str, str], ImageResult] | None = None
     ) -> PlacementPlan:
-        """What placing would do (or, without images yet, every reason not to begin)."""
-        restored = set(plan.stores)
-        siblings = [
-            SiblingStore(task, store.name, store.kind, _changelog_of(store, part), logged=store.is_logged)
-            for task, part in {part.task: part for part in plan.partitions}.items()
-            for store in (*self.spec.stores, *self.spec.global_stores)
-            if task_of(store, part.partition) == task
-            and store.kind is not StoreKind.IN_MEMORY
-            and (task, store.name) not in restored
-        ]
-
-        def image_of(parts: Sequence[PartitionPlan]) -> StoreImage:
-            one = parts[0]
-            path = Path(images[one.task, one.store].image.path) if images is not None else None
-            offsets = {part.topic_partition: part.committed_offset for part in parts}
-            return StoreImage(
-                one.task, one.store, one.kind, one.topic_partition, path, offsets if images is not None else None
-            )
-
-        return plan_placement(
-            self.directory,
-            [image_of(parts) for parts in plan.stores.values()],
-            siblings=siblings,
-            guarantee=plan.processing_guarantee,
-            replace=self.request.replace,
-            request_id=self.request.request_id,
-            resumes=self.resumes,
-        )
+        return placement_of(plan, images, self.spec, self.directory, self.request, resumes=self.resumes)
 
     def _ensure_room(self, cluster: Cluster, plan: RestorePlan) -> None:
         """Refuse when the disk cannot hold the runs: at least what the broker stores for the changelogs it reads."""
@@ -369,7 +333,7 @@ class _Restore:
         images: Mapping[tuple[str, str], ImageResult],
         notes: tuple[str, ...],
     ) -> RestoreReport:
-        stores = [_store_report(parts, runs.get(key, ()), images[key]) for key, parts in sorted(plan.stores.items())]
+        stores = [store_report(parts, runs.get(key, ()), images[key]) for key, parts in sorted(plan.stores.items())]
         return RestoreReport(
             **asdict(self.attempt),
             plan_id=plan.plan_id,
@@ -377,50 +341,11 @@ class _Restore:
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
             stores=tuple(stores),
-            work=_work(runs, images),
+            work=work_of(runs, images),
             notes=notes,
             placement=self.placement,
             ran_on=self.ran_on,
         )
-
-
-def _changelog_of(store: StoreSpec, part: PartitionPlan) -> TopicPartition | None:
-    """The changelog partition of a store in the task of another; ``None`` where it has none, or none is decided."""
-    if part.is_global or not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
-        return None
-    return TopicPartition(store.changelog, part.partition)
-
-
-def _store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], built: ImageResult) -> StoreReport:
-    """One store of one task: one partition, or all of a global store."""
-    seen, one = [result.statistics for result in read], parts[0]
-    return StoreReport(
-        task=one.task,
-        store=one.store,
-        partition=-1 if one.is_global else one.partition,
-        kind=str(one.kind),
-        changelog=one.topic,
-        start=sum(part.start for part in parts),
-        end=sum(part.end for part in parts),
-        committed_offset=sum(part.committed_offset for part in parts),
-        records=sum(each.records for each in seen),
-        tombstones=sum(each.tombstones for each in seen),
-        null_keys=sum(each.null_keys for each in seen),
-        aborted=sum(each.aborted for each in seen),
-        rows=built.image.rows,
-        bytes=built.image.bytes,
-        file_bytes=built.image.file_bytes,
-        digest=built.image.digest,
-        runs=sum(len(result.runs) for result in read),
-        seconds=round(sum(result.seconds for result in read) + built.seconds, 3),
-        tail_left=sum(part.tail_left for part in parts),
-        max_timestamp=max((each.max_timestamp for each in seen), default=-1),
-        offsets=built.image.offsets,
-        stream_time=max((result.stream_time for result in read), default=-1),
-        segments=built.image.segments,
-        expired=built.image.expired + sum(result.expired for result in read),
-        left_to_restore=one.left_to_restore,
-    )
 
 
 def _owner_note(directory: StateDirectory) -> str:
@@ -435,18 +360,6 @@ def _nobody(line: str) -> None:
     """Hears nothing."""
 
 
-def _staging_base(staging_dir: str | None, directory: StateDirectory) -> Path:
-    """Where plans are staged. Elsewhere than in the state directory several hosts may meet, whose locks are not one.
-
-    The same plan for two of them is not unlikely (the application is stopped, its topics do not grow), so each state
-    directory of each host has a place of its own there.
-    """
-    if not staging_dir:
-        return directory.work_path
-    owner = f"{socket.gethostname()}\n{directory.path.resolve()}"
-    return Path(staging_dir) / directory.application_id / hashlib.sha256(owner.encode()).hexdigest()[:12]
-
-
 def _recovery(found: RecoveryReport) -> str:
     words = [
         f"{what}: {', '.join(tasks)}"
@@ -458,14 +371,3 @@ def _recovery(found: RecoveryReport) -> str:
         if tasks
     ]
     return f"An interrupted placement was settled; {'; '.join(words)}."
-
-
-def _work(
-    runs: Mapping[tuple[str, str], Sequence[RangeResult]], images: Mapping[tuple[str, str], ImageResult]
-) -> dict[str, float]:
-    """Seconds of all tasks added up, by what they did."""
-    work = {"read": 0.0, "collect": 0.0, "write": 0.0, "image": sum(built.seconds for built in images.values())}
-    for result in (one for results in runs.values() for one in results):
-        for name, seconds in result.phases.items():
-            work[name] += seconds
-    return {name: round(seconds, 3) for name, seconds in work.items()}

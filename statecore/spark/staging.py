@@ -18,6 +18,7 @@ the driver may be moving it at that moment.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import shutil
 import socket
@@ -25,11 +26,14 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statecore.errors import Invalid, Retryable
 from statecore.images.plan_file import IMAGES
 from statecore.runtime.files import make_directories, write_durably
+
+if TYPE_CHECKING:
+    from statecore.runtime.state_directory import StateDirectory
 
 RESULT = "result.json"
 _MARK = "driver"
@@ -131,3 +135,15 @@ def discard(directory: Path, final: Path) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(away, ignore_errors=True)
+
+
+def staging_base(staging_dir: str | None, directory: StateDirectory) -> Path:
+    """Where plans are staged. Elsewhere than in the state directory several hosts may meet, whose locks are not one.
+
+    The same plan for two of them is not unlikely (the application is stopped, its topics do not grow), so each state
+    directory of each host has a place of its own there.
+    """
+    if not staging_dir:
+        return directory.work_path
+    owner = f"{socket.gethostname()}\n{directory.path.resolve()}"
+    return Path(staging_dir) / directory.application_id / hashlib.sha256(owner.encode()).hexdigest()[:12]
