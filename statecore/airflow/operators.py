@@ -130,7 +130,14 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             return self._show_plan(context, report) if self.plan_only else self._publish(context, report, report_file)
         finally:
             if not self.plan_only:
-                ReportIndex(directory).application(report_file.parent.name)  # kept here, the page need not make it
+                self._keep_index(directory, report_file.parent.name)
+
+    def _keep_index(self, directory: Path, name: str) -> None:
+        """Have the index ready for the page. It is only a copy: how the job ended does not depend on it."""
+        try:
+            ReportIndex(directory).application(name)
+        except Exception as cause:
+            self.log.warning("The index of the reports in %s cannot be kept: %s", directory, cause)
 
     def _prepare(self, context: Context, settings: Settings, report_file: Path, request_id: str) -> dict[str, str]:
         """Refuse what can be refused, complete what ``spark-submit`` is given; returns the job's secrets."""

@@ -233,6 +233,20 @@ def last_words(application: str) -> list[ReportHead]:
     return [one.last for one in index.application(application).instances]
 
 
+def test_an_index_that_cannot_be_kept_changes_nothing(
+    spark: StubSpark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise PermissionError("no rights")
+
+    monkeypatch.setattr(ReportIndex, "application", broken)
+    assert operator(spark).execute(context())["application_id"] == "orders"
+    assert "cannot be kept: no rights" in capsys.readouterr().out
+    spark.behaves({"orders": {"no_report": True}})
+    with pytest.raises(JobRefused, match="wrote no report"):
+        operator(spark).execute(context())
+
+
 def test_the_report_of_an_earlier_try_is_never_taken_for_this_one(spark: StubSpark) -> None:
     operator(spark).execute(context())
     spark.behaves({"orders": {"no_report": True}})
