@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,7 +119,10 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     for one in _instances(index, wanted):
         directory = StateDirectory(Path(one.instance.state_dir), one.instance.application_id)
         mine = one.instance.host == socket.gethostname() and directory.path.is_dir()
-        found.append(restores_of(directory, [one]) if mine else known_of(one))
+        try:
+            found.append(restores_of(directory, [one]) if mine else known_of(one))
+        except Invalid as error:  # another user's; that hides neither what the reports say of it nor the others
+            found.append(replace(known_of(one), trouble=(str(error),)))
     if not found:
         what = f" of the application {wanted}" if wanted else ""
         raise NotFound(

@@ -144,3 +144,25 @@ def test_a_directory_that_may_not_be_read_is_refused(
     assert (code, "are left out: Permission denied" in err) == (0, True)
     assert "last restore" in out
     assert run()[0] == 13
+
+
+def test_a_directory_that_may_not_be_read_hides_neither_its_reports_nor_the_others(
+    run: Run, orders: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def denied(path: object) -> object:
+        if str(path).startswith(str(orders.work)):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(str(path))
+
+    write(tmp_path / "reports", 1, done(orders.attempt(1), entry("by-id", 0)))
+    write(tmp_path / "reports", 2, done(attempt(2, "/elsewhere", application="other"), entry("s", 0)), "other")
+    monkeypatch.setattr(os, "scandir", denied)
+    code, out, _ = run("--json")
+    assert code == 0
+    found = {one["application_id"]: one for one in json.loads(out)["applications"]}
+    assert found["other"]["last_restore"] is not None
+    assert found["orders"]["last_restore"] is not None
+    assert found["orders"]["looked"] is False
+    assert "cannot be read" in found["orders"]["trouble"][0]
