@@ -7,11 +7,9 @@ missing or contradict each other, a store that was not closed, files that decide
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import gcd
-from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
@@ -29,6 +27,7 @@ from statecore.runtime.database_state import DatabaseState, is_database
 from statecore.runtime.holder import lock_holder
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.stores.files import tree_bytes
 
 
 def inspect(
@@ -173,7 +172,7 @@ def _headless(place: StorePlace) -> list[DatabaseView]:
             )
             found.append(
                 DatabaseView(
-                    path.name, None, None, {}, None, 0, _bytes(path), (), broken=broken, error=Corrupted.__name__
+                    path.name, None, None, {}, None, 0, tree_bytes(path), (), broken=broken, error=Corrupted.__name__
                 )
             )
     return found
@@ -191,7 +190,7 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
     """What a database holds; ``None`` when it has gone meanwhile, as expired segments go."""
     start = segment.start
     end = start + interval if start is not None and interval is not None else None
-    size = _bytes(segment.path)
+    size = tree_bytes(segment.path)
     rows = older = 0
     state = DatabaseState((), {}, None)
     broken = kind = ""
@@ -216,16 +215,6 @@ def _is_older(family: str, families: frozenset[str]) -> bool:
     """Whether a family is that of an older format: a store has one data family besides ``default``, or two of them."""
     data = families - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
     return family == DEFAULT_COLUMN_FAMILY if len(data) == 1 else bool(data) and not family.endswith("Headers")
-
-
-def _bytes(directory: Path) -> int:
-    """Bytes of the files of a directory, of which some may go while one looks."""
-    total = 0
-    for root, _, files in os.walk(directory):
-        for name in files:
-            with contextlib.suppress(FileNotFoundError):
-                total += Path(root, name).stat().st_size
-    return total
 
 
 def check_application(spec: ApplicationSpec | None, application_id: str) -> None:

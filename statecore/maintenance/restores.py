@@ -45,6 +45,7 @@ from statecore.runtime.journal import JOURNAL, RECORD, Journal, read_journal
 from statecore.runtime.placement import STAGING_PREFIX
 from statecore.runtime.settlement import SET_ASIDE
 from statecore.runtime.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.stores.files import tree_bytes
 
 LOOKED_AT = 50
 """Newest plans and reports of an application that are read; restores long ago are of no use to anybody."""
@@ -318,19 +319,9 @@ def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
             meaning = "old task directories that the application had replaced itself; it can be deleted"
         else:
             meaning = "staging of a restore; the next one sweeps it when it is a day old"
-        found.append(LeftBehind(entry.name, _bytes(entry), meaning))
+        size = entry.stat().st_size if entry.is_file() else tree_bytes(entry)
+        found.append(LeftBehind(entry.name, size, meaning))
     return found
-
-
-def _bytes(path: Path) -> int:
-    files = [path]
-    if path.is_dir():
-        files = [Path(directory, name) for directory, _, names in os.walk(path) for name in names]
-    total = 0
-    for file in files:
-        with suppress(FileNotFoundError):  # a restore is at work
-            total += file.lstat().st_size
-    return total
 
 
 def _merged(own: list[ReportHead], reported: list[ReportHead]) -> tuple[ReportHead, ...]:

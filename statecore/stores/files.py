@@ -136,5 +136,10 @@ def is_read_only(path: Path) -> bool:
 
 
 def tree_bytes(directory: Path) -> int:
-    """Bytes of all files below a directory."""
-    return sum(Path(root, name).stat().st_size for root, _, files in os.walk(directory) for name in files)
+    """Bytes of all files below a directory, of which some may go while one looks."""
+    total = 0
+    for root, _, files in os.walk(directory):
+        for name in files:
+            with suppress(FileNotFoundError):
+                total += Path(root, name).lstat().st_size
+    return total
