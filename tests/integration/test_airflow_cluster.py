@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from demo.airflow_server import AirflowServer
-from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.small import small_application
 from tests.harness.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -37,18 +37,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, spark_cluster: SparkCluster
 @pytest.fixture(scope="module")
 def declared(broker: Broker) -> dict[str, Any]:
     """The spec of an application with 500 rows; it asks Spark for both workers."""
-    application_id = f"clustered-{os.getpid()}"
-    topic = f"{application_id}-by-id-changelog"
-    topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
-    records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
-    topics.produce(broker.bootstrap_servers, topic, records)
-    return {
-        "application_id": application_id,
-        "bootstrap_servers": broker.bootstrap_servers,
-        "processing_guarantee": "at_least_once",
-        "spark": {"conf": {"spark.cores.max": "2"}},
-        "subtopologies": {"0": {"stores": {"by-id": {"kind": "key-value"}}}},
-    }
+    spec = small_application(broker, f"clustered-{os.getpid()}")
+    return {**spec, "spark": {"conf": {"spark.cores.max": "2"}}}
 
 
 def test_a_run_of_the_dag_is_done_by_the_executors_of_the_cluster(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import topics
 from tests.harness.broker import Broker, free_ports
+from tests.harness.small import small_application
 from tests.harness.spark_cluster import SPARK_HOME, SparkCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -24,24 +24,8 @@ SMALL = ("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=1
 
 
 @pytest.fixture(scope="module")
-def cluster(spark_cluster: SparkCluster) -> SparkCluster:
-    return spark_cluster
-
-
-@pytest.fixture(scope="module")
 def application(broker: Broker) -> dict[str, Any]:
-    """The spec of an application with one store of 500 rows in two partitions."""
-    application_id = f"cluster-{os.getpid()}"
-    topic = f"{application_id}-by-id-changelog"
-    topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
-    records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
-    topics.produce(broker.bootstrap_servers, topic, records)
-    return {
-        "application_id": application_id,
-        "bootstrap_servers": broker.bootstrap_servers,
-        "processing_guarantee": "at_least_once",
-        "subtopologies": {"0": {"stores": {"by-id": {"kind": "key-value"}}}},
-    }
+    return small_application(broker, f"cluster-{os.getpid()}")
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -73,28 +57,28 @@ class Submitted:
 
 
 def test_the_submitted_master_and_conf_decide_where_a_job_runs(
-    cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
+    spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:
-    before = len(cluster.applications())
+    before = len(spark_cluster.applications())
     request = {"spec": application, "state_dir": str(state_dir)}
     done = Submitted(
         tmp_path,
         request,
-        cluster.master,
+        spark_cluster.master,
         f"spark.pyspark.python={sys.executable}",
         "spark.app.name=submitted under this name",
         f"spark.executorEnv.PYTHONPATH={ROOT}",
     )
     assert done.code == 0, done.said
-    assert (done.document["master"], done.document["executors"]) == (cluster.master, 2)
+    assert (done.document["master"], done.document["executors"]) == (spark_cluster.master, 2)
     assert done.document["hosts"] == ["127.0.0.2", "127.0.0.3"]
     assert done.document["totals"]["rows"] == 500
-    assert f"Spark runs on {cluster.master} with 2 executors on 127.0.0.2, 127.0.0.3." in done.said
-    ran = cluster.applications()
+    assert f"Spark runs on {spark_cluster.master} with 2 executors on 127.0.0.2, 127.0.0.3." in done.said
+    ran = spark_cluster.applications()
     assert len(ran) == before + 1
     (mine,) = [one for one in ran if one["name"] == "submitted under this name"]
     assert (mine["cores"], mine["memoryperexecutor"]) == (2, 512)
-    assert cluster.executors_of(mine["id"]) == set(cluster.hosts)
+    assert spark_cluster.executors_of(mine["id"]) == set(spark_cluster.hosts)
 
 
 def test_a_master_at_which_nothing_listens_is_one_sentence_at_once(
@@ -119,7 +103,7 @@ def test_a_job_that_was_to_run_on_a_cluster_does_not_run_elsewhere(
 
 
 def test_executors_without_statecore_are_named_and_not_tried_again(
-    cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
+    spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
@@ -127,7 +111,7 @@ def test_executors_without_statecore_are_named_and_not_tried_again(
     done = Submitted(
         tmp_path,
         {"spec": application, "state_dir": str(state_dir)},
-        cluster.master,
+        spark_cluster.master,
         f"spark.pyspark.python={python}",
         f"spark.pyspark.driver.python={sys.executable}",
     )
@@ -140,10 +124,10 @@ def test_executors_without_statecore_are_named_and_not_tried_again(
 
 
 def test_a_cluster_without_room_is_said_instead_of_waited_for(
-    cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
+    spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path, tmp_path: Path
 ) -> None:
     conf = ("spark.executor.memory=64g", "spark.scheduler.maxRegisteredResourcesWaitingTime=3s")
-    done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, cluster.master, *conf)
+    done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, spark_cluster.master, *conf)
     assert (done.code, done.document["error"]) == (15, "Capacity"), done.said
-    assert done.document["what"] == f"The cluster {cluster.master} gave the job no executor within 3 s."
+    assert done.document["what"] == f"The cluster {spark_cluster.master} gave the job no executor within 3 s."
     assert "spark.executor.memory" in done.document["action"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import topics, wheel
+from tests.harness import wheel
 from tests.harness.broker import Broker
+from tests.harness.small import small_application
 from tests.harness.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -47,9 +49,7 @@ class Installed:
 
     @staticmethod
     def _java() -> list[str]:
-        from shutil import which
-
-        java = which("java")
+        java = shutil.which("java")
         return [str(Path(java).parent)] if java else []
 
 
@@ -69,18 +69,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 @pytest.fixture(scope="module")
 def spec_file(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The spec of an application with one store of 500 rows in two partitions."""
-    application_id = f"wheel-{os.getpid()}"
-    topic = f"{application_id}-by-id-changelog"
-    topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
-    records = [topics.Record(b"key-%d" % (n % 500), b"value-%d" % n, n % 2) for n in range(5000)]
-    topics.produce(broker.bootstrap_servers, topic, records)
+    """The spec of an application with 500 rows."""
     spec = {
-        "application_id": application_id,
-        "bootstrap_servers": broker.bootstrap_servers,
-        "processing_guarantee": "at_least_once",
+        **small_application(broker, f"wheel-{os.getpid()}"),
         "spark": {"executor_python": "/nowhere/python"},  # no matter locally, and what is submitted wins
-        "subtopologies": {"0": {"stores": {"by-id": {"kind": "key-value"}}}},
     }
     file = tmp_path_factory.mktemp("specs") / "stores.yaml"
     file.write_text(json.dumps(spec))
