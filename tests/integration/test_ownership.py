@@ -44,8 +44,13 @@ def restore(state_dir: Path, spec: Path, *words: str) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
 
 
+def open_to_others(path: Path) -> list[str]:
+    """What users may read who are neither the application's nor of its group."""
+    return [str(one) for one in (path, *path.rglob("*")) if one.stat().st_mode & 0o007]
+
+
 def foreign(path: Path) -> list[str]:
-    """What does not belong to the application, or what others may read."""
+    """What does not belong to the application."""
     return [
         f"{one} {status.st_uid}:{status.st_gid} {stat.filemode(status.st_mode)}"
         for one in (path, *path.rglob("*"))
@@ -104,6 +109,8 @@ def test_an_application_of_another_user_opens_what_root_restored_writes_to_it_an
         assert done.returncode == 0, done.stderr
         assert f"will belong to {UID}:{GID} with mode rwxr-x---" in done.stderr
         assert foreign(state_dir / application_id) == []
+        if not given:  # a kept store has the modes that the application gave it
+            assert open_to_others(state_dir / application_id) == []
         with application() as running:
             assert sum(running.restored_records().values()) == 0
             assert {key: running.query_rows(*key) for key in before} == before
