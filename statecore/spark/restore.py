@@ -125,9 +125,10 @@ def _run_restore(
         for note in (*notes, _owner_note(directory)):
             say(f"note: {note}")
         return plan
+    owner_note = _owner_note(directory)  # before the lock, which makes the directory that would then be its own model
     with directory.lock():
         faults.reach("restore.after-lock")
-        say(_owner_note(directory))
+        say(owner_note)
         with spark.start(spec) as started:
             return _Restore(request, spec, directory, progress, faults, say).run(started)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,23 @@ def test_a_master_at_which_nothing_listens_is_one_sentence_at_once(
     assert done.document["what"] == (f"No Spark master can be reached at spark://127.0.0.1:{port}: Connection refused.")
     assert "\tat " not in done.said
     assert "unresponsive" not in done.said  # which Spark says after a minute of trying by itself
+    assert "What is placed will belong to" in done.said
+    # The job made that directory a moment before: it is no model of anything.
+    assert f"as {state_dir / application['application_id']} has them" not in done.said
+
+
+def test_what_listens_and_is_no_master_is_one_sentence(
+    application: dict[str, Any], state_dir: Path, tmp_path: Path
+) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as page:
+        threading.Thread(target=page.serve_forever, daemon=True).start()
+        master = f"spark://127.0.0.1:{page.server_port}"
+        done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, master)
+        page.shutdown()
+    assert (done.code, done.document["error"]) == (10, "Retryable"), done.said
+    assert done.document["what"].startswith(f"What listens at {master} did not take the job")
+    assert "Exception" not in done.said, done.said
+    assert "\tat " not in done.said
 
 
 def test_a_job_that_was_to_run_on_a_cluster_does_not_run_elsewhere(
