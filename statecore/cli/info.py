@@ -86,16 +86,12 @@ def _unreadable(directory: Path, error: OSError) -> Invalid:
 
 def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every application of a state directory, or the one that is asked for."""
-    from statecore.maintenance.layout import application_directory, applications
+    from statecore.maintenance.layout import application_directory, applications, no_application
     from statecore.maintenance.restores import directories, restores_of
 
     names = [wanted] if wanted is not None else sorted({*applications(state_dir), *directories(state_dir)})
     if not names:
-        raise NotFound(
-            f"{state_dir} has no directory of an application.",
-            action="Name the application's state.dir: the directory above the one called like the application.",
-            state_dir=str(state_dir),
-        )
+        raise no_application(state_dir)
     # The directory comes first: what is not there is said before any report is read.
     there = [application_directory(state_dir, name) for name in names]
     here = (socket.gethostname(), os.path.realpath(state_dir))

@@ -40,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
-    from statecore.errors import Corrupted, NotFound
+    from statecore.errors import Corrupted
     from statecore.maintenance.inspection import check_application, inspect
-    from statecore.maintenance.layout import application_directory, applications
+    from statecore.maintenance.layout import application_directory, applications, no_application
     from statecore.spec.reader import load_spec
 
     spec: ApplicationSpec | None = load_spec(arguments.spec) if arguments.spec else None
@@ -51,11 +51,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         check_application(spec, wanted)
     names = [wanted] if wanted is not None else applications(arguments.state_dir)
     if not names:
-        raise NotFound(
-            f"{arguments.state_dir} has no directory of an application.",
-            action="Name the application's state.dir: the directory above the one called like the application.",
-            state_dir=str(arguments.state_dir),
-        )
+        raise no_application(arguments.state_dir)
     found = [
         inspect(
             application_directory(arguments.state_dir, name),

@@ -123,6 +123,20 @@ def applications(state_dir: Path) -> list[str]:
     return [path.name for path in _directories(state_dir) if _is_application(state_dir, path)]
 
 
+def no_application(state_dir: Path) -> NotFound:
+    """The error for a ``state.dir`` below which nothing is an application's directory, or that does not exist."""
+    what = f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir)
+    return NotFound(
+        what,
+        action="Name the application's state.dir: the directory above the one called like the application.",
+        state_dir=str(state_dir),
+    )
+
+
+def _missing(state_dir: Path) -> str:
+    return f"There is no directory {state_dir}."
+
+
 def application_directory(state_dir: Path, application_id: str) -> StateDirectory:
     """The directory of an application that is there.
 
@@ -131,9 +145,7 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
         Invalid: the state directory is no directory, or may not be read.
     """
     if not state_dir.exists():
-        raise NotFound(
-            f"There is no directory {state_dir}.", action="Name the application's state.dir.", state_dir=str(state_dir)
-        )
+        raise NotFound(_missing(state_dir), action="Name the application's state.dir.", state_dir=str(state_dir))
     directory = StateDirectory(state_dir, application_id)
     if directory.path.is_dir():
         return directory

@@ -23,6 +23,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Capacity, Fenced, Invalid
@@ -34,6 +35,8 @@ from statecore.stores.files import MOUNT_FOR_WRITING, is_read_only, sync_file
 
 WORK_DIRECTORY = ".statecore"
 PROCESS_FILE = "kafka-streams-process-metadata"
+
+_LOCK_ATTEMPTS = 20
 
 GLOBAL_TASK = "global"
 """What stands for a task with the global stores, which every instance of an application has: their directory."""
@@ -124,6 +127,17 @@ class StateDirectory:
             Invalid: the state directory cannot be used (not a directory, no rights, files cannot be given to their
                 owner).
         """
+        for _ in range(_LOCK_ATTEMPTS):
+            # Another job, which was refused, takes away the directory that it made while this one makes its own.
+            with suppress(FileNotFoundError):
+                return self._take_lock()
+        raise Fenced(
+            f"The state directory {self.path} is taken away by other jobs again and again.",
+            action="Find out which jobs are refused there at the same time, then run this again.",
+            state_dir=str(self.path),
+        )
+
+    def _take_lock(self) -> ApplicationLock:
         self.check_usable()
         ownership = self.ownership
         made: list[Path] = []
@@ -135,7 +149,7 @@ class StateDirectory:
             lock = ApplicationLock(self, made)
         except BaseException as error:
             remove_empty(made)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise _unusable(Path(error.filename or self.path), error) from error
             raise
         try:
@@ -143,7 +157,7 @@ class StateDirectory:
         except BaseException as error:
             lock.withdraw()
             lock.release()
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise _unusable(Path(error.filename or self.path), error) from error
             raise
         self._lock = lock

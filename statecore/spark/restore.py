@@ -45,6 +45,7 @@ from statecore.images.report import RanOn, RestoreReport
 from statecore.progress import NullProgress, Progress
 from statecore.runtime.files import make_directories, write_durably
 from statecore.runtime.journal import read_record
+from statecore.runtime.ownership import parse_owner
 from statecore.runtime.placement import PlacementPlan, RecoveryReport, apply_placement, recover
 from statecore.runtime.state_directory import StateDirectory, ensure_room
 from statecore.spark.executor_check import Question, check_executors
@@ -117,6 +118,8 @@ def _run_restore(
 ) -> RestoreReport | RestorePlan:
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
+    if request.owner is not None:
+        parse_owner(request.owner)  # an owner that nobody knows is refused by a plan too
     if request.plan_only:
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:

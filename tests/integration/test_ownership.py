@@ -119,13 +119,16 @@ def test_an_application_of_another_user_opens_what_root_restored_writes_to_it_an
             assert b"after" in str(running.query_rows("plain", 1)).encode()
 
 
-def test_an_owner_that_is_not_known_is_refused_before_anything_is_read_and_nothing_is_left(reachable: Path) -> None:
+@pytest.mark.parametrize("words", [(), ("--plan",)])
+def test_an_owner_that_is_not_known_is_refused_before_anything_is_read_and_nothing_is_left(
+    reachable: Path, words: tuple[str, ...]
+) -> None:
     spec = reachable / "stores.yaml"
     spec.write_text(
         "{application_id: orders, bootstrap_servers: 'localhost:1', processing_guarantee: at_least_once, "
         "subtopologies: {'0': {stores: {s: {kind: key-value}}}}}"
     )
-    done = restore(reachable / "state", spec, "--owner", "no-such-user")
+    done = restore(reachable / "state", spec, "--owner", "no-such-user", *words)
     error = json.loads(done.stdout)
     assert (done.returncode, error["error"]) == (13, "Invalid")
     assert "'no-such-user'" in error["what"]

@@ -117,7 +117,8 @@ def test_a_state_directory_can_be_named_by_the_site(
 
 @pytest.mark.parametrize("words", [[], ["--application-id", "orders"]])
 def test_what_is_not_there_is_not_found(run: Run, tmp_path: Path, words: list[str]) -> None:
-    assert run("--state-dir", tmp_path / "absent", *words)[0] == 14
+    code, _, err = run("--state-dir", tmp_path / "absent", *words)
+    assert (code, "There is no directory" in err) == (14, True)
     (tmp_path / "empty").mkdir()
     code, out, err = run("--state-dir", tmp_path / "empty", *words)
     assert (code, out) == (14, "")

@@ -238,6 +238,9 @@ def test_inspect_as_a_document(run):
 
 def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
     (tmp_path / "nothing").mkdir()
-    assert main(["inspect", "--state-dir", str(tmp_path / "nothing")]) == 14
+    code, _, err = run("inspect", "--state-dir", str(tmp_path / "nothing"))
+    assert (code, "has no directory of an application" in err) == (14, True)
+    code, _, err = run("inspect", "--state-dir", str(tmp_path / "absent"))
+    assert (code, f"There is no directory {tmp_path / 'absent'}." in err) == (14, True)
     code, _, err = run("inspect", "--application-id", "shpo")
     assert (code, "did you mean shop?" in err) == (14, True)

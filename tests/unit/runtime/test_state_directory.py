@@ -291,6 +291,21 @@ def test_who_opened_the_lock_before_it_was_taken_away_does_not_hold_another_file
         directory.check_locked()
 
 
+def test_a_directory_that_another_refused_job_takes_away_meanwhile_is_made_again(directory, monkeypatch):
+    real, goes = state_directory.ApplicationLock, [True, True]
+
+    def lock(*arguments):
+        if goes and goes.pop():
+            shutil.rmtree(directory.path)
+        return real(*arguments)
+
+    monkeypatch.setattr(state_directory, "ApplicationLock", lock)
+    with directory.lock() as held:
+        held.check()
+        assert directory.work_path.is_dir()
+    assert not goes
+
+
 def test_who_lost_the_lock_does_not_take_away_that_of_the_application(directory):
     """The directory was deleted below the job, and the application started there: its lock is not ours to delete."""
 
