@@ -147,12 +147,19 @@ def _registered(conf: SparkConf, master: str) -> SparkContext:
     try:
         return made.result(REGISTRATION_SECONDS)
     except TimeoutError:
+        made.add_done_callback(_stop_late)
         raise Retryable(
             f"What listens at {master} did not take the job within {REGISTRATION_SECONDS:g} s.",
             action="Check that it is the port of a Spark master (7077, not that of its page), of the same release of "
             "Spark, and that it can reach this host.",
             master=master,
         ) from None
+
+
+def _stop_late(made: Future[Any]) -> None:
+    """Stop a context that comes up when nobody waits for it any more; the next job must not find it active."""
+    if made.exception() is None:
+        _stop(made.result())
 
 
 class SparkStart:
