@@ -155,6 +155,7 @@ def apply_placement(
             directory.give_to_owner()
             journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
             journal.verified(entries).write(staging, MARK)
+            directory.ownership.give(staging / MARK)  # it stays, under another name
             journal.write(directory.work_path)
         except Exception:
             shutil.rmtree(staging, ignore_errors=True)

@@ -47,13 +47,17 @@ def sync_file(path: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file so that after a crash it is wholly the old or wholly the new one; root's goes to the owner."""
+    """Replace a file so that after a crash it is wholly the old or wholly the new one.
+
+    It is no more open than its directory, and root's goes to the directory's owner.
+    """
     partial = path.with_name(path.name + ".tmp")
     try:
         with partial.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        _set_mode(partial, stat.S_IMODE(partial.stat().st_mode & path.parent.stat().st_mode))
         give_to_owner(partial)
         partial.replace(path)
     except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import textwrap
@@ -244,6 +245,17 @@ def fail(directory: StateDirectory, plan: str | None = None) -> None:
         if plan is not None:
             (directory.work_path / "plans" / plan).touch()
         (directory.path / "absent").read_bytes()
+
+
+@pytest.mark.parametrize(("above", "file"), [(0o755, 0o644), (0o750, 0o640), (0o700, 0o600)])
+def test_a_file_that_is_written_durably_is_no_more_open_than_its_directory(tmp_path, above, file):
+    tmp_path.chmod(above)
+    before = os.umask(0o022)
+    try:
+        write_durably(tmp_path / "one.json", b"{}")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "one.json").stat().st_mode) == file
 
 
 def test_a_refused_job_leaves_nothing_behind_where_nothing_was(tmp_path):
