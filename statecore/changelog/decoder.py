@@ -6,6 +6,8 @@ once per response. `scan` is apart from `batches` so that the next request is on
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +20,8 @@ from crc32c import crc32c
 
 from statecore.changelog import kernel
 from statecore.changelog.codecs import LARGEST_BATCH, DecompressionFailed, Scratch
-from statecore.changelog.model import (
-    CHANGELOG_SCHEMA,
-    HEADERS_FIELD,
-    IsolationLevel,
-    OffsetRange,
-    ReadStatistics,
-)
+from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
+from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 
 if TYPE_CHECKING:
