@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statecore.changelog.model import CHANGELOG_SCHEMA
+from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition

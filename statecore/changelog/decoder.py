@@ -18,13 +18,8 @@ from crc32c import crc32c
 
 from statecore.changelog import kernel
 from statecore.changelog.codecs import LARGEST_BATCH, DecompressionFailed, Scratch
-from statecore.changelog.model import (
-    CHANGELOG_SCHEMA,
-    HEADERS_FIELD,
-    IsolationLevel,
-    OffsetRange,
-    ReadStatistics,
-)
+from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
+from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 
 if TYPE_CHECKING:

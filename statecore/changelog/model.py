@@ -1,10 +1,11 @@
-"""The nouns of reading a changelog: partition, offset range, isolation, statistics, and the columns of a batch."""
+"""The nouns of reading a changelog: partition, offset range, isolation, statistics.
+
+Nothing here needs PyArrow; the columns of a decoded batch are in :mod:`statecore.changelog.schema`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import pyarrow as pa
 
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel as IsolationLevel
@@ -94,18 +95,3 @@ class ReadStatistics:
     log_start_moved_to: int | None = None
     fetches: int = 0
     bytes_decoded: int = 0
-
-
-CHANGELOG_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.int64(), nullable=False),
-    ]
-)
-"""Columns of a decoded batch, in offset order. A null key or value is a null; timestamp in ms since the epoch."""
-
-HEADERS_FIELD = pa.field("headers", pa.binary(), nullable=False)
-"""Added on demand: each record's headers as on the wire,
-``varint(count) {varint(len) key varint(len or -1) value}*``."""

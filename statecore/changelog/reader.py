@@ -75,11 +75,11 @@ class ChangelogReader:
         Args:
             range: what to read; offsets below the log's start are skipped (retention and DeleteRecords are legal).
             isolation: whether records of aborted transactions are left out.
-            headers: deliver a column of headers too, see `model.HEADERS_FIELD`.
+            headers: deliver a column of headers too, see `schema.HEADERS_FIELD`.
             topic_id: the topic's id when the range was planned; a topic that was created again is refused.
 
         Yields:
-            Record batches of `model.CHANGELOG_SCHEMA` in offset order, mostly one for each Fetch response, never empty.
+            Record batches of `schema.CHANGELOG_SCHEMA` in offset order, mostly one a Fetch response, never empty.
 
         Raises:
             Retryable: no progress within ``stall_timeout``; under read_committed also a transaction open below the end.

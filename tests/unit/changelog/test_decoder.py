@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.changelog.decoder import RangeDecoder
-from statecore.changelog.model import CHANGELOG_SCHEMA, IsolationLevel, OffsetRange, ReadStatistics
+from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
+from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
 from tests.unit.changelog.build import (
     CODECS,

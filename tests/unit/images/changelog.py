@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statecore.changelog.model import CHANGELOG_SCHEMA
+from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
 from statecore.stores.rocksdb import RocksDBStore
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from statecore.changelog.model import CHANGELOG_SCHEMA, LogOffsets, TopicDescription
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from statecore.changelog.model import CHANGELOG_SCHEMA, HEADERS_FIELD, LogOffsets, TopicDescription
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.formats.kinds import StoreKind
 from statecore.maintenance import samples
 from statecore.maintenance.samples import sample

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
-from statecore.changelog.model import CHANGELOG_SCHEMA
+from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of

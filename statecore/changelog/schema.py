@@ -1,0 +1,19 @@
+"""The columns of a decoded batch of a changelog."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+CHANGELOG_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),
+    ]
+)
+"""Columns of a decoded batch, in offset order. A null key or value is a null; timestamp in ms since the epoch."""
+
+HEADERS_FIELD = pa.field("headers", pa.binary(), nullable=False)
+"""Added on demand: each record's headers as on the wire,
+``varint(count) {varint(len) key varint(len or -1) value}*``."""
