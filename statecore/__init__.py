@@ -1,5 +1,135 @@
-"""statecore: rebuilds, checkpoints, migrates and snapshots the state of Kafka Streams applications."""
+"""statecore: rebuilds, checkpoints, migrates and snapshots the state of Kafka Streams applications.
+
+What a program of yours takes from the library is named here, and stays here whatever moves inside::
+
+    from statecore import RocksDBStore, StoreKind, TopicPartition
+
+A name is loaded when it is asked for, so ``import statecore`` loads nothing: neither RocksDB nor Kafka.
+"""
 
 from __future__ import annotations
 
+TYPE_CHECKING = False  # what type checkers take for typing.TYPE_CHECKING, without loading typing
+if TYPE_CHECKING:
+    from statecore.changelog.cluster import Cluster
+    from statecore.changelog.groups import committed_offsets
+    from statecore.changelog.model import OffsetRange
+    from statecore.changelog.reader import ChangelogReader
+    from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
+    from statecore.formats.kinds import StoreKind
+    from statecore.formats.topic_partition import TopicPartition
+    from statecore.isolation import IsolationLevel
+    from statecore.metrics import (
+        Instrument,
+        InstrumentKind,
+        MeteredProgress,
+        Metrics,
+        OpenTelemetryMetrics,
+        RestoreMetrics,
+    )
+    from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+    from statecore.stores.base import StateStore, commit_requested
+    from statecore.stores.file import FileStore
+    from statecore.stores.in_memory import InMemoryStore
+    from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
+    from statecore.stores.legacy_task import MeantFor, TakenOver, TaskOffsets, TaskStore
+    from statecore.stores.metered import MeteredStore
+    from statecore.stores.query import QueryView
+    from statecore.stores.rocksdb import RocksDBStore
+    from statecore.stores.settings import Durability, StoreSettings
+    from statecore.stores.staged import StagedStore
+    from statecore.stores.transaction import Transaction
+    from statecore.telemetry import metrics_from_environment
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Capacity",
+    "ChangelogReader",
+    "CheckpointSettings",
+    "Cluster",
+    "Corrupted",
+    "Durability",
+    "Fenced",
+    "FileStore",
+    "InMemoryStore",
+    "Instrument",
+    "InstrumentKind",
+    "Invalid",
+    "IsolationLevel",
+    "LegacyCheckpointingStore",
+    "MeantFor",
+    "MeteredProgress",
+    "MeteredStore",
+    "Metrics",
+    "NotFound",
+    "OffsetRange",
+    "OpenTelemetryMetrics",
+    "QueryView",
+    "RestoreMetrics",
+    "Retryable",
+    "RocksDBStore",
+    "StagedStore",
+    "StateStore",
+    "StatecoreError",
+    "StoreKind",
+    "StoreSettings",
+    "TakenOver",
+    "TaskCheckpointer",
+    "TaskOffsets",
+    "TaskStore",
+    "TopicPartition",
+    "Transaction",
+    "commit_requested",
+    "committed_offsets",
+    "metrics_from_environment",
+]
+
+_NAMES = {
+    "changelog.cluster": ("Cluster",),
+    "changelog.groups": ("committed_offsets",),
+    "changelog.model": ("OffsetRange",),
+    "changelog.reader": ("ChangelogReader",),
+    "errors": ("Capacity", "Corrupted", "Fenced", "Invalid", "NotFound", "Retryable", "StatecoreError"),
+    "formats.kinds": ("StoreKind",),
+    "formats.topic_partition": ("TopicPartition",),
+    "isolation": ("IsolationLevel",),
+    "metrics": (
+        "Instrument",
+        "InstrumentKind",
+        "MeteredProgress",
+        "Metrics",
+        "OpenTelemetryMetrics",
+        "RestoreMetrics",
+    ),
+    "runtime.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
+    "stores.base": ("StateStore", "commit_requested"),
+    "stores.file": ("FileStore",),
+    "stores.in_memory": ("InMemoryStore",),
+    "stores.legacy_checkpointing": ("LegacyCheckpointingStore",),
+    "stores.legacy_task": ("MeantFor", "TakenOver", "TaskOffsets", "TaskStore"),
+    "stores.metered": ("MeteredStore",),
+    "stores.query": ("QueryView",),
+    "stores.rocksdb": ("RocksDBStore",),
+    "stores.settings": ("Durability", "StoreSettings"),
+    "stores.staged": ("StagedStore",),
+    "stores.transaction": ("Transaction",),
+    "telemetry": ("metrics_from_environment",),
+}
+_MODULES = {name: f"statecore.{module}" for module, names in _NAMES.items() for name in names}
+"""Every public name, and the module that has it."""
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found: object = getattr(import_module(module), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -29,17 +29,19 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPartition
 from kafka.structs import OffsetAndMetadata
 
-from statecore.changelog.cluster import Cluster
-from statecore.changelog.groups import committed_offsets
-from statecore.changelog.model import OffsetRange
-from statecore.changelog.reader import ChangelogReader
-from statecore.errors import StatecoreError
-from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
-from statecore.isolation import IsolationLevel
-from statecore.stores.base import StateStore
-from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.settings import StoreSettings
+from statecore import (
+    ChangelogReader,
+    Cluster,
+    IsolationLevel,
+    OffsetRange,
+    RocksDBStore,
+    StatecoreError,
+    StateStore,
+    StoreKind,
+    StoreSettings,
+    TopicPartition,
+    committed_offsets,
+)
 
 APPLICATION = "word-count"
 CHANGELOG = f"{APPLICATION}-words-changelog"
