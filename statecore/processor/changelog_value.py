@@ -110,6 +110,8 @@ def read_headers(data: bytes) -> Headers:
     count, at = _varint(data, 0)
     for _ in range(count):
         length, at = _varint(data, at)
+        if length < 0:
+            raise _broken(data)
         key, at = data[at : at + length], at + length
         length, at = _varint(data, at)
         value = None if length < 0 else data[at : at + length]
@@ -145,7 +147,7 @@ def _zigzag(number: int) -> bytes:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:
-        if at >= len(data) or shift > 28:
+        if at >= len(data) or shift > 28:  # a varint of Kafka's has at most five bytes
             raise _broken(data)
         byte = data[at]
         at += 1
