@@ -140,15 +140,17 @@ _MODULES = {name: f"statecore.{module}" for module, names in _NAMES.items() for 
 """Every public name, and the module that has it."""
 
 
-def __getattr__(name: str) -> object:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a name that is not here is then an error to type checkers, too
 
-    found: object = getattr(import_module(module), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> object:
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found: object = getattr(import_module(module), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

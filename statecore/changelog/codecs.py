@@ -16,6 +16,8 @@ to it::
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import struct
 from collections.abc import Callable
 

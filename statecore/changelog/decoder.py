@@ -6,6 +6,8 @@ once per response. `scan` is apart from `batches` so that the next request is on
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import struct
 from collections.abc import Iterator
 from dataclasses import replace

@@ -7,6 +7,8 @@ compiled.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any

@@ -34,6 +34,8 @@ A kernel gets the address of a block of ``int64``, filled by `kernel.Scanner.sca
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 from numba import njit
 

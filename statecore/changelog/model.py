@@ -1,7 +1,4 @@
-"""The nouns of reading a changelog: partition, offset range, isolation, statistics.
-
-Nothing here needs PyArrow; the columns of a decoded batch are in :mod:`statecore.changelog.schema`.
-"""
+"""The nouns of reading a changelog: partition, offset range, isolation, statistics."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ transactions never under read_committed, records with a null key delivered and c
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -79,7 +81,7 @@ class ChangelogReader:
             topic_id: the topic's id when the range was planned; a topic that was created again is refused.
 
         Yields:
-            Record batches of `schema.CHANGELOG_SCHEMA` in offset order, mostly one a Fetch response, never empty.
+            Batches of `schema.CHANGELOG_SCHEMA` in offset order, mostly one for each Fetch response, never empty.
 
         Raises:
             Retryable: no progress within ``stall_timeout``; under read_committed also a transaction open below the end.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import pyarrow as pa
 
 CHANGELOG_SCHEMA = pa.schema(

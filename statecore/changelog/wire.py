@@ -17,6 +17,8 @@ reused buffer, and the few bytes around the record data are taken apart here. Fe
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import contextlib
 import socket
 import struct

@@ -24,6 +24,7 @@ from typing import Protocol
 from statecore import __version__
 from statecore.cli.output import Output
 from statecore.errors import Capacity, Retryable, StatecoreError
+from statecore.extras import explained
 
 COMMANDS: dict[str, str] = {
     "discover": "write the spec of an application from its topics, topology and state directory",
@@ -76,10 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return command.run(parsed, output)
         except StatecoreError as error:
-            going_on = output.going_on() if isinstance(error, (Retryable, Capacity)) else ""
-            text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, going_on]))
-            output.error(error.to_json(), f"{error.context.get('trace', '')}{text}")
-            return error.exit_code
+            return _refused(output, error)
         except _Terminated:
             return _stopped(output, "Terminated", 143)
         except KeyboardInterrupt:
@@ -89,10 +87,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 1
         except Exception as error:
+            lacking = explained(error) if isinstance(error, ModuleNotFoundError) else None
+            if lacking is not None:
+                return _refused(output, lacking)
             what = f"A defect of this program: {type(error).__name__}: {error}"
             trace = traceback.format_exc()
             output.error({"error": "Defect", "exit_code": 1, "what": what, "trace": trace}, f"{trace}\n{what}")
             return 1
+
+
+def _refused(output: Output, error: StatecoreError) -> int:
+    """Say what kept the command from its end, and what to do."""
+    going_on = output.going_on() if isinstance(error, (Retryable, Capacity)) else ""
+    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, going_on]))
+    output.error(error.to_json(), f"{error.context.get('trace', '')}{text}")
+    return error.exit_code
 
 
 def _stopped(output: Output, kind: str, code: int) -> int:

@@ -78,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Restore, or plan, and show the outcome."""
+    from statecore.extras import require
     from statecore.faults import fault_points_from_environment
     from statecore.images.plan import VersionedStart
     from statecore.spark.request import RestoreRequest
@@ -86,6 +87,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     spark_conf = properties(arguments.spark_conf)
     spec = load_spec(arguments.spec)  # a mistake in the spec is answered before Spark is loaded
+    if not arguments.plan:
+        require("spark")
 
     from statecore.images.report import RestoreReport
     from statecore.spark.restore import run_restore

@@ -9,6 +9,8 @@ rounds, every row's first part, then every row's second, as long as rows are lef
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from functools import cache
 from typing import NamedTuple
 

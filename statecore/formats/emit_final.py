@@ -32,6 +32,8 @@ have one (``RocksDbIndexedTimeOrderedWindowBytesStoreSupplier.determineStoreType
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 import pyarrow as pa
 

@@ -28,6 +28,8 @@ store itself writes when it runs, which is the only form it can find and read.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from typing import NamedTuple
 
 import numpy as np

@@ -27,6 +27,8 @@ Kafka Streams keeps them in the row, though the row that was first written had n
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -16,6 +16,8 @@ A null value is a tombstone and stays null: it deletes the row. Everything here 
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import pyarrow as pa
 
 from statecore.formats.columns import cut, fixed, int64_array, int64_bytes, join, require_length

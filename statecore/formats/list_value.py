@@ -20,6 +20,8 @@ the byte for the side.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -11,6 +11,8 @@ Arrow in, Arrow out; nothing here loops over records.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from typing import NamedTuple
 
 import numpy as np

@@ -19,6 +19,8 @@ session's end. Values::
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import pyarrow as pa
 
 from statecore.formats.columns import cut, first_misfit, first_of, int64_array, require, require_length

@@ -34,6 +34,8 @@ Sources: ``RocksDBVersionedStore``, ``RocksDBVersionedStoreSegmentValueFormatter
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 import pyarrow as pa
 

@@ -21,6 +21,8 @@ negative, nor is the window's start. The segment of a row is that of its window'
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import pyarrow as pa
 
 from statecore.formats.columns import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from typing import Any, NamedTuple
 
 import numpy as np

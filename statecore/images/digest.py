@@ -12,6 +12,8 @@ defects and damage, not against somebody who builds collisions on purpose.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple

@@ -7,6 +7,8 @@ loads them without Numba; it is imported only where they must be compiled.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 
 from statecore.kernels.library import KernelLibrary

@@ -6,6 +6,8 @@ Values are never copied on the way in. A batch is held by reference until the ta
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple

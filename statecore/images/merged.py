@@ -19,6 +19,8 @@ and RocksDB, through rocksdict, writes version 6 with XXH3 here. Their rows have
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import struct
 from collections.abc import Sequence
 from pathlib import Path

@@ -10,6 +10,8 @@ there: whatever the bytes are, nothing outside the file is touched.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 from numba import njit
 

@@ -9,6 +9,8 @@ of any length with any prefixes in common cost what distinguishes them, not what
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 
 from statecore.images.kernel import ENTRY_WORDS, SMALL_GROUP

@@ -11,6 +11,8 @@ Runs of one builder may overlap; applied in their order, the later one wins.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain

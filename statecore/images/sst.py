@@ -28,6 +28,8 @@ hash of everything before it, where RocksDB's own writer draws it at random.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import struct
 from hashlib import sha256
 from pathlib import Path

@@ -9,6 +9,8 @@ of at most ``LONGEST_HASHED`` bytes.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 from numba import njit
 

@@ -8,6 +8,8 @@ objects come to be: one ``struct.unpack`` over a chunk where all rows have one l
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import struct
 from collections import deque
 from collections.abc import Sequence

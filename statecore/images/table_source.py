@@ -22,6 +22,8 @@ places are named where it reads them.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 from numba import njit
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from array import array
 from collections.abc import Sequence
 from typing import Any

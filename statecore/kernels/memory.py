@@ -13,6 +13,8 @@ like little-endian ones, as RocksDB and this machine do; ``get`` and ``put`` are
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from typing import Any
 
 import numpy as np

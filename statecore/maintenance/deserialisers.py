@@ -9,6 +9,8 @@ is taken then.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import importlib
 import json
 from collections.abc import Callable

@@ -6,6 +6,8 @@ has rows of its older formats in other column families; they come after the newe
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

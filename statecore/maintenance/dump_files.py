@@ -6,6 +6,8 @@ typed columns, times as timestamps in UTC, one row group every few megabytes.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import json
 import os
 from collections.abc import Iterable, Iterator

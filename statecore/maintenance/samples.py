@@ -15,6 +15,8 @@ the window closes. Those changelogs are equal byte by byte.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterator
 from typing import NamedTuple
 

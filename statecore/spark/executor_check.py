@@ -147,8 +147,8 @@ def problems_of(said: str, python: str, token: Path, question: Question) -> list
     """What is wrong with an executor, and what to do about it."""
     line = next((one for one in said.splitlines() if one.startswith(probe.MARK)), None)
     choose = (
-        "Install this release of statecore there and name its interpreter (executor_python, STATECORE_EXECUTOR_PYTHON "
-        "or spark.pyspark.python), or send a packed environment along (spark.archives)."
+        "Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
+        "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives)."
     )
     if line is None:
         last = next((one.strip() for one in reversed(said.splitlines()) if one.strip()), "it said nothing")

@@ -97,7 +97,7 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
         return Invalid(
             f"The Python of an executor{f' on {host[1]}' if host else ''} cannot run its tasks, met while "
             f"{doing}: {why}.",
-            action="Install this release of statecore there and name its interpreter (executor_python, "
+            action="Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
             "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives).",
             host=host[1] if host else None,
             trace=said,

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 @dataclass(frozen=True)
 class Installed:
-    """The wheel, installed twice: for drivers with Spark, for executors without any extra."""
+    """The wheel, installed twice: for drivers with Spark, for executors without it."""
 
     driver: Path
     executors: Path
@@ -61,7 +61,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     home.mkdir()
     return Installed(
         driver=wheel.install(built, directory / "driver", "spark"),
-        executors=wheel.install(built, directory / "executors"),
+        executors=wheel.install(built, directory / "executors", "pipeline"),
         kernels=wheel.compiled_kernels(directory / "kernels"),
         home=home,
     )

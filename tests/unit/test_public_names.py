@@ -24,7 +24,7 @@ SOURCE = ast.parse(Path(statecore.__file__).read_text())
 
 def imported_for_type_checkers() -> dict[str, str]:
     """Name → module, of the imports that only type checkers see."""
-    (block,) = [node for node in SOURCE.body if isinstance(node, ast.If)]
+    block = next(node for node in SOURCE.body if isinstance(node, ast.If))
     return {
         name.name: node.module or "" for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names
     }

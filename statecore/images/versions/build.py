@@ -26,6 +26,8 @@ else, so an instance that kept running has none either.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -18,6 +18,8 @@ carries what the records of other keys mean to it.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path

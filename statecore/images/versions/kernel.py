@@ -6,6 +6,8 @@ versioned stores never loads it.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from typing import Any
 
 import numpy as np

@@ -21,6 +21,8 @@ short. Overlaps come from writes that failed half-way, of which there are none.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from numba import njit
 
 from statecore.images.versions.kernel import NODE_WORDS, ROW_WORDS, WORD

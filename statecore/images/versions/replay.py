@@ -5,6 +5,8 @@ Records lie in mapped files. What is in memory is the versions of one key, and t
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -8,6 +8,8 @@ next slice then needs a file of its own.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self

@@ -9,6 +9,8 @@ it, the key it is at, and the first eight bytes of that key as a number.
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 import numpy as np
 from numba import njit
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statecore.extras.pipeline
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,0 +1,79 @@
+"""What is installed beside the base package, and the one sentence that says so where it is not.
+
+``pip install statecore`` brings what the stores need. Each extra of ``pyproject.toml`` brings the packages of one use
+more (:data:`EXTRAS`). A module that imports a package of the pipeline says ``import statecore.extras.pipeline`` before
+anything else, so that whoever imports it without the extra reads what to install, not which of six packages is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from statecore.errors import Invalid
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "pipeline": ("cramjam", "crc32c", "llvmlite", "numba", "numpy", "pyarrow"),
+    "spark": ("pyspark", "py4j"),
+    "airflow": ("airflow",),
+    "s3": ("boto3", "botocore"),
+    "metrics": ("opentelemetry",),
+}
+"""Extra → the packages that its own part of the library imports."""
+
+
+class MissingExtra(Invalid, ModuleNotFoundError):
+    """Packages of an extra are not installed.
+
+    An ``Invalid`` for operators, a ``ModuleNotFoundError`` for code that tries an import and goes on without it.
+
+    Args:
+        extra: the extra.
+        packages: those of its packages that are missing.
+    """
+
+    def __init__(self, extra: str, *packages: str) -> None:
+        lacking = f"{', '.join(packages)} {'is' if len(packages) == 1 else 'are'} missing"
+        super().__init__(
+            f"This needs the extra {extra!r} of statecore, which is not installed ({lacking}).",
+            action=f"Install it into this environment: pip install 'statecore[{extra}]'.",
+            extra=extra,
+            packages=list(packages),
+            python=sys.executable,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (MissingExtra, (self.context["extra"], *self.context["packages"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """See :meth:`StatecoreError.to_json`; the kind is ``Invalid``."""
+        return {**super().to_json(), "error": Invalid.__name__}
+
+
+def is_installed(extra: str) -> bool:
+    """Whether the packages of an extra are there; none of them is imported."""
+    return not _missing(extra)
+
+
+def require(extra: str) -> None:
+    """Go on only where the packages of an extra are there; none of them is imported.
+
+    Raises:
+        MissingExtra: the extra is not installed.
+    """
+    missing = _missing(extra)
+    if missing:
+        raise MissingExtra(extra, *missing)
+
+
+def explained(error: ModuleNotFoundError) -> MissingExtra | None:
+    """The same error with the extra that brings what is missing; ``None`` where no extra does."""
+    if isinstance(error, MissingExtra):
+        return error
+    package = (error.name or "").partition(".")[0]
+    return next((MissingExtra(extra, package) for extra, names in EXTRAS.items() if package in names), None)
+
+
+def _missing(extra: str) -> list[str]:
+    return [package for package in EXTRAS[extra] if find_spec(package) is None]
