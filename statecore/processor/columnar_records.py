@@ -1,6 +1,8 @@
-"""A changelog's records as rows, by the columnar reader: needs the packages of the pipeline (PyArrow, Numba)."""
+"""A changelog's records as rows, by the columnar reader; needs the extra ``pipeline``."""
 
 from __future__ import annotations
+
+import statecore.extras.pipeline
 
 from collections.abc import Iterator
 

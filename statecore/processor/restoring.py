@@ -19,12 +19,11 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
-from statecore.errors import Invalid
+from statecore.extras import is_installed, require
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import merge_position
 from statecore.formats.topic_partition import TopicPartition
@@ -43,14 +42,12 @@ from statecore.processor.preconditions import (
 from statecore.processor.records import RestoredRows
 from statecore.stores.base import StateStore
 
-_COLUMNAR_PACKAGES = ("pyarrow", "numpy", "llvmlite", "numba", "cramjam", "crc32c")
-
 
 class RestoreReader(StrEnum):
     """Who reads the changelog; the store is the same afterwards."""
 
     AUTO = "auto"
-    """The columnar reader where its packages are installed, else the consumer."""
+    """The columnar reader where the extra ``pipeline`` is installed, else the consumer."""
 
     COLUMNAR = "columnar"
     """:class:`~statecore.changelog.reader.ChangelogReader`: many times faster."""
@@ -153,7 +150,7 @@ def restore(
     Raises:
         Invalid: the store is not open or has uncommitted writes; its kind cannot be restored record by record; it is
             stale (offset past the log's end or before its start, rows without an offset); the topic was created again;
-            a record does not fit the kind.
+            a record does not fit the kind; the columnar reader was asked for without its extra.
         NotFound: the topic or the partition does not exist.
         Retryable: a broker did not answer, a transaction stayed open, records were deleted meanwhile. What was
             committed until then stays.
@@ -261,18 +258,11 @@ def _is_columnar(reader: RestoreReader) -> bool:
     """Which reader it is to be.
 
     Raises:
-        Invalid: the columnar one was asked for and a package of it is not installed.
+        MissingExtra: the columnar one was asked for and the extra is not installed.
     """
-    if reader is RestoreReader.CONSUMER:
-        return False
-    missing = [name for name in _COLUMNAR_PACKAGES if find_spec(name) is None]
-    if missing and reader is RestoreReader.COLUMNAR:
-        raise Invalid(
-            f"The columnar reader needs packages that are not installed: {', '.join(missing)}.",
-            action="Install them, or restore with the consumer.",
-            packages=missing,
-        )
-    return not missing
+    if reader is RestoreReader.COLUMNAR:
+        require("pipeline")
+    return reader is not RestoreReader.CONSUMER and is_installed("pipeline")
 
 
 def wipe(store: StateStore, changelog: TopicPartition) -> None:
