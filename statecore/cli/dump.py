@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write; stdout without it")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     parser.add_argument("--limit", type=_count, metavar="N", help=f"at most N rows (default: {_TABLE_ROWS} in a table)")
-    serdes = "hex, string, long, integer, short, double, float, uuid, bytes, or module:function"
+    serdes = "hex, string, long, integer, short, double, float, boolean, uuid, bytes, or module:function"
     parser.add_argument("--key", metavar="SERDE", help=f"how keys are read: {serdes} (default: hex; parquet: bytes)")
     parser.add_argument("--value", metavar="SERDE", help="how values are read, likewise")
     parser.add_argument(

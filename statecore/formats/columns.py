@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import Bytes, Misfit, Numbers, binary_parts, valid_mask
+from statecore.formats.rows.broken import broken
 
 Mask = npt.NDArray[np.bool_]
 
@@ -219,11 +220,7 @@ def require_length(kind: StoreKind, column: pa.Array, least: int, what: str) -> 
 
 def corrupted(kind: StoreKind, row: int, why: str) -> Corrupted:
     """The error for a row of a database that is not one of its kind."""
-    return Corrupted(
-        f"Row {row} {why}.",
-        action="Check that the store is of the kind the spec says; if it is, rebuild it from its changelog.",
-        kind=kind.value,
-    )
+    return broken(kind, why, f"Row {row}")
 
 
 def _large(column: pa.Array) -> pa.Array:

@@ -53,16 +53,9 @@ from statecore.formats.headers import TimestampedHeadersFormat
 from statecore.formats.key_value import TimestampedFormat
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at
-from statecore.formats.session import SUFFIX_BYTES as SESSION_BYTES
+from statecore.formats.rows.keys import BASE_PREFIX, INDEX_PREFIX, SESSION_BYTES, WINDOW_BYTES
 from statecore.formats.session import misfit_of_session_keys, session_columns
 from statecore.formats.window import SEQUENCE_BYTES, misfit_of_window_keys
-from statecore.formats.window import SUFFIX_BYTES as WINDOW_BYTES
-
-BASE_PREFIX = 0
-"""First byte of rows with values, in the order of time."""
-
-INDEX_PREFIX = 1
-"""First byte of rows without values, in the order of keys."""
 
 _TIME_BYTES = 8
 

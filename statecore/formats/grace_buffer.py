@@ -62,16 +62,8 @@ from statecore.formats.row_format import (
     key_lengths,
     valid_mask,
 )
+from statecore.formats.rows.buffered import BUFFER_TIME_BYTES, KEY_BYTES, SHORTEST_VALUE
 from statecore.formats.window import SEQUENCE_BYTES, misfit_of_timed_keys
-
-KEY_BYTES = 13
-"""Bytes of a key besides the application's: prefix, timestamp, sequence."""
-
-BUFFER_TIME_BYTES = 8
-"""Bytes at the end of the changelog's values that the store's do not have."""
-
-SHORTEST_VALUE = 40
-"""Bytes of the shortest value in the store: an empty topic, no headers, three nulls."""
 
 _TIME_AT = 1
 

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -64,13 +63,11 @@ from statecore.formats.row_format import (
     negative_timestamp,
     valid_mask,
 )
+from statecore.formats.rows.headers import as_java_would, parse_headers, wire_headers
+from statecore.formats.rows.values import TIMESTAMP_BYTES
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 """What decoded headers are: in the record's order, duplicates kept."""
-
-_TIMESTAMP_BYTES = 8
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-_REPLACEMENT = "\ufffd".encode()
 
 
 class HeadersFormat(RowFormat):
@@ -111,9 +108,9 @@ class TimestampedHeadersFormat(RowFormat):
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
         """See :meth:`RowFormat.value_columns`."""
-        headers, rest = take_off_headers(values, self.kind, rest=_TIMESTAMP_BYTES)
+        headers, rest = take_off_headers(values, self.kind, rest=TIMESTAMP_BYTES)
         timestamps = int64_array(int64_at(rest, 0), ~valid_mask(rest) if rest.null_count else None)
-        return {"timestamp": timestamps, "headers": headers, "value": cut(rest, front=_TIMESTAMP_BYTES)}
+        return {"timestamp": timestamps, "headers": headers, "value": cut(rest, front=TIMESTAMP_BYTES)}
 
 
 def misfit_of_headers(headers: pa.Array) -> Misfit | None:
@@ -254,13 +251,8 @@ def _not_utf8(texts: pa.Array) -> Mask:
     try:
         texts.cast(pa.large_string())
     except pa.ArrowInvalid:
-        return np.fromiter((_as_java_would(text.as_py()) != text.as_py() for text in texts), bool, len(texts))
+        return np.fromiter((as_java_would(text.as_py()) != text.as_py() for text in texts), bool, len(texts))
     return np.zeros(len(texts), bool)
-
-
-def _as_java_would(text: bytes) -> bytes:
-    """UTF-8 as it comes out of a Java string: what is malformed is replaced, a surrogate as one character."""
-    return _SURROGATE.sub(_REPLACEMENT, text).decode("utf-8", "replace").encode()
 
 
 def _sizes(lengths: Numbers) -> pa.Array:
@@ -286,69 +278,13 @@ def _rewritten(headers: pa.Array, odd: Numbers) -> pa.Array:
     # Nobody but a hand-written client makes such headers, so these few may be Python objects.
     rows = headers.to_pylist()
     for row in odd.tolist():
-        parsed = _parsed(rows[row])
-        pieces = [_varint(len(parsed))]
-        for key, value in parsed:
-            text = _as_java_would(key)
-            pieces += [_varint(len(text)), text, _varint(-1 if value is None else len(value)), value or b""]
-        rows[row] = b"".join(pieces)
+        rows[row] = wire_headers(parse_headers(rows[row]))
     return pa.array(rows, pa.large_binary())
-
-
-def _varint(value: int) -> bytes:
-    raw, digits = (value << 1) ^ (value >> 31), bytearray()
-    while raw > 0x7F:
-        digits.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    return bytes([*digits, raw])
-
-
-def _parsed(wire: bytes) -> list[tuple[bytes, bytes | None]]:
-    """The headers of one record, in plain Python; for the few that need it.
-
-    Raises:
-        ValueError: what is wrong with them.
-    """
-    place = 0
-
-    def number(what: str) -> int:
-        nonlocal place
-        raw = 0
-        for shift in range(0, 35, 7):
-            if place == len(wire):
-                raise ValueError(f"they end within {what}")
-            place += 1
-            raw |= (wire[place - 1] & 0x7F) << shift
-            if wire[place - 1] < 0x80:
-                raw &= 0xFFFFFFFF
-                return (raw >> 1) ^ -(raw & 1)
-        raise ValueError(f"{what} has more than five bytes")
-
-    def piece(length: int, what: str) -> bytes:
-        nonlocal place
-        if length > len(wire) - place:
-            raise ValueError(f"{what} has {length} bytes and {len(wire) - place} are left")
-        place += length
-        return wire[place - length : place]
-
-    count, found = number("their count"), []
-    if count < 0:
-        raise ValueError(f"their count is {count}")
-    for index in range(count):
-        length = number(f"the length of key {index}")
-        if length < 0:
-            raise ValueError(f"the length of key {index} is {length}")
-        key = piece(length, f"key {index}")
-        length = number(f"the length of value {index}")
-        found.append((key, None if length < 0 else piece(length, f"value {index}")))
-    if place != len(wire):
-        raise ValueError(f"{len(wire) - place} bytes are left behind them")
-    return found
 
 
 def _explained(wire: bytes) -> str:
     try:
-        _parsed(wire)
+        parse_headers(wire)
     except ValueError as error:
         return str(error)
     raise AssertionError(f"columnar and plain reading of headers disagree on {wire.hex()}")

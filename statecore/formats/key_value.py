@@ -23,9 +23,7 @@ import pyarrow as pa
 from statecore.formats.columns import cut, fixed, int64_array, int64_bytes, join, require_length
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import RowFormat, int64_at, int64_values, valid_mask
-
-TIMESTAMP_BYTES = 8
-"""Bytes of the timestamp in front of the value of a timestamped row."""
+from statecore.formats.rows.values import TIMESTAMP_BYTES
 
 
 class TimestampedFormat(RowFormat):

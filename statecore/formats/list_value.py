@@ -53,12 +53,7 @@ from statecore.formats.row_format import (
     key_lengths,
     valid_mask,
 )
-
-KEY_BYTES = 9
-"""Bytes of timestamp and side in front of the key."""
-
-VARIABLE_SIZE = 1
-"""First byte of a list whose elements have their own lengths."""
+from statecore.formats.rows.lists import KEY_BYTES, VARIABLE_SIZE, parse_list
 
 _SIDE_AT = 8
 
@@ -154,25 +149,12 @@ def _bytes(data: Bytes, places: Numbers) -> Bytes:
 
 
 def _explained(value: bytes) -> str:
-    """What is wrong with one list, in plain Python."""
-    if len(value) < 5:
-        return f"has {len(value)} bytes; a list has at least 5"
-    if value[0] != VARIABLE_SIZE:
-        return f"begins with {value[0]:02x}; a list begins with 01"
-    count, place = int.from_bytes(value[1:5], "big", signed=True), 5
-    if count < 0:
-        return f"is a list of {count} elements"
-    for index in range(count):
-        length = int.from_bytes(value[place : place + 4], "big", signed=True)
-        place += 4
-        if place > len(value) or length > len(value) - place:
-            return f"is a list of {count} elements that ends within element {index}"
-        if length < -1 or length == 0:
-            return f"is a list whose element {index} has {length} bytes"
-        if length > 0 and value[place] > 1:
-            return f"is a list whose element {index} begins with {value[place]:02x}, which is no side of a join"
-        place += max(length, 0)
-    return f"is a list with {len(value) - place} bytes behind it"
+    """What is wrong with one list."""
+    try:
+        parse_list(value)
+    except ValueError as error:
+        return str(error)
+    raise AssertionError(f"columnar and plain reading of lists disagree on {value.hex()}")
 
 
 FORMATS: dict[StoreKind, type[RowFormat]] = {StoreKind.LIST: ListFormat}

@@ -27,10 +27,8 @@ from statecore.formats.columns import cut, first_misfit, first_of, int64_array, 
 from statecore.formats.headers import HeadersFormat
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import Misfit, Numbers, Records, RowFormat, int64_at
+from statecore.formats.rows.keys import SESSION_BYTES as SUFFIX_BYTES
 from statecore.formats.window import misfit_of_timed_keys
-
-SUFFIX_BYTES = 16
-"""Bytes of session end and start behind the key."""
 
 
 class SessionFormat(RowFormat):

@@ -42,12 +42,7 @@ import pyarrow as pa
 from statecore.formats.columns import Mask, cut, int64_array, numbers, require, require_length, slices, with_nulls
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import Misfit, Numbers, Records, RowFormat, binary_parts, int64_at, negative_timestamp
-
-SEGMENT_BYTES = 8
-"""Bytes of the segment id in front of the key."""
-
-LATEST_SEGMENT = -1
-"""The segment id of latest values."""
+from statecore.formats.rows.versions import LATEST_SEGMENT, SEGMENT_BYTES
 
 _HEAD_BYTES, _VERSION_BYTES = 16, 12
 

@@ -39,13 +39,10 @@ from statecore.formats.headers import TimestampedHeadersFormat
 from statecore.formats.key_value import TimestampedFormat
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at, int64_values, key_lengths, valid_mask
+from statecore.formats.rows.keys import FARTHEST_AHEAD_MS as FARTHEST_AHEAD_MS
+from statecore.formats.rows.keys import WINDOW_BYTES as SUFFIX_BYTES
 
 SEQUENCE_BYTES = 4
-SUFFIX_BYTES = 12
-"""Bytes of window start and sequence behind the key."""
-
-FARTHEST_AHEAD_MS = 31_556_952_000_000_000
-"""A million years: farther after its record's timestamp (ms) lies no window or session."""
 
 
 class WindowFormat(RowFormat):

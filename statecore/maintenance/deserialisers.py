@@ -1,7 +1,7 @@
 """Bytes of keys and values as something to read: Kafka's standard deserializers, hex, or a function of one's own.
 
-The names are those of Kafka's classes (``LongDeserializer`` and so on; integers and floats big-endian, a UUID as its
-text). Bytes that do not fit are refused, not bent: a wrong name must not look like strange data.
+The names are those of :mod:`statecore.formats.serdes`, which does the same for one at a time; a UUID stays its text
+here. Bytes that do not fit are refused, not bent: a wrong name must not look like strange data.
 
 A function of one's own, ``module:function``, gets ``bytes`` and returns what JSON can hold, or anything, whose ``str``
 is taken then.
@@ -23,18 +23,11 @@ import pyarrow.compute as pc
 
 from statecore.errors import Invalid
 from statecore.formats.row_format import binary_parts
+from statecore.formats.serdes import NUMBERS
 
 Convert = Callable[[pa.Array], pa.Array]
 
-_NUMBERS: dict[str, tuple[str, pa.DataType]] = {
-    "long": (">i8", pa.int64()),
-    "integer": (">i4", pa.int32()),
-    "int": (">i4", pa.int32()),
-    "short": (">i2", pa.int16()),
-    "double": (">f8", pa.float64()),
-    "float": (">f4", pa.float32()),
-}
-NAMES = ("hex", "bytes", "string", "uuid", *_NUMBERS)
+NAMES = ("hex", "bytes", "string", "uuid", "boolean", *NUMBERS)
 """What is known by name."""
 
 
@@ -65,9 +58,11 @@ def deserialiser(name: str, what: str) -> Deserialiser:
     Raises:
         Invalid: there is none of that name, or the function cannot be imported.
     """
-    if name in _NUMBERS:
-        layout, kind = _NUMBERS[name]
+    if name in NUMBERS:
+        layout, kind = NUMBERS[name], pa.from_numpy_dtype(np.dtype(NUMBERS[name]).newbyteorder("="))
         return Deserialiser(name, kind, lambda array: _numbers(array, layout, kind, name, what))
+    if name == "boolean":
+        return Deserialiser(name, pa.bool_(), lambda array: _booleans(array, what))
     if name == "hex":
         return Deserialiser(name, pa.large_string(), _hex)
     if name == "bytes":
@@ -97,6 +92,14 @@ def _numbers(array: pa.Array, layout: str, kind: pa.DataType, name: str, what: s
     if len(places):
         numbers[~missing] = data[places].reshape(-1).view(layout)
     return pa.array(numbers, kind, mask=missing)
+
+
+def _booleans(array: pa.Array, what: str) -> pa.Array:
+    bits = _numbers(array, "u1", pa.uint8(), "boolean", what)
+    if (pc.max(bits).as_py() or 0) > 1:
+        unfit = next(one for one in array.to_pylist() if one is not None and one > b"\1")
+        raise _misfit(unfit, "boolean", what, "which is 00 or 01")
+    return bits.cast(pa.bool_())
 
 
 def _hex(array: pa.Array) -> pa.Array:

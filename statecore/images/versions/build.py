@@ -37,9 +37,9 @@ import pyarrow as pa
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import int64_values, valid_mask
+from statecore.formats.rows.versions import SEGMENT_BYTES
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
-from statecore.formats.versioned import SEGMENT_BYTES
 from statecore.images import kernel
 from statecore.images.model import Run
 from statecore.images.records import checked_records

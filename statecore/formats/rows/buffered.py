@@ -1,0 +1,147 @@
+"""Rows of grace-period buffers, one at a time. Drawn at :mod:`statecore.formats.grace_buffer`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.broken import INT32_MAX, broken, check_number, require_bytes
+from statecore.formats.rows.headers import Header, decoded_headers
+
+KEY_BYTES = 13
+"""Bytes of a key besides the application's: prefix, timestamp, sequence."""
+
+BUFFER_TIME_BYTES = 8
+"""Bytes at the end of the changelog's values that the store's do not have."""
+
+SHORTEST_VALUE = 40
+"""Bytes of the shortest value in the store: an empty topic, no headers, three nulls."""
+
+_KIND = StoreKind.GRACE_BUFFER
+_KEY = struct.Struct(">Bq")
+_CONTEXT = struct.Struct(">qq")
+_INT32 = struct.Struct(">i")
+
+
+class BufferKey(NamedTuple):
+    """The key of one buffered record.
+
+    Attributes:
+        key: as the application's serializer wrote it.
+        timestamp: of the record, ms since the epoch.
+        sequence: counts the records of the buffer.
+    """
+
+    key: bytes
+    timestamp: int
+    sequence: int
+
+    def to_bytes(self) -> bytes:
+        """The key of the row. Raises ``Invalid`` for numbers that are negative or do not fit."""
+        check_number(self.timestamp, "timestamp")
+        check_number(self.sequence, "sequence", INT32_MAX)
+        return _KEY.pack(0, self.timestamp) + self.key + _INT32.pack(self.sequence)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The parts of a row's key. Raises ``Corrupted`` when it is none of a buffer."""
+        require_bytes(_KIND, data, KEY_BYTES, "key")
+        prefix, timestamp = _KEY.unpack_from(data)
+        if prefix:
+            raise broken(_KIND, "has a key that does not begin with 00")
+        if timestamp < 0:
+            raise broken(_KIND, "has a key with a negative time")
+        return cls(data[9:-4], timestamp, _INT32.unpack_from(data, len(data) - 4)[0])
+
+
+class BufferedRecord(NamedTuple):
+    """A record that waits for its grace to pass.
+
+    Attributes:
+        value: the record's.
+        timestamp: the record's, ms since the epoch.
+        offset: where it stood in its topic.
+        topic: its topic.
+        partition: its partition.
+        headers: its headers; ``None`` where the record had no set of them.
+    """
+
+    value: bytes | None
+    timestamp: int
+    offset: int
+    topic: str
+    partition: int
+    headers: tuple[Header, ...] | None = ()
+
+
+def encode_buffered(record: BufferedRecord) -> bytes:
+    """The value of a row; the buffer keeps no prior and no old value.
+
+    Raises:
+        Invalid: a number does not fit.
+    """
+    for number, what in ((record.timestamp, "timestamp"), (record.offset, "offset")):
+        check_number(number, what)
+    check_number(record.partition, "partition", INT32_MAX)
+    pieces = [_CONTEXT.pack(record.timestamp, record.offset), _sized(record.topic.encode())]
+    pieces += [_INT32.pack(record.partition), _INT32.pack(-1 if record.headers is None else len(record.headers))]
+    for key, value in record.headers or ():
+        pieces += [_sized(key.encode()), _sized(value)]
+    return b"".join([*pieces, _sized(None), _sized(None), _sized(record.value)])
+
+
+def decode_buffered(data: bytes) -> BufferedRecord:
+    """The record that a row holds. Raises ``Corrupted`` when it is none."""
+    require_bytes(_KIND, data, SHORTEST_VALUE, "value")
+    try:
+        return _Reader(data).record()
+    except ValueError:
+        raise broken(_KIND, "has a value that is not a buffered record") from None
+
+
+class _Reader:
+    """Reads one value from its front; ``ValueError`` where it ends too early or does not end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._place = data, _CONTEXT.size
+
+    def record(self) -> BufferedRecord:
+        timestamp, offset = _CONTEXT.unpack_from(self._data)
+        topic = self._piece(0) or b""
+        partition, count = self._number(), self._number()
+        if count < -1:
+            raise ValueError
+        headers: list[tuple[bytes, bytes | None]] = []
+        for _ in range(count):
+            key = self._piece(0) or b""
+            headers.append((key, self._piece(-1)))
+        self._piece(-1)
+        self._piece(-2)
+        value = self._piece(-1)
+        if self._place != len(self._data):
+            raise ValueError
+        kept: Sequence[Header] | None = None if count < 0 else decoded_headers(_KIND, headers)
+        name = topic.decode("utf-8", "replace")
+        return BufferedRecord(value, timestamp, offset, name, partition, None if kept is None else tuple(kept))
+
+    def _number(self) -> int:
+        if len(self._data) - self._place < _INT32.size:
+            raise ValueError
+        (found,) = _INT32.unpack_from(self._data, self._place)
+        self._place += _INT32.size
+        return int(found)
+
+    def _piece(self, least: int) -> bytes | None:
+        length = self._number()
+        if length < least or length > len(self._data) - self._place:
+            raise ValueError
+        if length < 0:
+            return None
+        self._place += length
+        return self._data[self._place - length : self._place]
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _INT32.pack(-1) if data is None else _INT32.pack(len(data)) + data

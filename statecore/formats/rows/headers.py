@@ -1,0 +1,145 @@
+"""The headers of one record: as they lie in a record batch, and in front of a row's value.
+
+Drawn at :mod:`statecore.formats.headers`. Written as Kafka Streams would write them: numbers in as few bytes as they
+need, keys as they come out of a Java string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.broken import broken
+
+Header = tuple[str, bytes | None]
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_REPLACEMENT = "\ufffd".encode()
+
+
+def put_on_headers(headers: Sequence[Header], rest: bytes) -> bytes:
+    """``headers o rest``: the block that a row's value begins with, and what is behind it.
+
+    Args:
+        headers: in the record's order, duplicates kept; a value may be ``None``.
+        rest: timestamp and value, or the value.
+    """
+    if not headers:
+        return b"\0" + rest
+    block = wire_headers([(key.encode("utf-8", "replace"), value) for key, value in headers])
+    return varint(len(block)) + block + rest
+
+
+def take_off_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Header, ...], bytes]:
+    """The headers that a row's value begins with, and what is behind them.
+
+    Args:
+        kind: what the store is, for the message.
+        data: the row's value.
+        rest: bytes that are behind the headers at least.
+
+    Raises:
+        Corrupted: there are none, malformed ones, or less than ``rest`` bytes behind them.
+    """
+    try:
+        size, place = number_at(data, 0, "their size")
+    except ValueError:
+        size = place = -1
+    if size < 0:
+        raise broken(kind, "has a value that does not begin with headers")
+    if len(data) - place - size < rest:
+        raise broken(kind, f"has a value with less than {rest} bytes behind its headers")
+    if not size:
+        return (), data[place:]
+    try:
+        found = parse_headers(data[place : place + size])
+    except ValueError as error:
+        raise broken(kind, f"has malformed headers: {error}") from error
+    return decoded_headers(kind, found), data[place + size :]
+
+
+def decoded_headers(kind: StoreKind, headers: Sequence[tuple[bytes, bytes | None]]) -> tuple[Header, ...]:
+    """Headers with their keys as text.
+
+    Raises:
+        Corrupted: a key is not UTF-8.
+    """
+    try:
+        return tuple([(key.decode(), value) for key, value in headers])
+    except UnicodeDecodeError:
+        raise broken(kind, "has a header whose key is not UTF-8") from None
+
+
+def wire_headers(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
+    """Headers as a record batch has them."""
+    pieces = [varint(len(headers))]
+    for key, value in headers:
+        text = as_java_would(key)
+        pieces += [varint(len(text)), text, varint(-1 if value is None else len(value)), value or b""]
+    return b"".join(pieces)
+
+
+def as_java_would(text: bytes) -> bytes:
+    """UTF-8 as it comes out of a Java string: what is malformed is replaced, a surrogate as one character."""
+    return _SURROGATE.sub(_REPLACEMENT, text).decode("utf-8", "replace").encode()
+
+
+def varint(value: int) -> bytes:
+    """A number as Kafka writes it (``ByteUtils.writeVarint``: zig-zag, seven bits a byte)."""
+    raw, digits = (value << 1) ^ (value >> 31), bytearray()
+    while raw > 0x7F:
+        digits.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*digits, raw])
+
+
+def number_at(data: bytes, place: int, what: str) -> tuple[int, int]:
+    """The variable-length number at a place, and the place behind it.
+
+    Raises:
+        ValueError: the bytes end within it, or it has more than five; ``what`` names it.
+    """
+    raw = 0
+    for shift in range(0, 35, 7):
+        if place == len(data):
+            raise ValueError(f"they end within {what}")
+        byte = data[place]
+        place += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFFFFFF
+            return (raw >> 1) ^ -(raw & 1), place
+    raise ValueError(f"{what} has more than five bytes")
+
+
+def parse_headers(wire: bytes) -> list[tuple[bytes, bytes | None]]:
+    """The headers of one record, from their bytes in a record batch (``DefaultRecord.readHeaders``).
+
+    Raises:
+        ValueError: what is wrong with them.
+    """
+    found: list[tuple[bytes, bytes | None]] = []
+    count, place = number_at(wire, 0, "their count")
+    if count < 0:
+        raise ValueError(f"their count is {count}")
+    for index in range(count):
+        length, place = number_at(wire, place, f"the length of key {index}")
+        if length < 0:
+            raise ValueError(f"the length of key {index} is {length}")
+        key, place = _piece(wire, place, length, f"key {index}")
+        length, place = number_at(wire, place, f"the length of value {index}")
+        if length < 0:
+            found.append((key, None))
+            continue
+        value, place = _piece(wire, place, length, f"value {index}")
+        found.append((key, value))
+    if place != len(wire):
+        raise ValueError(f"{len(wire) - place} bytes are left behind them")
+    return found
+
+
+def _piece(wire: bytes, place: int, length: int, what: str) -> tuple[bytes, int]:
+    if length > len(wire) - place:
+        raise ValueError(f"{what} has {length} bytes and {len(wire) - place} are left")
+    return wire[place : place + length], place + length

@@ -1,0 +1,121 @@
+"""Values of rows, one at a time: with timestamp and headers, as the kind of store keeps them.
+
+Drawn at :mod:`statecore.formats.key_value` and :mod:`statecore.formats.headers`::
+
+    timestamped-…, emit-final-(sliding-)window                              int64 timestamp in ms o value
+    headers-key-value, headers-window, headers-emit-final-(sliding-)window  headers o int64 timestamp in ms o value
+    headers-session                                                         headers o value
+    all others here                                                         value
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.broken import check_number, not_of_kind, require_bytes
+from statecore.formats.rows.headers import Header, put_on_headers, take_off_headers
+
+TIMESTAMP_BYTES = 8
+"""Bytes of the timestamp in front of the value of a timestamped row."""
+
+STAMPED_KINDS = frozenset(
+    {
+        StoreKind.TIMESTAMPED_KEY_VALUE,
+        StoreKind.TIMESTAMPED_WINDOW,
+        StoreKind.EMIT_FINAL_WINDOW,
+        StoreKind.EMIT_FINAL_SLIDING_WINDOW,
+    }
+)
+"""Kinds with ``timestamp o value``."""
+
+STAMPED_HEADERS_KINDS = frozenset(
+    {
+        StoreKind.HEADERS_KEY_VALUE,
+        StoreKind.HEADERS_WINDOW,
+        StoreKind.HEADERS_EMIT_FINAL_WINDOW,
+        StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW,
+    }
+)
+"""Kinds with ``headers o timestamp o value``."""
+
+_OTHERS = frozenset(
+    {
+        *(StoreKind.LIST, StoreKind.VERSIONED_KEY_VALUE, StoreKind.GRACE_BUFFER),
+        *(StoreKind.IN_MEMORY, StoreKind.UNKNOWN),
+    }
+)
+_INT64 = struct.Struct(">q")
+
+
+class StoredValue(NamedTuple):
+    """The value of one row.
+
+    Attributes:
+        value: as the application's serializer wrote it.
+        timestamp: ms since the epoch; ``None`` where rows of the kind keep none.
+        headers: of the record, in its order, duplicates kept; ``None`` where rows of the kind keep none.
+    """
+
+    value: bytes
+    timestamp: int | None = None
+    headers: tuple[Header, ...] | None = None
+
+
+def encode_value(kind: StoreKind, value: bytes, timestamp: int | None = None, headers: Sequence[Header] = ()) -> bytes:
+    """The value of a row. What rows of the kind do not keep is left out, as Kafka Streams leaves it out.
+
+    Args:
+        kind: what the store is.
+        value: as the application's serializer wrote it.
+        timestamp: ms since the epoch; needed where rows of the kind keep it.
+        headers: the record's, where rows of the kind keep them.
+
+    Raises:
+        Invalid: the timestamp is missing, negative or does not fit; or rows of the kind are not made so (lists,
+            versioned rows, buffered records: see the modules of :mod:`statecore.formats.rows`).
+    """
+    if kind in STAMPED_KINDS:
+        return _stamp(kind, timestamp) + value
+    if kind in STAMPED_HEADERS_KINDS:
+        return put_on_headers(headers, _stamp(kind, timestamp) + value)
+    if kind is StoreKind.HEADERS_SESSION:
+        return put_on_headers(headers, value)
+    if kind in _OTHERS:
+        raise not_of_kind(kind, "single values")
+    return value
+
+
+def decode_value(kind: StoreKind, data: bytes) -> StoredValue:
+    """The parts of a row's value.
+
+    Raises:
+        Corrupted: it is no value of this kind.
+        Invalid: rows of the kind are not made so, as for :func:`encode_value`.
+    """
+    if kind in STAMPED_KINDS:
+        require_bytes(kind, data, TIMESTAMP_BYTES, "value")
+        return StoredValue(data[TIMESTAMP_BYTES:], _INT64.unpack_from(data)[0])
+    if kind in STAMPED_HEADERS_KINDS:
+        headers, rest = take_off_headers(kind, data, TIMESTAMP_BYTES)
+        return StoredValue(rest[TIMESTAMP_BYTES:], _INT64.unpack_from(rest)[0], headers)
+    if kind is StoreKind.HEADERS_SESSION:
+        headers, rest = take_off_headers(kind, data, 0)
+        return StoredValue(rest, None, headers)
+    if kind in _OTHERS:
+        raise not_of_kind(kind, "single values")
+    return StoredValue(data)
+
+
+def _stamp(kind: StoreKind, timestamp: int | None) -> bytes:
+    if timestamp is None:
+        raise Invalid(
+            f"A row of a {kind.value} store has a timestamp, and none was given; nothing was written.",
+            action="Give the record's timestamp, in ms since the epoch.",
+            kind=kind.value,
+        )
+    check_number(timestamp, "timestamp")
+    return _INT64.pack(timestamp)

@@ -1,0 +1,181 @@
+"""Keys and values of applications by the names of Kafka's serdes, one at a time (``Serdes``, Kafka 4.3.1).
+
+=============  =================================================================  ==========================
+name           bytes                                                              value in Python
+=============  =================================================================  ==========================
+``string``     UTF-8                                                              ``str``
+``long``       8 bytes, big-endian                                                ``int``
+``integer``    4 bytes, big-endian (``int`` is another name)                      ``int``
+``short``      2 bytes, big-endian                                                ``int``
+``double``     IEEE 754, 8 bytes, big-endian                                      ``float``
+``float``      IEEE 754, 4 bytes, big-endian                                      ``float``
+``boolean``    01 or 00                                                           ``bool``
+``uuid``       its text of 36 characters, UTF-8                                   ``uuid.UUID``
+``bytes``      themselves                                                         ``bytes``
+``void``       none                                                               ``None``
+``json``       JSON text, UTF-8; not one of Kafka's, which leaves JSON to others  what ``json.loads`` returns
+=============  =================================================================  ==========================
+
+Null is null in all of them. What does not fit is refused, where Kafka's deserializers replace what is no UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+from statecore.errors import Invalid
+
+NUMBERS: dict[str, str] = {"long": ">q", "integer": ">i", "int": ">i", "short": ">h", "double": ">d", "float": ">f"}
+"""Serdes of numbers, and how each lies in its bytes (:mod:`struct`)."""
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Serde:
+    """A serializer and a deserializer, as functions on one key or value.
+
+    Attributes:
+        name: by which it was asked for.
+        write: a value that is not ``None`` to bytes; what raises is told as :meth:`serialize` says.
+        read: bytes to a value, likewise.
+    """
+
+    name: str
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
+
+    def serialize(self, value: Any) -> bytes | None:
+        """The bytes of a value; ``None`` stays ``None``.
+
+        Raises:
+            Invalid: it is no value of this serde.
+        """
+        if value is None:
+            return None
+        try:
+            return self.write(value)
+        except (TypeError, ValueError, OverflowError, struct.error) as error:
+            raise Invalid(
+                f"{_shown(repr(value))} is no {self.name}: {error}.",
+                action="Give a value of that type, or take another serde; nothing was written.",
+                serde=self.name,
+            ) from error
+
+    def deserialize(self, data: bytes | None) -> Any:
+        """The value of some bytes; ``None`` stays ``None``.
+
+        Raises:
+            Invalid: they are no bytes of this serde.
+        """
+        if data is None:
+            return None
+        try:
+            return self.read(data)
+        except (TypeError, ValueError, struct.error) as error:
+            raise Invalid(
+                f"The {len(data)} bytes {_shown(bytes(data).hex())} are no {self.name}: {error}.",
+                action="Take the serde that the application wrote them with; bytes takes all.",
+                serde=self.name,
+            ) from error
+
+
+def serde(name: str) -> Serde:
+    """The serde of a name.
+
+    Raises:
+        Invalid: there is none of that name.
+    """
+    if name in NUMBERS:
+        return _number(name)
+    if name in _OTHERS:
+        return _OTHERS[name]
+    raise Invalid(f"There is no serde {name!r}.", action=f"Take one of {', '.join(sorted([*NUMBERS, *_OTHERS]))}.")
+
+
+def _number(name: str) -> Serde:
+    layout = struct.Struct(NUMBERS[name])
+    whole = NUMBERS[name][-1] in "qih"
+
+    def write(value: Any) -> bytes:
+        if isinstance(value, (bool, str, bytes)):
+            raise TypeError(f"it is a {type(value).__name__}")
+        return layout.pack(index(value) if whole else float(value))
+
+    def read(data: bytes) -> Any:
+        if len(data) != layout.size:
+            raise ValueError(f"it has {layout.size} bytes")
+        return layout.unpack(data)[0]
+
+    return Serde(name, write, read)
+
+
+def _write_string(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"it is a {type(value).__name__}")
+    return value.encode()
+
+
+def _write_bytes(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(f"it is a {type(value).__name__}")
+    return bytes(value)
+
+
+def _write_boolean(value: Any) -> bytes:
+    if not isinstance(value, bool):
+        raise TypeError(f"it is a {type(value).__name__}")
+    return b"\1" if value else b"\0"
+
+
+def _read_boolean(data: bytes) -> bool:
+    if data not in (b"\0", b"\1"):
+        raise ValueError("it is 00 or 01")
+    return data == b"\1"
+
+
+def _write_uuid(value: Any) -> bytes:
+    return str(value if isinstance(value, uuid.UUID) else _uuid(value)).encode()
+
+
+def _uuid(text: str) -> uuid.UUID:
+    if not _UUID.fullmatch(text):
+        raise ValueError("it is 36 characters, 8-4-4-4-12")
+    return uuid.UUID(text)
+
+
+def _write_nothing(value: Any) -> bytes:
+    raise ValueError(f"it is a {type(value).__name__}, and void has only null")
+
+
+def _read_nothing(_: bytes) -> None:
+    raise ValueError("void has only null")
+
+
+def _write_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+_OTHERS: dict[str, Serde] = {
+    one.name: one
+    for one in (
+        Serde("string", _write_string, lambda data: data.decode()),
+        Serde("bytes", _write_bytes, bytes),
+        Serde("boolean", _write_boolean, _read_boolean),
+        Serde("uuid", _write_uuid, lambda data: _uuid(data.decode())),
+        Serde("void", _write_nothing, _read_nothing),
+        Serde("json", _write_json, lambda data: json.loads(data.decode())),
+    )
+}
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
