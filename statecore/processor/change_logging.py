@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from statecore.errors import Fenced, Invalid, Retryable
+from statecore.errors import Corrupted, Fenced, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.values import StoredValue, decode_value
 from statecore.formats.topic_partition import TopicPartition
-from statecore.processor.changelog_value import check_kind, record_of
-from statecore.processor.kinds_of_stores import kind_of
+from statecore.processor.store_kinds import check_kind, kind_of
 from statecore.stores.base import StateStore
 from statecore.stores.rows import check_key
 from statecore.stores.wrapped import WrappedStore, layer
@@ -124,10 +124,10 @@ class ChangeLoggingStore(WrappedStore):
             Fenced: another producer has taken over.
         """
         self._check_level()
-        record = None if type(value) is not bytes else record_of(self._kind, value)
+        record = self._record_of(value) if type(value) is bytes else None
         self._store.put(key, value)
         timestamp = self.record_timestamp if record is None or record.timestamp is None else record.timestamp
-        headers = list(record.headers) if record is not None else []
+        headers = list(record.headers or ()) if record is not None else []
         try:
             sent = self._producer.send(
                 self._changelog.topic,
@@ -209,6 +209,19 @@ class ChangeLoggingStore(WrappedStore):
         elif self._sent or self._acknowledged is not None:
             self._behind = True
         self._forget()
+
+    def _record_of(self, row: bytes) -> StoredValue:
+        """The record of a row, as Kafka Streams logs it."""
+        if self._kind is StoreKind.LIST:
+            return StoredValue(row)
+        try:
+            return decode_value(self._kind, row)
+        except Corrupted as error:
+            raise Invalid(
+                f"Nothing was written: a value is no row of a {self._kind.value} store. {error.what}",
+                action="Put the timestamp (and the headers) in front of the value, as encode_value does.",
+                kind=self._kind.value,
+            ) from error
 
     def _forget(self) -> None:
         self._sent.clear()

@@ -16,8 +16,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import Records
+from statecore.formats.rows.headers import decoded_headers, parse_headers
 from statecore.isolation import IsolationLevel
-from statecore.processor.changelog_value import read_headers
 from statecore.processor.records import RestoredRows, log_start_moved, merge_position_header, misfit
 
 
@@ -64,7 +64,7 @@ def read_rows(
             ((key, value) for key, value in pairs if key is not None),
             len(keys) - keys.null_count,
             batch["offset"][-1].as_py() + 1,
-            _position(records.headers) if positions else {},
+            _position(kind, records.headers) if positions else {},
         )
     _check_start(reader, span)
     yield RestoredRows((), 0, span.end)
@@ -76,9 +76,9 @@ def _check_start(reader: ChangelogReader, span: OffsetRange) -> None:
         raise log_start_moved(span.topic_partition, moved)
 
 
-def _position(headers: pa.Array | None) -> Position:
+def _position(kind: StoreKind, headers: pa.Array | None) -> Position:
     position: Position = {}
     for block in headers.to_pylist() if headers is not None else ():
         if block != b"\0":
-            merge_position_header(position, read_headers(block))
+            merge_position_header(position, decoded_headers(kind, parse_headers(block)))
     return position

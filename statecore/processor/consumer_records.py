@@ -12,9 +12,9 @@ from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position
+from statecore.formats.rows.row import rows_of_record
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
-from statecore.processor.changelog_value import row_of
 from statecore.processor.preconditions import check_topic_id, topic_id_of
 from statecore.processor.records import RestoredRows, log_start_moved, merge_position_header, misfit
 
@@ -104,9 +104,17 @@ def _poll(consumer: Any, cluster: Cluster, partition: TopicPartition, at: int) -
     except errors.UnsupportedCodecError as error:
         raise Invalid(
             f"The records of {partition} are compressed as this installation cannot read: {reason(error)}.",
-            action="Install the package for that codec, or the extra for the columnar reader.",
+            action="Install the package for that codec, or the extra pipeline, whose reader knows all codecs.",
             topic=partition.topic,
             partition=partition.partition,
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            f"A record of {partition} at or after offset {at} has a header whose name is not UTF-8.",
+            action="Install the extra pipeline, whose reader takes it as Kafka Streams does.",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=at,
         ) from error
     except errors.KafkaError as error:
         raise _unreachable(cluster, error) from error
@@ -117,15 +125,18 @@ def _rows(
 ) -> RestoredRows:
     rows: list[tuple[bytes, bytes | None]] = []
     position: Position = {}
+    records_with_key = 0
     for record in records:
-        if kind is not StoreKind.KEY_VALUE and record.timestamp < 0:
-            why = f"has the timestamp {record.timestamp}; the timestamps of a changelog are not negative"
-            raise misfit(kind, partition, record.offset, why)
         if positions:
             merge_position_header(position, record.headers)
-        if record.key is not None:
-            rows.append((bytes(record.key), row_of(kind, record.value, record.timestamp, record.headers)))
-    return RestoredRows(rows, len(rows), following, position)
+        if record.key is None:
+            continue
+        records_with_key += 1
+        try:
+            rows += rows_of_record(kind, record.key, record.value, record.timestamp, record.headers)
+        except Invalid as error:
+            raise misfit(kind, partition, record.offset, f"does not fit ({error.what.rstrip('.')})") from error
+    return RestoredRows(rows, records_with_key, following, position)
 
 
 def _out_of_range(cluster: Cluster, partition: TopicPartition, at: int) -> StatecoreError:

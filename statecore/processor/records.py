@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position, decode_position, merge_position
+from statecore.formats.rows.headers import Header
 from statecore.formats.topic_partition import TopicPartition
-from statecore.processor.changelog_value import Headers
 
 _VERSION_HEADER, _POSITION_HEADER = "v", "c"
 
@@ -31,7 +31,7 @@ class RestoredRows:
     position: Position = field(default_factory=dict)
 
 
-def merge_position_header(position: Position, headers: Headers) -> None:
+def merge_position_header(position: Position, headers: Iterable[Header]) -> None:
     """Add what a record says of its input (``ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition``).
 
     Kafka Streams writes these headers under the internal setting ``__iq.consistency.offset.vector.enabled__`` only.
@@ -53,7 +53,7 @@ def merge_position_header(position: Position, headers: Headers) -> None:
 
 
 def misfit(kind: StoreKind, partition: TopicPartition, offset: int, why: str) -> Invalid:
-    """The error for a record that cannot belong to a store of the kind."""
+    """The error for a record that cannot belong to a store of the kind; ``why`` is the end of "the record ..."."""
     return Invalid(
         f"The record at offset {offset} of {partition} {why}: this is no changelog of a {kind.value} store.",
         action="Check the changelog's name and the store's kind.",

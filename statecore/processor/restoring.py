@@ -30,8 +30,6 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.metrics import NO_METRICS, Metrics, RestoreMetrics, Tags
 from statecore.processor.change_logging import logged_store
-from statecore.processor.changelog_value import check_kind
-from statecore.processor.kinds_of_stores import kind_of
 from statecore.processor.preconditions import (
     check_topic_id,
     refuse_stale,
@@ -40,6 +38,7 @@ from statecore.processor.preconditions import (
     why_stale,
 )
 from statecore.processor.records import RestoredRows
+from statecore.processor.store_kinds import check_kind, kind_of
 from statecore.stores.base import StateStore
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka import KafkaProducer
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import encode_position
+from statecore.formats.rows.values import encode_value
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
+from statecore.processor.change_logging import ChangeLoggingStore
 from statecore.processor.restoring import OnStale, Restored, RestoreReader, RestoreSettings, restore
 from statecore.stores.base import StateStore
 from statecore.stores.rocksdb import RocksDBStore
@@ -23,6 +27,7 @@ from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
 
+LIBRARY = Path(__file__).resolve().parents[2] / "docs" / "library.md"
 KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_KEY_VALUE)
 DELETABLE = {**topics.UNCLEANED, "cleanup.policy": "compact,delete"}
 """Records of a topic that is compacted only cannot be deleted by offset."""
@@ -205,6 +210,82 @@ def test_a_store_that_cannot_be_caught_up_is_refused_or_wiped(
     done = restore(store, changelog, cluster, wiping)
     assert (done.records, dict(store.all())) == (200, last_writes(records(200, keys=20)))
     assert done.topic_id != first.topic_id
+
+
+@pytest.mark.parametrize(
+    "record", [Record(b"short", b"1", 0, 1_000), Record(bytes(9) + b"k", b"\2" + bytes(4), 0, 1_000)]
+)
+def test_a_changelog_of_another_kind_is_refused_by_its_first_record(
+    broker: Broker, cluster: Cluster, changelog: TopicPartition, reader: RestoreReader, tmp_path: Path, record: Record
+) -> None:
+    whole = Record(bytes(9) + b"k", b"\1" + bytes(4), 0, 1_000)
+    topics.produce(broker.bootstrap_servers, changelog.topic, [whole, record])
+    with RocksDBStore(tmp_path / "list", StoreKind.LIST, create=True) as store:
+        with pytest.raises(Invalid, match=r"record at offset 1 .* no changelog of a list store"):
+            restore(store, changelog, cluster, RestoreSettings(reader=reader))
+        assert (store.uncommitted_bytes, store.committed_offset(changelog)) == (0, None)
+        topics.delete_records(broker.bootstrap_servers, changelog.topic, 0, 2)
+        topics.produce(broker.bootstrap_servers, changelog.topic, [whole])
+        restore(store, changelog, cluster, RestoreSettings(reader=reader))
+        assert dict(store.all()) == {whole.key: whole.value}
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_a_store_has_sent_is_what_another_is_restored_from(
+    broker: Broker, cluster: Cluster, changelog: TopicPartition, tmp_path: Path, transactional: bool
+) -> None:
+    """Timestamps and headers of rows are the records' own; a store that was not committed is behind, never ahead."""
+    kind, servers = StoreKind.HEADERS_KEY_VALUE, broker.bootstrap_servers
+    settings = {"transactional_id": changelog.topic} if transactional else {}
+    producer = KafkaProducer(bootstrap_servers=servers, **settings)
+    inside = RocksDBStore(tmp_path / "first", kind, create_if_missing=True)
+    logged = ChangeLoggingStore(inside, producer, changelog, transactional=transactional)
+    if transactional:
+        producer.init_transactions()
+    with logged:
+        for number in range(30):
+            if transactional and number % 10 == 0:
+                producer.begin_transaction()
+            headers = [("n", b"%d" % number), ("n", b"")] if number % 2 else []
+            logged.put(b"k%d" % (number % 7), encode_value(kind, b"v%d" % number, 1_000 + number, headers))
+            if number == 28:
+                logged.delete(b"k2")
+            if number % 10 != 9:
+                continue
+            if transactional and number == 19:
+                producer.abort_transaction()
+                logged.abort()
+                continue
+            if transactional:
+                producer.commit_transaction()
+            if number < 29:
+                logged.commit()
+        committed = logged.committed_offset(changelog)
+        assert committed == (9 if transactional else 19)
+        producer.flush()
+        rows = dict(logged.all())
+    producer.close()
+    assert sorted(rows) == [b"k%d" % number for number in range(7) if number != 2]
+    written = topics.read(servers, changelog.topic, 0)
+    assert {(one.timestamp, one.value) for one in written if one.value} >= {(1_029, b"v29"), (1_027, b"v27")}
+    with inside:
+        assert inside.committed_offset(changelog) == committed
+        assert restore(inside, changelog, cluster).start == committed + 1
+        assert dict(inside.all()) == rows
+    for reader in (RestoreReader.COLUMNAR, RestoreReader.CONSUMER):
+        with RocksDBStore(tmp_path / reader, kind, create=True) as store:
+            restore(store, changelog, cluster, RestoreSettings(reader=reader))
+            assert dict(store.all()) == rows
+
+
+def test_the_ten_lines_of_the_documentation(broker: Broker, changelog: TopicPartition, tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(from kafka import .*?)```", LIBRARY.read_text(), re.DOTALL)
+    given = {"servers": broker.bootstrap_servers, "path": tmp_path / "db", "changelog": changelog}
+    for number in range(2):
+        exec(code, {**given, "processed": [(b"a", b"%d" % number), (b"b", b"2")]})
+    with RocksDBStore(tmp_path / "db", StoreKind.KEY_VALUE, read_only=True) as store:
+        assert dict(store.all()) == {b"a": b"1", b"b": b"2"}
+        assert store.committed_offset(changelog) == topics.end_offset(broker.bootstrap_servers, *changelog) - 2
 
 
 def test_topics_and_partitions_that_do_not_exist(

@@ -7,11 +7,11 @@ import pytest
 
 from statecore.errors import Capacity, Fenced, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.values import encode_value
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS
 from statecore.processor import change_logging
 from statecore.processor.change_logging import ChangeLoggingStore, logged_store
-from statecore.processor.changelog_value import row_of
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.metered import MeteredStore
 from statecore.stores.rocksdb import RocksDBStore
@@ -198,7 +198,7 @@ def test_records_have_the_raw_value_and_the_row_s_own_timestamp_and_headers(
         (StoreKind.TIMESTAMPED_KEY_VALUE, (b"v", 1_000, [])),
         (StoreKind.HEADERS_KEY_VALUE, (b"v", 1_000, headers)),
     ):
-        assert sent(kind, row_of(kind, b"v", 1_000, headers)) == expected
+        assert sent(kind, encode_value(kind, b"v", 1_000, headers)) == expected
         assert sent(kind, None) == (None, 5, [])
     with pytest.raises(Invalid, match="no row of a timestamped-key-value store"):
         sent(StoreKind.TIMESTAMPED_KEY_VALUE, b"short")
