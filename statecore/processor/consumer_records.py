@@ -69,6 +69,7 @@ def _consumer(cluster: Cluster, isolation: IsolationLevel) -> Any:
     try:
         return KafkaConsumer(
             **{
+                "ssl_password": "",  # without one OpenSSL asks for it on the terminal
                 **known,
                 "bootstrap_servers": [part.strip() for part in cluster.bootstrap_servers.split(",") if part.strip()],
                 "group_id": None,

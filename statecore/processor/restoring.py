@@ -49,7 +49,7 @@ class RestoreReader(StrEnum):
     """The columnar reader where the extra ``pipeline`` is installed, else the consumer."""
 
     COLUMNAR = "columnar"
-    """:class:`~statecore.changelog.reader.ChangelogReader`: many times faster."""
+    """:class:`~statecore.changelog.reader.ChangelogReader`: about five times as fast."""
 
     CONSUMER = "consumer"
     """kafka-python's ``KafkaConsumer``."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +29,8 @@ from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
 
-LIBRARY = Path(__file__).resolve().parents[2] / "docs" / "library.md"
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "docs" / "library.md"
 KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_KEY_VALUE)
 DELETABLE = {**topics.UNCLEANED, "cleanup.policy": "compact,delete"}
 """Records of a topic that is compacted only cannot be deleted by offset."""
@@ -286,6 +289,29 @@ def test_the_ten_lines_of_the_documentation(broker: Broker, changelog: TopicPart
     with RocksDBStore(tmp_path / "db", StoreKind.KEY_VALUE, read_only=True) as store:
         assert dict(store.all()) == {b"a": b"1", b"b": b"2"}
         assert store.committed_offset(changelog) == topics.end_offset(broker.bootstrap_servers, *changelog) - 2
+
+
+def test_without_the_extra_the_consumer_reads(
+    broker: Broker, changelog: TopicPartition, tmp_path: Path, reader: RestoreReader
+) -> None:
+    """As in an environment where neither Arrow nor NumPy nor Numba is installed."""
+    topics.produce(broker.bootstrap_servers, changelog.topic, records(100), compression_type="gzip")
+    code = f"""
+import sys
+from pathlib import Path
+for name in ("pyarrow", "numpy", "numba", "llvmlite", "cramjam", "crc32c"):
+    sys.modules[name] = None
+from statecore import RestoreReader, RestoreSettings, RocksDBStore, StoreKind, TopicPartition, restore
+changelog = TopicPartition({changelog.topic!r}, 0)
+chosen = RestoreReader.AUTO if {reader is RestoreReader.CONSUMER} else RestoreReader.COLUMNAR
+with RocksDBStore(Path({str(tmp_path / "db")!r}), StoreKind.TIMESTAMPED_KEY_VALUE, create=True) as store:
+    print(restore(store, changelog, {broker.bootstrap_servers!r}, RestoreSettings(reader=chosen)).records)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    if reader is RestoreReader.CONSUMER:
+        assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
+    else:
+        assert "pip install 'statecore[pipeline]'" in done.stderr
 
 
 def test_topics_and_partitions_that_do_not_exist(
