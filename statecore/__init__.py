@@ -34,7 +34,12 @@ if TYPE_CHECKING:
         OpenTelemetryMetrics,
         RestoreMetrics,
     )
+    from statecore.processor.change_logging import ChangeLoggingStore
+    from statecore.processor.commit_policy import CommitPolicy, CommitSettings
+    from statecore.processor.properties import ProcessorSettings
+    from statecore.processor.restoring import OnStale, Restored, RestoreReader, RestoreSettings, restore
     from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+    from statecore.spec.model import ProcessingGuarantee
     from statecore.stores.base import StateStore, commit_requested
     from statecore.stores.file import FileStore
     from statecore.stores.in_memory import InMemoryStore
@@ -52,9 +57,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Capacity",
+    "ChangeLoggingStore",
     "ChangelogReader",
     "CheckpointSettings",
     "Cluster",
+    "CommitPolicy",
+    "CommitSettings",
     "Corrupted",
     "Durability",
     "Fenced",
@@ -73,9 +81,15 @@ __all__ = [
     "MissingExtra",
     "NotFound",
     "OffsetRange",
+    "OnStale",
     "OpenTelemetryMetrics",
+    "ProcessingGuarantee",
+    "ProcessorSettings",
     "QueryView",
     "RestoreMetrics",
+    "RestoreReader",
+    "RestoreSettings",
+    "Restored",
     "Retryable",
     "RocksDBStore",
     "Serde",
@@ -105,6 +119,7 @@ __all__ = [
     "encode_value",
     "encode_versions",
     "metrics_from_environment",
+    "restore",
     "rows_of_record",
     "serde",
 ]
@@ -155,7 +170,12 @@ _NAMES = {
         "OpenTelemetryMetrics",
         "RestoreMetrics",
     ),
+    "processor.change_logging": ("ChangeLoggingStore",),
+    "processor.commit_policy": ("CommitPolicy", "CommitSettings"),
+    "processor.properties": ("ProcessorSettings",),
+    "processor.restoring": ("OnStale", "RestoreReader", "RestoreSettings", "Restored", "restore"),
     "runtime.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
+    "spec.model": ("ProcessingGuarantee",),
     "stores.base": ("StateStore", "commit_requested"),
     "stores.file": ("FileStore",),
     "stores.in_memory": ("InMemoryStore",),

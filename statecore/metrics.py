@@ -71,6 +71,41 @@ GETS = Instrument("get-total", _COUNTER, "{call}", "rows looked up by key; told 
 FLUSH_LATENCY = Instrument(
     "flush-latency", _HISTOGRAM, "ms", "how long a flush took", ("flush-rate", "flush-latency-avg", "flush-latency-max")
 )
+RANGE_LATENCY = Instrument(
+    "range-latency",
+    _HISTOGRAM,
+    "ms",
+    "from a call of range, scan or their reverse to the end of its iterator",
+    ("range-rate", "range-latency-avg", "range-latency-max"),
+)
+PREFIX_SCAN_LATENCY = Instrument(
+    "prefix-scan-latency",
+    _HISTOGRAM,
+    "ms",
+    "from a call of prefix_scan or its reverse to the end of its iterator",
+    ("prefix-scan-rate", "prefix-scan-latency-avg", "prefix-scan-latency-max"),
+)
+ALL_LATENCY = Instrument(
+    "all-latency",
+    _HISTOGRAM,
+    "ms",
+    "from a call of all or its reverse to the end of its iterator",
+    ("all-rate", "all-latency-avg", "all-latency-max"),
+)
+ITERATOR_DURATION = Instrument(
+    "iterator-duration",
+    _HISTOGRAM,
+    "ms",
+    "from the making of an iterator to its end, whatever made it",
+    ("iterator-duration-avg", "iterator-duration-max"),
+)
+OPEN_ITERATORS = Instrument(
+    "num-open-iterators",
+    _GAUGE,
+    "{iterator}",
+    "iterators that were made and have not ended",
+    ("num-open-iterators",),
+)
 CHECKPOINTS = Instrument("checkpoint-total", _COUNTER, "{checkpoint}", "checkpoints of a task that were written")
 CHECKPOINT_LATENCY = Instrument("checkpoint-latency", _HISTOGRAM, "ms", "how long a checkpoint of a task took")
 CHECKPOINT_AGE = Instrument(
@@ -95,6 +130,11 @@ INSTRUMENTS = (
     PUTS,
     GETS,
     FLUSH_LATENCY,
+    RANGE_LATENCY,
+    PREFIX_SCAN_LATENCY,
+    ALL_LATENCY,
+    ITERATOR_DURATION,
+    OPEN_ITERATORS,
     CHECKPOINTS,
     CHECKPOINT_LATENCY,
     CHECKPOINT_AGE,

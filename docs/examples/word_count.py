@@ -30,21 +30,18 @@ from kafka import TopicPartition as KafkaPartition
 from kafka.structs import OffsetAndMetadata
 
 from statecore import (
-    ChangelogReader,
+    ChangeLoggingStore,
     Cluster,
-    IsolationLevel,
-    OffsetRange,
     RocksDBStore,
     StatecoreError,
-    StateStore,
     StoreKind,
     StoreSettings,
     TopicPartition,
     committed_offsets,
+    restore,
 )
 
 APPLICATION = "word-count"
-CHANGELOG = f"{APPLICATION}-words-changelog"
 
 
 def say(line: str) -> None:
@@ -53,53 +50,28 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def open_store(directory: Path) -> StateStore:
-    """The store of words, made on the first start (a kill in the middle of that does no harm either)."""
-    settings = StoreSettings(automatic_compaction=True)  # it is written to for long; otherwise files add up
-    store = RocksDBStore(directory, StoreKind.KEY_VALUE, create_if_missing=True, settings=settings)
-    store.open()
-    return store
-
-
-def catch_up(store: StateStore, cluster: Cluster, changelog: TopicPartition) -> int:
-    """Apply what the changelog has beyond the store's committed offset: after a kill, after the loss of a disk.
-
-    Returns:
-        How many records that were.
-    """
-    committed = store.committed_offset(changelog)
-    end = cluster.log_offsets([changelog])[changelog].last_stable
-    todo = OffsetRange(changelog.topic, changelog.partition, 0 if committed is None else committed + 1, end)
-    applied = 0
-    if todo.start < end:
-        for batch in ChangelogReader(cluster).read(todo, IsolationLevel.READ_COMMITTED):
-            store.put_all(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
-            applied += len(batch)
-            if len(batch) and store.commit_requested:  # all of a long changelog need not fit into memory
-                store.commit({changelog: batch["offset"][-1].as_py()})
-        store.commit({changelog: end - 1})
-    return applied
-
-
 class WordCount:
     """One partition's processor."""
 
     def __init__(self, servers: str, state_dir: Path, partition: int) -> None:
-        self.changelog = TopicPartition(CHANGELOG, partition)
-        self.input = KafkaPartition("lines", partition)
-        # First, so that a second instance on this directory ends here and leaves the one that runs alone.
-        self.store = open_store(state_dir / APPLICATION / f"0_{partition}" / "rocksdb" / "words")
+        lines = TopicPartition("lines", partition)
+        changelog = TopicPartition(f"{APPLICATION}-words-changelog", partition)
+        path = state_dir / APPLICATION / f"0_{partition}" / "rocksdb" / "words"
+        compacted = StoreSettings(automatic_compaction=True)  # it is written to for long; otherwise files add up
+        store = RocksDBStore(path, StoreKind.KEY_VALUE, create_if_missing=True, settings=compacted)
+        store.open()  # first: a second instance on this directory ends here and leaves the one that runs alone
+        transactional_id = f"{APPLICATION}-{partition}"  # a later instance elsewhere fences this one
         self.producer = KafkaProducer(
-            bootstrap_servers=servers,
-            transactional_id=f"{APPLICATION}-{partition}",  # a later instance elsewhere fences this one
-            transaction_timeout_ms=10_000,
+            bootstrap_servers=servers, transactional_id=transactional_id, transaction_timeout_ms=10_000
         )
         self.producer.init_transactions()  # aborts what a killed predecessor left open
+        self.store = ChangeLoggingStore(store, self.producer, changelog, transactional=True)
         with Cluster(servers) as cluster:
             cluster.log_offsets([TopicPartition("counts", 0)])  # a producer would wait a minute for a topic to appear
-            say(f"caught up: {catch_up(self.store, cluster, self.changelog)} records")
+            say(f"caught up: {restore(self.store, changelog, cluster).records} records")
             # Not the consumer's own look at them: it does not wait for a transaction that is just being committed.
-            consumed = committed_offsets(cluster, APPLICATION, [TopicPartition("lines", partition)])
+            consumed = committed_offsets(cluster, APPLICATION, [lines])[lines]
+        self.input = KafkaPartition(*lines)
         self.consumer = KafkaConsumer(
             bootstrap_servers=servers,
             enable_auto_commit=False,
@@ -107,7 +79,7 @@ class WordCount:
             auto_offset_reset="earliest",  # where the first lines are gone already
         )
         self.consumer.assign([self.input])
-        self.consumer.seek(self.input, consumed[TopicPartition("lines", partition)] or 0)
+        self.consumer.seek(self.input, consumed or 0)
 
     def run(self) -> None:
         """Process lines until told to stop; what is under way is finished first."""
@@ -117,30 +89,20 @@ class WordCount:
         while not stopping:
             for lines in self.consumer.poll(timeout_ms=200, max_records=500).values():
                 self.process([line.value or b"" for line in lines], lines[-1].offset + 1)
-        self.close()
+        for one in (self.store, self.consumer, self.producer):
+            one.close()
 
     def process(self, lines: list[bytes], next_offset: int) -> None:
         """Count the words of some lines; all of it happens, or nothing."""
-        words = Counter(word for line in lines for word in line.split())
         self.producer.begin_transaction()
-        with self.store.transaction() as transaction:
-            sent = []
-            for word, more in words.items():
-                count = b"%d" % (int(transaction.get(word) or 0) + more)
-                transaction.put(word, count)
-                sent.append(self.producer.send(CHANGELOG, count, word, partition=self.changelog.partition))
-                self.producer.send("counts", count, word)
-            consumed = {self.input: OffsetAndMetadata(next_offset, "", -1)}
-            self.producer.send_offsets_to_transaction(consumed, APPLICATION)
-            self.producer.commit_transaction()
-            if sent:
-                transaction.commit({self.changelog: max(record.get(10).offset for record in sent)})
-
-    def close(self) -> None:
-        """Stop cleanly."""
-        self.store.close()
-        self.consumer.close()
-        self.producer.close()
+        for word, more in Counter(word for line in lines for word in line.split()).items():
+            count = b"%d" % (int(self.store.get(word) or 0) + more)
+            self.store.put(word, count)  # and sends it to the changelog
+            self.producer.send("counts", count, word)
+        consumed = {self.input: OffsetAndMetadata(next_offset, "", -1)}
+        self.producer.send_offsets_to_transaction(consumed, APPLICATION)
+        self.producer.commit_transaction()
+        self.store.commit()
 
 
 def main() -> None:

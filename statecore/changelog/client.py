@@ -51,6 +51,11 @@ class BrokerClient:
         # The event loop runs in one thread at a time.
         self._lock = threading.RLock()
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Further settings by kafka-python's names, as they were given."""
+        return self._kafka
+
     def __enter__(self) -> Self:
         return self
 

@@ -98,13 +98,23 @@ def load_java_configuration(path: Path) -> JavaConfiguration:
         NotFound: there is no such file.
         Invalid: it cannot be read, or how to connect cannot be translated; all reasons are named.
     """
+    return translate(load_properties(path), str(path))
+
+
+def load_properties(path: Path) -> dict[str, str]:
+    """The pairs of a ``.properties`` file.
+
+    Raises:
+        NotFound: there is no such file.
+        Invalid: it cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise NotFound(f"There is no file {path}.", action="Name the application's .properties file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} cannot be read: {error}.", action="Name a .properties file in UTF-8.") from error
-    return translate(parse_properties(text), str(path))
+    return parse_properties(text)
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -1,27 +1,34 @@
-"""A store whose commits, flushes, staged bytes and calls are measured (``MeteredKeyValueStore``)."""
+"""A store whose commits, flushes, staged bytes, calls and iterators are measured (``MeteredKeyValueStore``)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import (
+    ALL_LATENCY,
     COMMIT_AGE,
     COMMIT_LATENCY,
     COMMITS,
     COMMITTED_BYTES,
     FLUSH_LATENCY,
     GETS,
+    ITERATOR_DURATION,
+    OPEN_ITERATORS,
     OPEN_STORES,
+    PREFIX_SCAN_LATENCY,
     PUTS,
+    RANGE_LATENCY,
     UNCOMMITTED_BYTES,
+    Instrument,
     Metrics,
     Stopwatch,
     store_tags,
 )
 from statecore.progress import Clock
 from statecore.stores.base import StateStore
+from statecore.stores.rows import Row
 from statecore.stores.wrapped import WrappedStore
 
 
@@ -52,6 +59,7 @@ class MeteredStore(WrappedStore):
         self._tags = store_tags(task, name, store_type)
         self._clock = clock
         self._puts = self._gets = 0
+        self._iterators = 0
         self._committed_at = clock()
         self._ends: list[Callable[[], None]] = []
 
@@ -64,6 +72,7 @@ class MeteredStore(WrappedStore):
                 self._metrics.observe(OPEN_STORES, lambda: 1, {}),
                 self._metrics.observe(COMMIT_AGE, lambda: self._clock() - self._committed_at, self._tags),
                 self._metrics.observe(UNCOMMITTED_BYTES, self._uncommitted_bytes_now, self._tags),
+                self._metrics.observe(OPEN_ITERATORS, lambda: self._iterators, self._tags),
             ]
 
     def close(self) -> None:
@@ -119,6 +128,51 @@ class MeteredStore(WrappedStore):
         rows = list(rows)
         self._puts += len(rows)
         self._store.put_all(rows)
+
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """See :meth:`StateStore.scan`; measured as a range."""
+        return self._measured(RANGE_LATENCY, self._store.scan(lower, upper, reverse=reverse))
+
+    def range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
+        """See :meth:`StateStore.range`."""
+        return self._measured(RANGE_LATENCY, self._store.range(first, last))
+
+    def reverse_range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
+        """See :meth:`StateStore.reverse_range`; measured as a range."""
+        return self._measured(RANGE_LATENCY, self._store.reverse_range(first, last))
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[Row]:
+        """See :meth:`StateStore.prefix_scan`."""
+        return self._measured(PREFIX_SCAN_LATENCY, self._store.prefix_scan(prefix))
+
+    def reverse_prefix_scan(self, prefix: bytes) -> Iterator[Row]:
+        """See :meth:`StateStore.reverse_prefix_scan`; measured as a prefix scan."""
+        return self._measured(PREFIX_SCAN_LATENCY, self._store.reverse_prefix_scan(prefix))
+
+    def all(self) -> Iterator[Row]:
+        """See :meth:`StateStore.all`."""
+        return self._measured(ALL_LATENCY, self._store.all())
+
+    def reverse_all(self) -> Iterator[Row]:
+        """See :meth:`StateStore.reverse_all`; measured as all."""
+        return self._measured(ALL_LATENCY, self._store.reverse_all())
+
+    def _measured(self, instrument: Instrument, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows, by an iterator that counts as open from now on; it ends with its last row, or when it is closed."""
+        measured = self._rows(instrument, rows)
+        next(measured)  # to where it waits for the first row, so that closing it finds it begun
+        return measured  # type: ignore[return-value]
+
+    def _rows(self, instrument: Instrument, rows: Iterator[Row]) -> Iterator[Row | None]:
+        watch = Stopwatch(self._clock)
+        self._iterators += 1
+        try:
+            yield None
+            yield from rows
+        finally:
+            self._iterators -= 1
+            self._metrics.record(instrument, watch.ms, self._tags)
+            self._metrics.record(ITERATOR_DURATION, watch.ms, self._tags)
 
     def _uncommitted_bytes_now(self) -> float:
         # Asked by the thread that collects, while the writing thread may be closing the store.

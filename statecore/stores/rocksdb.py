@@ -106,6 +106,11 @@ class RocksDBStore(StagedStore):
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
 
     @property
+    def kind(self) -> StoreKind:
+        """What the store is."""
+        return self._kind
+
+    @property
     def is_open(self) -> bool:
         """Whether the store is open."""
         return self._db is not None

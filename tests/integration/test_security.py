@@ -19,10 +19,12 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.report import RestoreReport
+from statecore.processor.restoring import RestoreReader, RestoreSettings, restore
 from statecore.spark.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from statecore.spec.reader import load_spec
+from statecore.stores.in_memory import InMemoryStore
 from tests.harness import directory, topics
 from tests.harness.certificates import Authority
 from tests.harness.command import statecore
@@ -66,6 +68,23 @@ def test_a_secured_listener_reads_as_a_plain_consumer_reads(
         assert (now.log_start, now.last_stable) == (0, now.log_end)
         assert joined(columnar(cluster, TOPIC, now.log_end, fetch_bytes=fetch_bytes)) == wanted
     assert len(wanted) == 9000
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), WAYS)
+def test_a_store_is_restored_over_a_secured_listener_by_either_reader(
+    secured: SecuredBroker, listener: str, mechanism: str
+) -> None:
+    rows = {key: value for key, value, _, _ in plain(secured.broker.bootstrap_servers, TOPIC)}
+    for reader in (RestoreReader.COLUMNAR, RestoreReader.CONSUMER):
+        with InMemoryStore() as store:
+            restore(
+                store,
+                TopicPartition(TOPIC, 0),
+                secured.broker.address(listener),
+                RestoreSettings(reader=reader),
+                kafka=secured.settings(listener, mechanism),
+            )
+            assert dict(store.all()) == rows
 
 
 def test_a_session_that_runs_out_while_a_range_is_read_is_begun_anew(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.processor.restoring import restore
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import StoreSettings
@@ -150,11 +150,6 @@ def test_topics_are_asked_for_a_second_instance_ends_or_takes_over_and_a_lost_di
 
 
 def test_a_changelog_larger_than_memory_is_caught_up_with_in_several_commits(own_broker: Broker) -> None:
-    specification = importlib.util.spec_from_file_location("word_count", EXAMPLE)
-    assert specification is not None
-    assert specification.loader is not None
-    example = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(example)
     servers = own_broker.bootstrap_servers
     topics.create(servers, CHANGELOG.topic, 1, {"max.message.bytes": "2000000"})
     records = [Record(b"%03d" % number, b"%d" % number + bytes(200_000), 0) for number in range(150)]
@@ -169,7 +164,7 @@ def test_a_changelog_larger_than_memory_is_caught_up_with_in_several_commits(own
             assert len(list(self.all())) == offsets[CHANGELOG] + 1
 
     with Counting(settings=StoreSettings(uncommitted_max_bytes=1_000_000)) as store, Cluster(servers) as cluster:
-        assert example.catch_up(store, cluster, CHANGELOG) == 150
+        assert restore(store, CHANGELOG, cluster).records == 150
         assert dict(store.all()) == {record.key: record.value for record in records}
     assert committed[-1] == 149
     assert len(committed) > 2

@@ -14,9 +14,10 @@ from statecore.stores.rocksdb import RocksDBStore
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def snippet(page: str) -> str:
-    """The only Python block of a page."""
-    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+def snippet(page: str, begins: str = "from statecore") -> str:
+    """The only Python block of a page that begins so."""
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    (code,) = [block for block in blocks if block.startswith(begins)]
     return str(code)
 
 

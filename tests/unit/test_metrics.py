@@ -13,6 +13,7 @@ from statecore import metrics
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import (
+    ALL_LATENCY,
     CHECKPOINT_AGE,
     COMMIT_AGE,
     COMMIT_LATENCY,
@@ -20,9 +21,13 @@ from statecore.metrics import (
     COMMITTED_BYTES,
     GETS,
     INSTRUMENTS,
+    ITERATOR_DURATION,
     NO_METRICS,
+    OPEN_ITERATORS,
     OPEN_STORES,
+    PREFIX_SCAN_LATENCY,
     PUTS,
+    RANGE_LATENCY,
     RESTORE_REMAINING,
     RESTORED,
     UNCOMMITTED_BYTES,
@@ -118,6 +123,40 @@ def test_a_stores_commits_are_visible(collected: Collected, tmp_path: Path) -> N
     assert collected.points(COMMITTED_BYTES)[tuple(sorted(TAGS.items()))].max == 7
     store.close()
     assert collected.points(COMMIT_AGE) == {}
+
+
+def test_iterators_are_measured_from_their_making_to_their_end(collected: Collected, tmp_path: Path) -> None:
+    clock = Clock()
+    inside = RecordedStore(tmp_path / "rows", manages_offsets=True)
+    store = MeteredStore(inside, collected.metrics, task="0_1", name="s", clock=clock)
+    store.open()
+    store.put_all([(b"a", b"1"), (b"ab", b"2"), (b"b", b"3")])
+    store.commit({CHANGELOG: 1})
+    tags = tuple(sorted(TAGS.items()))
+
+    def measured(instrument: Instrument) -> tuple[int, float]:
+        point = collected.points(instrument).get(tags)
+        return (0, 0.0) if point is None else (point.count, point.sum)
+
+    everything = store.all()
+    assert collected.value(OPEN_ITERATORS) == 1
+    clock.now += 0.25
+    assert [key for key, _ in everything] == [b"a", b"ab", b"b"]
+    assert (measured(ALL_LATENCY), collected.value(OPEN_ITERATORS)) == ((1, pytest.approx(250)), 0)
+    for rows in (store.range(b"a", b"ab"), store.reverse_range(b"a", b"ab"), store.scan(b"a", b"b")):
+        assert len(list(rows)) == 2
+    assert [value for _, value in store.prefix_scan(b"a")] == [b"1", b"2"]
+    assert [value for _, value in store.reverse_prefix_scan(b"a")] == [b"2", b"1"]
+    given_up, never_read = store.reverse_all(), store.all()
+    assert next(given_up) == (b"b", b"3")
+    assert collected.value(OPEN_ITERATORS) == 2
+    given_up.close()  # type: ignore[attr-defined]
+    del never_read
+    assert collected.value(OPEN_ITERATORS) == 0
+    assert [measured(one)[0] for one in (RANGE_LATENCY, PREFIX_SCAN_LATENCY, ALL_LATENCY)] == [3, 2, 3]
+    assert measured(ITERATOR_DURATION) == (8, pytest.approx(250))
+    store.close()
+    assert collected.points(OPEN_ITERATORS) == {}
 
 
 def test_a_commit_that_failed_does_not_count(collected: Collected, tmp_path: Path) -> None:

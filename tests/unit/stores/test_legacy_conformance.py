@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS
+from statecore.processor.change_logging import ChangeLoggingStore
 from statecore.stores.base import StateStore
 from statecore.stores.file import FileStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.metered import MeteredStore
 from statecore.stores.settings import StoreSettings
 from statecore.stores.wrapped import WrappedStore
+from tests.unit.processor.producing import ListedProducer
 from tests.unit.stores import implementations
 from tests.unit.stores import test_conformance as conformance
 from tests.unit.stores.implementations import QUICK, Factory
@@ -32,7 +36,13 @@ def both(directory: Path, settings: StoreSettings) -> StateStore:
     return MeteredStore(checkpointing(directory, settings), NO_METRICS, task="0_0", name="s")
 
 
-@pytest.fixture(params=[checkpointing, metered, both], ids=lambda factory: factory.__name__)
+def change_logging(directory: Path, settings: StoreSettings) -> StateStore:
+    changelog = TopicPartition("app-logged-changelog", 0)
+    inside = implementations.rocksdb(directory, settings)
+    return ChangeLoggingStore(inside, ListedProducer(), changelog, transactional=True, kind=StoreKind.KEY_VALUE)
+
+
+@pytest.fixture(params=[checkpointing, metered, both, change_logging], ids=lambda factory: factory.__name__)
 def factory(request: pytest.FixtureRequest) -> Factory:
     made: Factory = request.param
     return made

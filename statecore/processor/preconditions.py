@@ -1,0 +1,137 @@
+"""Whether a store can be caught up from its changelog as it is, or its rows may be stale. Pure functions.
+
+What can be known of a store is the offset it stands at, and of a changelog where its log begins and ends::
+
+      log start                  committed + 1              log end
+          |------------------------------|---------------------|      caught up from committed + 1
+                 committed + 1
+    ...........|        |--------------------------------------|      deleted records were lost: rows may be stale
+                                                               |.....|      offset past the end: another topic
+
+What cannot be known: that a topic was created again and has grown past the offset since (unless the caller gives the id
+that it had), that a leader elected uncleanly lost records which others have written anew, and that deletes were
+compacted away between the offset and the end, when the store was down for longer than ``delete.retention.ms``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import LogOffsets
+from statecore.errors import Invalid, Retryable
+from statecore.formats.topic_partition import TopicPartition
+
+_POLL_INTERVAL = 0.1
+
+
+def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets, *, has_rows: bool) -> str | None:
+    """Why the rows of a store cannot be caught up, as a sentence, or ``None`` when they can.
+
+    Args:
+        partition: the changelog partition.
+        committed: the last applied offset; ``None`` without one.
+        log: where the log begins and ends.
+        has_rows: whether the store has any rows.
+    """
+    if committed is None:
+        return (
+            f"The store has rows and no offset of {partition}: nobody knows which records they are of."
+            if (has_rows)
+            else None
+        )
+    if committed + 1 > log.log_end:
+        return (
+            f"The store stands at offset {committed} of {partition}, whose log ends at {log.log_end}: the topic was "
+            "created again, or truncated."
+        )
+    if committed + 1 < log.log_start:
+        return (
+            f"The store stands at offset {committed} of {partition}, whose log begins at {log.log_start} now: the "
+            "records between were deleted, and the store never saw them."
+        )
+    return None
+
+
+def refuse_stale(partition: TopicPartition, why: str) -> Invalid:
+    """The error for a store that must be wiped before it can be restored."""
+    return Invalid(
+        f"{why} Nothing was changed.",
+        action="Check that this is the right cluster and topic; then restore with on_stale=OnStale.WIPE, which deletes "
+        "the store's rows first, or rebuild the store with statecore restore.",
+        topic=partition.topic,
+        partition=partition.partition,
+    )
+
+
+def topic_id_of(cluster: Cluster, partition: TopicPartition) -> str | None:
+    """The topic's id as 32 hex digits; ``None`` where the broker is too old to have one.
+
+    Raises:
+        NotFound: the topic or partition does not exist.
+        Retryable: no broker answered in time.
+    """
+    found = cluster.leader(partition, refresh=True).topic_id
+    return found.hex if found.int else None
+
+
+def check_topic_id(partition: TopicPartition, expected: str | None, found: str | None) -> None:
+    """Refuse a topic that is not the one it was.
+
+    Raises:
+        Invalid: it was deleted and created again.
+    """
+    if expected is not None and found is not None and expected != found:
+        raise Invalid(
+            f"Topic {partition.topic} was created again: its id is {found} and was {expected}.",
+            action="Check that this is the right cluster and topic; then wipe the store and restore it without the id.",
+            topic=partition.topic,
+            partition=partition.partition,
+        )
+
+
+def settled_offsets(
+    cluster: Cluster,
+    partition: TopicPartition,
+    wait: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> LogOffsets:
+    """Where the log begins and ends, once no transaction is open below the end it had at the first look.
+
+    What a predecessor has written and is just being committed belongs to the store; to stop before it would leave the
+    store behind its own output.
+
+    Args:
+        cluster: the cluster.
+        partition: the partition.
+        wait: seconds to wait at most.
+        clock: seconds that never go back.
+        sleep: waits for seconds.
+
+    Returns:
+        The offsets of the last look, with the log end of the first.
+
+    Raises:
+        Retryable: a transaction stayed open.
+        NotFound: the topic or partition does not exist.
+    """
+    deadline = clock() + wait
+    seen = cluster.log_offsets([partition])[partition]
+    end = seen.log_end
+    while seen.last_stable < end:
+        if clock() >= deadline:
+            raise Retryable(
+                f"A transaction that began at offset {seen.last_stable} of {partition} is still open below the log's "
+                f"end {end}, after {wait:g} s.",
+                action="Call the producer's init_transactions() first, which ends what a predecessor left open, or "
+                "wait until the transaction has timed out.",
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=seen.last_stable,
+            )
+        sleep(_POLL_INTERVAL)
+        seen = cluster.log_offsets([partition])[partition]
+    return LogOffsets(seen.log_start, end, end)

@@ -1,0 +1,74 @@
+"""What both readers of a changelog hand to a restore: rows, and how far they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from statecore.errors import Corrupted, Invalid, Retryable
+from statecore.formats.kinds import StoreKind
+from statecore.formats.position import Position, decode_position, merge_position
+from statecore.formats.rows.headers import Header
+from statecore.formats.topic_partition import TopicPartition
+
+_VERSION_HEADER, _POSITION_HEADER = "v", "c"
+
+
+@dataclass(frozen=True)
+class RestoredRows:
+    """Some records of a changelog, as rows of the store.
+
+    Attributes:
+        rows: key and row, in offset order; ``None`` deletes. Records without a key are left out.
+        records: how many records these are, those without a key left out.
+        next_offset: everything below it is in these rows or in those before.
+        position: what the records' headers say of input topics, where that was asked for.
+    """
+
+    rows: Iterable[tuple[bytes, bytes | None]]
+    records: int
+    next_offset: int
+    position: Position = field(default_factory=dict)
+
+
+def merge_position_header(position: Position, headers: Iterable[Header]) -> None:
+    """Add what a record says of its input (``ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition``).
+
+    Kafka Streams writes these headers under the internal setting ``__iq.consistency.offset.vector.enabled__`` only.
+
+    Raises:
+        Corrupted: there is a version and no position, or one that cannot be read.
+    """
+    found = dict(headers)  # the last of a name counts, as there
+    version = found.get(_VERSION_HEADER)
+    if version != b"\0":
+        return
+    encoded = found.get(_POSITION_HEADER)
+    if encoded is None:
+        raise Corrupted(
+            "A record has the header v, which announces a position, and no header c.",
+            action="Restore without positions.",
+        )
+    merge_position(position, decode_position(encoded))
+
+
+def misfit(kind: StoreKind, partition: TopicPartition, offset: int, why: str) -> Invalid:
+    """The error for a record that cannot belong to a store of the kind; ``why`` is the end of "the record ..."."""
+    return Invalid(
+        f"The record at offset {offset} of {partition} {why}: this is no changelog of a {kind.value} store.",
+        action="Check the changelog's name and the store's kind.",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+    )
+
+
+def log_start_moved(partition: TopicPartition, start: int) -> Retryable:
+    """The error for records that were deleted while they were about to be read."""
+    return Retryable(
+        f"The log of {partition} begins at {start} now: records were deleted while the store was being restored.",
+        action="Restore again; whether the store has to be wiped is decided then.",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=start,
+    )
