@@ -130,8 +130,8 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
         Fenced: another process is making a database there.
         Capacity: no room.
     """
-    missing = [path, *(parent for parent in path.parents if not parent.exists())]
     try:
+        missing = [path, *(parent for parent in path.parents if not parent.exists())]
         if begun and path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir()):
             missing = [path, *path.parents]  # nobody knows which of them the killed process had made
         else:
