@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable
+from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.stores import forks
 from statecore.stores.rocksdb_directory import CONFIG_FILE
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
@@ -37,6 +37,7 @@ _NOT_LINKED = frozenset({LOCK_FILE, "LOG", CONFIG_FILE})
 
 _ELSEWHERE = ("/tmp", "/var/tmp", "/dev/shm")
 _MAY_BE_A_WRITER = (Corrupted, Fenced, NotFound, Retryable)
+"""What a writer at work may look like to who reads, even when no file changes meanwhile."""
 
 
 class Shadow:
@@ -86,19 +87,22 @@ def opened_through_links(
     """
     forks.used()
     for attempt in range(_ATTEMPTS):
-        before = files_of(path)
-        shadow = Shadow(path)
+        before, shadow = files_of(path), None
         try:
+            shadow = Shadow(path)
             return shadow, open_there(Path(shadow.name))
         except BaseException as error:
-            shadow.cleanup()
-            if not isinstance(error, _MAY_BE_A_WRITER):
+            if shadow is not None:
+                shadow.cleanup()
+            if not isinstance(error, StatecoreError):
                 raise
-            changed = files_of(path) != before
-            writer = None if changed or damage_beside_writer else writer_of(path)
-            if not changed and writer is None:
+            may_be_a_writer = isinstance(error, _MAY_BE_A_WRITER)
+            writer = writer_of(path) if may_be_a_writer and not damage_beside_writer else None
+            if files_of(path) == before and writer is None:
                 raise
             if attempt == _ATTEMPTS - 1:
+                if not may_be_a_writer:
+                    raise
                 raise Fenced(
                     f"The database at {path} could not be opened to be read while {writer or 'another process'} is at "
                     f"work in it: {error.what}",
