@@ -1,13 +1,10 @@
 """A database as it lies on disk, whatever store wrote it: every column family, read-only, nothing touched.
 
-The application may have it open meanwhile. Then what is read is what was flushed last, and between the listing of the
-files and the opening of them RocksDB may have replaced some: that is tried again.
+The application may have it open meanwhile. Then what is read is what was flushed last (:mod:`.stores.rocksdb_links`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -17,11 +14,9 @@ from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
 from statecore.formats.offsets import STATUS_KEY, decode_int64, partition_of_key
 from statecore.runtime.database_state import DatabaseState
-from statecore.stores.rocksdb_directory import Shadow, shadow_of
 from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_links import Shadow, files_of, opened_through_links
 
-_ATTEMPTS = 5
-_PAUSE_SECONDS = 0.05
 _CHUNK_ROWS = 1 << 15
 _CHUNK_BYTES = 8 << 20
 _READAHEAD_BYTES = 2 << 20
@@ -42,6 +37,7 @@ class Database:
         self.path = path
         self.families: frozenset[str] = frozenset()
         self._shadow: Shadow | None = None
+        self._links = path
         self._db: Any = None
         self._handles: dict[str, Any] = {}
 
@@ -52,48 +48,31 @@ class Database:
             NotFound: it is gone, as expired segments go.
             Corrupted: it cannot be opened.
         """
-        for attempt in range(_ATTEMPTS):
-            before = _files(self.path)
-            try:
-                self._open()
-                return self
-            except Exception:
-                self._close()
-                after = _files(self.path)
-                if not after:
-                    raise NotFound(
-                        f"{self.path} has gone meanwhile.", action="Look again.", database=str(self.path)
-                    ) from None
-                # Files that came, went or grew meanwhile: the application is at work in it.
-                if attempt == _ATTEMPTS - 1 or after == before:
-                    raise
-            time.sleep(_PAUSE_SECONDS)
-        raise AssertionError("unreachable")
+        try:
+            self._shadow, _ = opened_through_links(self.path, self._open, damage_beside_writer=True)
+        except StatecoreError:
+            if files_of(self.path):
+                raise
+            raise NotFound(f"{self.path} has gone meanwhile.", action="Look again.", database=str(self.path)) from None
+        return self
 
-    def _open(self) -> None:
+    def _open(self, links: Path) -> None:
         from rocksdict import AccessType, Options, Rdict
 
+        self._links = links
         try:
-            self._shadow = shadow_of(self.path)
-            self.families = frozenset(Rdict.list_cf(self._shadow.name, Options(raw_mode=True)))
-        except StatecoreError:
-            raise
-        except Exception as error:  # rocksdict raises bare Exception
-            raise self._translated("Opening", error) from error
-        columns = {name: Options(raw_mode=True) for name in self.families}
-        try:
+            self.families = frozenset(Rdict.list_cf(str(links), Options(raw_mode=True)))
+            columns = {name: Options(raw_mode=True) for name in self.families}
             access = AccessType.read_only(False)
-            self._db = Rdict(self._shadow.name, Options(raw_mode=True), column_families=columns, access_type=access)
+            self._db = Rdict(str(links), Options(raw_mode=True), column_families=columns, access_type=access)
             self._handles = {name: self._db.get_column_family(name) for name in self.families}
-        except Exception as error:
+        except Exception as error:  # rocksdict raises bare Exception
+            self._close()
             raise self._translated("Opening", error) from error
 
     def _translated(self, doing: str, error: Exception) -> StatecoreError:
         """The error in terms of the database: RocksDB names the links it was opened through."""
-        said = str(error)
-        if self._shadow is not None:
-            said = said.replace(self._shadow.name, str(self.path))
-        return translate(self.path, doing, Exception(said.rstrip(".")))
+        return translate(self.path, doing, Exception(str(error).replace(str(self._links), str(self.path))))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -194,17 +173,3 @@ class Database:
         }
         status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
         return DatabaseState(tuple(sorted(self.families)), offsets, status)
-
-
-def _files(path: Path) -> frozenset[tuple[str, int]]:
-    """Names and sizes of a database's files; empty when there is none. New column families only lengthen a MANIFEST."""
-    found = set()
-    try:
-        for file in path.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                found.add((file.name, file.stat().st_size))
-    except FileNotFoundError:
-        return frozenset()
-    except OSError as error:
-        raise translate(path, "Looking into", error) from error
-    return frozenset(found)

@@ -24,10 +24,10 @@ from statecore.maintenance.trouble import application_trouble, store_trouble
 from statecore.maintenance.views import DatabaseView, Inspection, StoreView
 from statecore.runtime.application_lock import LOCK_FILE
 from statecore.runtime.database_state import DatabaseState, is_database
-from statecore.runtime.holder import lock_holder
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.files import tree_bytes
+from statecore.stores.lock_holder import lock_holder
 
 
 def inspect(

@@ -40,12 +40,12 @@ from statecore.images.report_head import (
 from statecore.images.report_index import InstanceReports
 from statecore.images.restored_store import RestoredStore, restored_stores
 from statecore.runtime.application_lock import LOCK_FILE
-from statecore.runtime.holder import Holder, lock_holder
 from statecore.runtime.journal import JOURNAL, RECORD, Journal, read_journal
 from statecore.runtime.placement import STAGING_PREFIX
 from statecore.runtime.settlement import SET_ASIDE
 from statecore.runtime.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.stores.files import tree_bytes
+from statecore.stores.lock_holder import Holder, lock_holder
 
 LOOKED_AT = 50
 """Newest plans and reports of an application that are read; restores long ago are of no use to anybody."""

@@ -13,7 +13,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.layout import GLOBAL
 from statecore.maintenance.leftovers import Leftover
 from statecore.runtime.database_state import DatabaseState
-from statecore.runtime.holder import Holder
+from statecore.stores.lock_holder import Holder
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from statecore.errors import Fenced
-from statecore.runtime.holder import holder_of
+from statecore.stores.lock_holder import holder_of
 
 if TYPE_CHECKING:
     from statecore.runtime.state_directory import StateDirectory

@@ -1,13 +1,11 @@
 """What the ``offsets`` family of a database says, read without touching it; and a database without rows.
 
-Opening a database, even read-only, leaves files in its directory. So a directory of symbolic links to its files is
-opened instead. It costs milliseconds whatever the size of the store, and needs to know no kind of store.
+It costs milliseconds whatever the size of the store, and needs to know no kind of store.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +14,8 @@ from statecore.errors import Corrupted
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
 from statecore.formats.topic_partition import TopicPartition
-
-_NOT_LINKED = frozenset({"LOCK", "LOG", "rocksdict-config.json"})
-"""Files that opening writes: through a link it would write into the database."""
+from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_links import opened_through_links
 
 
 @dataclass(frozen=True)
@@ -72,35 +69,19 @@ def read_database_state(database: Path) -> DatabaseState:
         database: the directory.
 
     Raises:
-        Corrupted: it cannot be opened, or its bookkeeping is not what it must be.
+        Corrupted: it is damaged, or its bookkeeping is not what it must be.
+        Fenced: a writer has it open, and it cannot be read.
+        Capacity, Invalid, NotFound, Retryable: see :func:`opened_through_links` and :func:`translate`.
     """
-    import rocksdict
-
     try:
-        with tempfile.TemporaryDirectory(prefix="statecore-look-") as links:
-            for file in database.resolve().iterdir():
-                if file.name not in _NOT_LINKED:
-                    Path(links, file.name).symlink_to(file)
-            options = rocksdict.Options(raw_mode=True)
-            families = tuple(rocksdict.Rdict.list_cf(links, options))
-            handle = rocksdict.Rdict(
-                links,
-                options=options,
-                column_families={name: rocksdict.Options(raw_mode=True) for name in families},
-                access_type=rocksdict.AccessType.read_only(),
-            )
-            try:
-                entries = _entries(handle) if OFFSETS_COLUMN_FAMILY in families else {}
-            finally:
-                handle.close()
-    except Corrupted:
-        raise
-    except Exception as error:  # rocksdict raises bare Exception
+        links, (families, entries) = opened_through_links(database, lambda where: _read(database, where))
+    except Corrupted as error:
         raise Corrupted(
-            f"The database {database} cannot be opened: {error}.",
+            f"The database {database} cannot be opened: {error.what}",
             action="Restore this store from its changelog (with --replace), or repair it first.",
             database=str(database),
         ) from error
+    links.cleanup()
     offsets = {
         partition: decode_int64(value)
         for key, value in entries.items()
@@ -108,6 +89,27 @@ def read_database_state(database: Path) -> DatabaseState:
     }
     status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
     return DatabaseState(families, offsets, status)
+
+
+def _read(database: Path, where: Path) -> tuple[tuple[str, ...], dict[bytes, bytes]]:
+    """The column families of a database, and the rows of its offsets family."""
+    import rocksdict
+
+    try:
+        options = rocksdict.Options(raw_mode=True)
+        families = tuple(rocksdict.Rdict.list_cf(str(where), options))
+        handle = rocksdict.Rdict(
+            str(where),
+            options=options,
+            column_families={name: rocksdict.Options(raw_mode=True) for name in families},
+            access_type=rocksdict.AccessType.read_only(),
+        )
+        try:
+            return families, _entries(handle) if OFFSETS_COLUMN_FAMILY in families else {}
+        finally:
+            handle.close()
+    except Exception as error:  # rocksdict raises bare Exception
+        raise translate(database, "Opening", error) from error
 
 
 def _entries(handle: object) -> dict[bytes, bytes]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from statecore.errors import Corrupted, Fenced
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.files import FILE_MODE, write_durably
+from statecore.stores.files import FILE_MODE, AnyPath, given_path, write_durably
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.settings import StoreSettings
@@ -41,11 +41,14 @@ class FileStore(InMemoryStore):
     Args:
         path: the file; its directory exists. ``<path>.lock`` beside it is locked while the store is open.
         settings: the limit of staged bytes; every commit is forced to the disk, whatever ``durability`` says.
+
+    Raises:
+        Invalid: no path in UTF-8.
     """
 
-    def __init__(self, path: Path, settings: StoreSettings | None = None) -> None:
-        super().__init__(str(path), settings)
-        self._path = path
+    def __init__(self, path: AnyPath, settings: StoreSettings | None = None) -> None:
+        self._path = given_path(path)
+        super().__init__(str(self._path), settings)
         self._lock_file: int | None = None
         self._locked_by = 0
 
@@ -70,6 +73,7 @@ class FileStore(InMemoryStore):
         if self.is_open:
             return
         try:
+            self._path = self._path.resolve()  # else a link would be locked, and replaced by the first commit
             self._lock_file = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._locked_by = os.getpid()
@@ -82,7 +86,7 @@ class FileStore(InMemoryStore):
                 action="Stop the process that has this store open, then run this again.",
                 store_path=str(self._path),
             ) from error
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
             self._unlock()
             raise translate(self._path, "Opening", error) from error
         except BaseException:

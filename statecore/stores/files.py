@@ -11,6 +11,8 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from statecore.errors import Invalid
+
 DIRECTORY_MODE = 0o750
 """As Kafka Streams' ``StateDirectory`` sets it: rwxr-x---."""
 
@@ -22,8 +24,32 @@ MOUNT_FOR_WRITING = (
 )
 """What to do about a read-only file system."""
 
+AnyPath = str | os.PathLike[str]
+"""What may be given for a path."""
+
 _CHUNK = 1 << 20
 _SYNCS_AT_ONCE = 16
+
+
+def given_path(path: AnyPath) -> Path:
+    """A path that somebody gave, absolute from now on: who changes the working directory later changes nothing.
+
+    Raises:
+        Invalid: it is no path, or RocksDB, which wants UTF-8, could not be told it.
+    """
+    try:
+        text = os.fspath(path)
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise TypeError
+        text.encode()
+        return Path(text).absolute()
+    except TypeError:
+        why, action = "is no path", "Give the path as a str or a pathlib.Path."
+    except UnicodeEncodeError:
+        why, action = "is not UTF-8", "Give a path that is: RocksDB cannot be told another."
+    except OSError as error:
+        why, action = f"is relative to a directory that is gone ({error.strerror})", "Give an absolute path."
+    raise Invalid(f"{path!a} {why}.", action=action)
 
 
 def file_sha256(path: Path) -> str:
@@ -76,8 +102,11 @@ def remove_durably(path: Path) -> None:
     sync_file(path.parent)
 
 
-def sync_tree(directory: Path) -> None:
+def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None:
     """Force every file and directory below ``directory``, itself and its own entry in its parent to the disk.
+
+    Files that go meanwhile are no error. Those whose names are in ``without`` are not opened: who closes any descriptor
+    of a file lets go of the record lock that the process has on it.
 
     Many at once: a file system makes syncs that come together durable in one go, so a database of a dozen small files
     takes about as long as one of them.
@@ -86,20 +115,29 @@ def sync_tree(directory: Path) -> None:
     directories: list[Path] = []
     for root, _, names in os.walk(directory):
         directories.append(Path(root))
-        files += [path for path in (Path(root, name) for name in names) if not path.is_symlink()]
-    for paths in (files, [*directories, directory.parent]):  # contents before the directories that name them
+        files += [path for path in (Path(root, name) for name in names if name not in without) if not path.is_symlink()]
+    for sync, paths in ((_sync_if_there, files), (sync_file, [*directories, directory.parent])):  # contents first
         with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-            for _ in pool.map(sync_file, paths):
+            for _ in pool.map(sync, paths):
                 pass
 
 
+def _sync_if_there(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        sync_file(path)
+
+
 def set_modes(directory: Path) -> None:
-    """Give every file and directory the modes Kafka Streams expects; one that has them is not written to."""
+    """Give every file and directory the modes Kafka Streams expects; one that has them is not written to.
+
+    Files that go meanwhile are no error.
+    """
     masked = ~current_umask()
     for root, _, files in os.walk(directory):
         _set_mode(Path(root), DIRECTORY_MODE & masked)
         for name in files:
-            _set_mode(Path(root, name), FILE_MODE & masked)
+            with suppress(FileNotFoundError):
+                _set_mode(Path(root, name), FILE_MODE & masked)
 
 
 def _set_mode(path: Path, mode: int) -> None:

@@ -4,7 +4,9 @@ Even a database that the child opens for itself hangs, once the parent has opene
 must not close: that would write into the parent's files. So in a forked child of a process that has opened a database
 
 - opening one is refused, with advice, instead of hanging;
-- the inherited stores are closed as far as the child can tell, and their native objects are never let go of.
+- the inherited stores are closed as far as the child can tell, and their native objects are never let go of;
+- the child's end leaves out RocksDB's: its exit handler waits for background threads that only the parent has, which
+  ends in a crash or a hang, depending on where the stacks of the parent's threads lay.
 
 Spawn processes (``multiprocessing.get_context("spawn")``, ``subprocess``), or fork before the first store is opened.
 """
@@ -36,6 +38,9 @@ class _State:
     """Whether this process was forked from one that had."""
 
 
+_LIBC = ctypes.CDLL(None)
+"""Loaded here: in a forked child the loader's own lock may be a thread's that is not there."""
+
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -52,18 +57,34 @@ def opening(path: Path, store: Inherited) -> None:
             action="Start processes with the spawn method, or fork before the first store is opened.",
             store_path=str(path),
         )
-    _State.used = True
+    used()
     _open.add(store)
+
+
+def used() -> None:
+    """To be called before this process opens any database."""
+    _State.used = True
 
 
 def _in_child() -> None:
     if not _State.used:
         return
     _State.forked = True
+    _leave_out_exit_handlers()
     for store in list(_open):
         for native in store.disown():
             # One reference more than anybody drops: no destructor runs in this process, not even at its end.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+
+
+def _leave_out_exit_handlers() -> None:
+    """End this process, once Python has ended, without the handlers that were registered before it was forked.
+
+    Handlers run in reverse order: those of this process, then C's buffers are written, then it is over.
+    """
+    if hasattr(_LIBC, "on_exit"):  # glibc; a handler is given the status, which is what _exit takes
+        _LIBC.on_exit(_LIBC._exit, None)
+        _LIBC.on_exit(_LIBC.fcloseall, None)
 
 
 os.register_at_fork(after_in_child=_in_child)

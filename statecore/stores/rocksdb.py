@@ -12,17 +12,18 @@ under exactly-once Kafka Streams wipes such a store, under at-least-once it appl
 changes nothing. ``close`` only writes ``status`` = 0 when a commit followed the ingest.
 
 **Close** flushes every family, so that no log content is left, and leaves the directory as Kafka Streams expects it:
-without rocksdict's and RocksDB's own notes (``rocksdict-config.json``, ``LOG``), with its modes, all handles released:
-those of iterators and query views too, else the database stays locked. A fork is refused (:mod:`.forks`).
+without rocksdict's and RocksDB's own notes (``rocksdict-config.json``, ``LOG``) and with its modes. Then all handles
+are released, those of iterators and query views too, else the database stays locked; whoever waits for the lock finds
+everything done. Who may open a directory says :mod:`.rocksdb_ownership`. A fork is refused (:mod:`.forks`).
 
-**Read-only** goes through a temporary directory of symbolic links: RocksDB and rocksdict both write into a directory
-they open read-only, and a verifier must not.
+**Read-only** goes through a temporary directory of symbolic links (:mod:`.rocksdb_links`).
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,16 @@ from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.formats.position import Position, decode_position, encode_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores import forks
-from statecore.stores.files import sync_tree
+from statecore.stores.files import AnyPath, given_path, set_modes
 from statecore.stores.rocksdb_directory import (
-    Shadow,
     check_request,
+    claimed,
     close_handles,
     existing_families,
-    has_database,
-    make_directory,
+    first_failure,
     open_database,
-    shadow_of,
+    require_database,
     tidy,
-    without_handles,
 )
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_files import (
@@ -55,6 +54,8 @@ from statecore.stores.rocksdb_files import (
     refuse_unclean,
 )
 from statecore.stores.rocksdb_instant import RocksDBInstant
+from statecore.stores.rocksdb_links import Shadow, opened_through_links
+from statecore.stores.rocksdb_ownership import Claim
 from statecore.stores.rocksdb_scan import ListScan
 from statecore.stores.settings import Durability, StoreSettings
 from statecore.stores.staged import Pending, StagedStore
@@ -64,23 +65,25 @@ class RocksDBStore(StagedStore):
     """One RocksDB directory of one store.
 
     Args:
-        path: the database directory.
+        path: the database directory. Symbolic links are followed when it is opened, and not again until it is closed.
         kind: what the store is; decides the data column family.
         create: make a fresh database; ``path`` must not exist.
         create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
-        read_only: change nothing, not even a file's time; the database must not be open for writing anywhere.
+        read_only: change nothing, not even a file's time. Where a writer has the database open, in this process or
+            another, the newest commit is read that was there when it was opened.
         exactly_once: refuse a store that its last process did not close cleanly, as Kafka Streams does under
             exactly-once (there its rows may be ahead of its offset). A store that only this class wrote to, without
             ingesting files, never is ahead, killed or not.
         settings: durability of commits, and the limit of staged bytes.
 
     Raises:
-        Invalid: a kind that this version cannot open, or more than one of create, create_if_missing and read_only.
+        Invalid: a kind that this version cannot open, more than one of create, create_if_missing and read_only, or no
+            path in UTF-8.
     """
 
     def __init__(
         self,
-        path: Path,
+        path: AnyPath,
         kind: StoreKind,
         *,
         create: bool = False,
@@ -90,8 +93,8 @@ class RocksDBStore(StagedStore):
         settings: StoreSettings | None = None,
     ) -> None:
         check_request(kind, create=create, create_if_missing=create_if_missing, read_only=read_only)
-        super().__init__(str(path), settings or StoreSettings())
-        self._path = path
+        self._path = given_path(path)
+        super().__init__(str(self._path), settings or StoreSettings())
         self._kind = kind
         self._create = create
         self._create_if_missing = create_if_missing
@@ -104,6 +107,7 @@ class RocksDBStore(StagedStore):
         self._shadow: Shadow | None = None
         self._rows_ahead = False
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
+        self._claim: Claim | None = None  # the last: a store that is dropped drops its native objects first
 
     @property
     def kind(self) -> StoreKind:
@@ -132,12 +136,14 @@ class RocksDBStore(StagedStore):
         """Open the database; see :meth:`StateStore.open`.
 
         Raises:
-            Fenced: another process, or another store of this one, has it open.
+            Fenced: another process, or another store of this one, has it open, under whatever path. To be read:
+                a writer changes its files faster than they can be opened.
             NotFound: there is no database at the path.
             Invalid: a fresh one was asked for and the path exists; its column families or comparator are not those of
                 this kind, or its rows need a merge operator; this user has no right to it; or this process was forked
                 from one that had opened a database.
-            Corrupted: it cannot be read; or exactly-once was asked for and it was not closed cleanly.
+            Corrupted: it is damaged; or exactly-once was asked for and it was not closed cleanly.
+            Capacity, Retryable: the system did not give what it takes; nothing says that it is damaged.
         """
         with self._lock:  # a query that comes now waits for the whole store
             if not self.is_open:
@@ -145,19 +151,19 @@ class RocksDBStore(StagedStore):
 
     def _open(self) -> None:
         forks.opening(self._path, self)
-        begun = self._create_if_missing
-        self._made = self._create or (begun and not has_database(self._path))
+        if self._read_only:
+            require_database(self._path)
+            self._shadow, _ = opened_through_links(self._path, self._open_at)
+            return
+        self._claim, self._made = claimed(self._path, create=self._create, begun=self._create_if_missing)
+        self._open_at(self._claim.directory)
+
+    def _open_at(self, where: Path) -> None:
         wanted = {DEFAULT_COLUMN_FAMILY, self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}
-        where = self._path
-        if self._made:
-            make_directory(self._path, begun=begun)
-        else:
-            found = existing_families(self._path, self._kind, begun=begun)
-            wanted = found if self._read_only else wanted | found
-            if self._read_only:
-                self._shadow = shadow_of(self._path)
-                where = Path(self._shadow.name)
         try:
+            if not self._made:
+                found = existing_families(self._path, where, self._kind, begun=self._create_if_missing)
+                wanted = found if self._read_only else wanted | found
             self._db = open_database(
                 self._path,
                 where,
@@ -176,37 +182,48 @@ class RocksDBStore(StagedStore):
                     refuse_unclean(self._path, self.status)
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
-            touched = self._db is not None and not self._read_only
-            self._release()
-            if touched:
-                tidy(self._path)
+            try:
+                if self._claim is not None:
+                    if self._db is None:
+                        self._claim.check()  # somebody who does not know of claims may have been quicker
+                    else:
+                        tidy(where)
+            finally:
+                self._release()
+                self._unclaim()
             raise
 
     def close(self) -> None:
         """Close the database, cleanly unless rows were ingested and no commit followed; see the module's text.
 
         Raises:
-            Capacity, Invalid, Corrupted: what is in memory and log could not be written to files, or the directory
+            Capacity, Invalid, Retryable: what is in memory and log could not be written to files, or the directory
                 could not be tidied. It is closed all the same, and what was committed is there.
+            NotFound: the directory is gone.
         """
         if not self.is_open:
             return
-        unflushed = unclosed = None
+        failure = unclosed = None
         try:
-            if not self._read_only:
-                if not self._rows_ahead:
-                    self._write_status(offset_format.STATUS_CLOSED)
-                self.flush()
-        except StatecoreError as error:
-            unflushed = without_handles(error)
+            if self._claim is not None:
+                failure = first_failure(self._write_out, self._tidy)
         finally:
             unclosed = self._release()
-        if not self._read_only:
-            tidy(self._path)
-        if failure := unflushed or unclosed:
+            if self._claim is not None:
+                with suppress(OSError):  # a compaction may have ended after the tidying
+                    set_modes(self._claim.directory)
+            self._unclaim()
+        if failure := failure or unclosed:
             raise failure
-        if self._made:
-            sync_tree(self._path)
+
+    def _write_out(self) -> None:
+        if not self._rows_ahead:
+            self._write_status(offset_format.STATUS_CLOSED)
+        self.flush()
+
+    def _tidy(self) -> None:
+        if self._claim is not None:
+            tidy(self._claim.directory, whole=self._made)
 
     def _release(self) -> StatecoreError | None:
         """Drop every handle: RocksDB keeps its lock as long as one of them lives; returns what failed meanwhile."""
@@ -223,6 +240,11 @@ class RocksDBStore(StagedStore):
                 self._shadow = None
         return failure
 
+    def _unclaim(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
     def disown(self) -> list[Any]:
         """Be closed in a forked child; see :mod:`statecore.stores.forks`."""
         native = [self._db, *self._families.values(), *self._handles.values()]
@@ -233,6 +255,7 @@ class RocksDBStore(StagedStore):
             if isinstance(view.instant, RocksDBInstant):
                 native += view.instant.native_objects()
         self._disown_reads()
+        self._unclaim()
         self._db, self._families, self._handles, self._shadow = None, {}, {}, None
         return native
 
@@ -249,7 +272,8 @@ class RocksDBStore(StagedStore):
         return rows
 
     def _instant(self) -> RocksDBInstant:
-        return RocksDBInstant(self._path, self._data, self._families.get(OFFSETS_COLUMN_FAMILY))
+        offsets = self._families.get(OFFSETS_COLUMN_FAMILY)
+        return RocksDBInstant(self._path, self._data, offsets, keeps=self._claim)
 
     def approximate_num_entries(self) -> int:
         """RocksDB's ``rocksdb.estimate-num-keys``, which Kafka Streams shows too: exact for keys written once."""
@@ -266,7 +290,7 @@ class RocksDBStore(StagedStore):
 
     def _lists(self, family: str) -> ListScan:
         self._check_open()
-        scan = ListScan(self._path, self._families[family])
+        scan = ListScan(self._path, self._families[family], keeps=self._claim)
         self._scans.add(scan)
         return scan
 
@@ -285,7 +309,7 @@ class RocksDBStore(StagedStore):
             check_offsets(self._lists(OFFSETS_COLUMN_FAMILY))
         return sum(len(keys) for keys, _ in self.scan_lists())
 
-    def ingest(self, runs: Sequence[Path]) -> list[Path]:
+    def ingest(self, runs: Sequence[AnyPath]) -> list[Path]:
         """Add SST files to the data, in order: where they overlap, the later one wins. Commit afterwards.
 
         Args:
@@ -314,7 +338,7 @@ class RocksDBStore(StagedStore):
             raise translate(self._path, "Flushing", error) from error
         self._rows_ahead = True
         with self._lock:
-            return ingest_files(self._path, self._data, runs)
+            return ingest_files(self._path, self._data, [given_path(run) for run in runs])
 
     def compact(self) -> None:
         """Merge all files of the data into disjoint ones of about 64 MB, without deletes."""

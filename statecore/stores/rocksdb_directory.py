@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
-import weakref
-from collections.abc import Iterable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
-from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_file
+from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_file, sync_tree
 from statecore.stores.options import data_options, offsets_options
-from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
+from statecore.stores.rocksdb_ownership import LOCK_FILE, Claim
 
 _WITH_TIMESTAMPS = StoreKind.TIMESTAMPED_KEY_VALUE.data_column_family
 _WITH_HEADERS = StoreKind.HEADERS_KEY_VALUE.data_column_family
@@ -38,7 +36,7 @@ def check_request(kind: StoreKind, *, create: bool, create_if_missing: bool, rea
     if not kind.can_be_built:
         raise Invalid(
             f"A store of kind {kind.value} cannot be opened by this version.",
-            action="Leave the store out of the spec.",
+            action="Open a store of this kind as what it is; a RocksDBStore is of a kind that lies in RocksDB.",
             kind=kind.value,
         )
     if create + create_if_missing + read_only > 1:
@@ -64,6 +62,62 @@ def has_database(path: Path) -> bool:
         raise translate(path, "Looking into", error) from error
 
 
+def require_database(path: Path) -> None:
+    """Make sure that there is a database.
+
+    Raises:
+        NotFound: there is none.
+        Invalid: this user may not look.
+    """
+    if not has_database(path):
+        raise NotFound(
+            f"There is no database at {path}.",
+            action="Check the state directory, task and store name.",
+            store_path=str(path),
+        )
+
+
+def claimed(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
+    """The directory of a database as this process's own, made if that is asked for; and whether a database has to be.
+
+    Args:
+        path: the directory.
+        create: it must not exist.
+        begun: it may be missing, or hold what a killed process left that had begun to make a database.
+
+    Raises:
+        Fenced: another process, or another store of this one, has it open, or makes it.
+        NotFound: there is no database, and none is to be made.
+        Invalid: it exists although it must not, or this user has no right to it.
+        Capacity: no room.
+    """
+    make = create or (begun and not has_database(path))
+    if make:
+        make_directory(path, begun=begun)
+    else:
+        require_database(path)
+    claim = Claim(path)
+    try:
+        if make and has_database(claim.directory):  # another process was quicker, and has closed it again
+            make = False
+            if create:
+                raise _exists(path)
+        elif not make:
+            require_database(claim.directory)
+    except BaseException:
+        claim.release()
+        raise
+    return claim, make
+
+
+def _exists(path: Path) -> Invalid:
+    return Invalid(
+        f"{path} exists already.",
+        action="Remove it or name another directory; nothing was changed.",
+        store_path=str(path),
+    )
+
+
 def make_directory(path: Path, *, begun: bool = False) -> None:
     """Make the directory of a fresh database, and the ones above it, so that it is still there after a loss of power.
 
@@ -76,8 +130,8 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
         Fenced: another process is making a database there.
         Capacity: no room.
     """
-    missing = [path, *(parent for parent in path.parents if not parent.exists())]
     try:
+        missing = [path, *(parent for parent in path.parents if not parent.exists())]
         if begun and path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir()):
             missing = [path, *path.parents]  # nobody knows which of them the killed process had made
         else:
@@ -89,41 +143,31 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
         if begun and has_database(path):  # a moment ago there was none
             raise Fenced(
                 f"Another process is making a database at {path}.",
-                action="Stop the process that has this store open, then run this again.",
+                action=STOP_THE_OTHER,
                 store_path=str(path),
             ) from error
-        raise Invalid(
-            f"{path} exists already.",
-            action="Remove it or name another directory; nothing was changed.",
-            store_path=str(path),
-        ) from error
+        raise _exists(path) from error
     except OSError as error:
         raise translate(path, "Making", error) from error
 
 
-def existing_families(path: Path, kind: StoreKind, *, begun: bool = False) -> set[str]:
+def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool = False) -> set[str]:
     """The column families of a database, when they are those that Kafka Streams accepts for a store of this kind.
 
     Args:
-        path: the database.
+        path: the database, as messages name it.
+        where: where it is opened.
         kind: what it must be.
         begun: take a database without the data family that has no file of rows: a process was killed while it made it.
 
     Raises:
-        NotFound: there is no database at ``path``.
         Invalid: it has a family that the kind does not have, or this user may not read it.
         Corrupted: it lacks the data family (Kafka Streams would open it as an empty store, silently).
     """
     from rocksdict import Options, Rdict
 
-    if not has_database(path):
-        raise NotFound(
-            f"There is no database at {path}.",
-            action="Check the state directory, task and store name.",
-            store_path=str(path),
-        )
     try:
-        found = set(Rdict.list_cf(str(path), Options(raw_mode=True)))
+        found = set(Rdict.list_cf(str(where), Options(raw_mode=True)))
     except Exception as error:
         raise translate(path, "Listing the column families of", error) from error
     data = kind.data_column_family
@@ -131,13 +175,13 @@ def existing_families(path: Path, kind: StoreKind, *, begun: bool = False) -> se
     if unexpected:
         raise Invalid(
             f"{path} has column families that a {kind.value} store does not have: {', '.join(sorted(unexpected))}.",
-            action="Check the store's kind in the spec.",
+            action="Check the kind that the store was opened as.",
             store_path=str(path),
         )
-    if data not in found and not (begun and found == {DEFAULT_COLUMN_FAMILY} and not _may_have_rows(path)):
+    if data not in found and not (begun and found == {DEFAULT_COLUMN_FAMILY} and not _may_have_rows(where)):
         raise Corrupted(
             f"{path} lacks the column family {data} of a {kind.value} store.",
-            action="Check the store's kind in the spec; if it is right, rebuild the store from its changelog.",
+            action="Check the kind that the store was opened as; if it is right, rebuild the store from its changelog.",
             store_path=str(path),
         )
     return found
@@ -156,43 +200,6 @@ def older_families(kind: StoreKind) -> set[str]:
     if data == _WITH_HEADERS:
         return {DEFAULT_COLUMN_FAMILY, _WITH_TIMESTAMPS}
     return {DEFAULT_COLUMN_FAMILY}
-
-
-class Shadow:
-    """A temporary directory of symbolic links to the files of a database.
-
-    Its path is ``name``. It goes with this object, or with the process that made it, but not with a child forked from
-    that process.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.name = tempfile.mkdtemp(prefix="statecore-read-only-")
-        self._finalizer = weakref.finalize(self, _remove_if_made_here, self.name, os.getpid())
-        try:
-            for file in path.resolve().iterdir():
-                if file.is_file() and file.name not in ("LOCK", "LOG", CONFIG_FILE):
-                    Path(self.name, file.name).symlink_to(file)
-        except OSError as error:
-            self.cleanup()
-            raise translate(path, "Looking into", error) from error
-
-    def cleanup(self) -> None:
-        """Remove the directory."""
-        self._finalizer()
-
-
-def shadow_of(path: Path) -> Shadow:
-    """Links to the files of a database, to open in its place.
-
-    Raises:
-        Invalid: this user may not look into the directory.
-    """
-    return Shadow(path)
-
-
-def _remove_if_made_here(directory: str, process: int) -> None:
-    if os.getpid() == process:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def open_database(
@@ -215,6 +222,8 @@ def open_database(
 
     options = data_options()
     options.create_if_missing(create)
+    if read_only:
+        options.set_max_open_files(-1)  # all files at once: a writer may remove them later
     options.create_missing_column_families(not read_only)
     columns = dict.fromkeys(families, data_options(automatic_compaction=automatic_compaction))
     if OFFSETS_COLUMN_FAMILY in families:
@@ -231,24 +240,32 @@ def open_database(
 def _notes_undone(path: Path) -> Iterator[None]:
     """Take back what rocksdict and RocksDB note in a directory before they find that they cannot open it.
 
-    They do that before they try its lock: the ``LOG`` of the application that has it open would be renamed.
+    They do that before they try its lock: the ``LOG`` of an application that took it a moment ago would be renamed.
     """
     config = path / CONFIG_FILE
-    before = config.read_bytes() if config.exists() else None
+    before = _bytes_of(config)
     logs = {file.name for file in path.glob("LOG*")}
     try:
         yield
     except BaseException:
-        if before is None:
-            config.unlink(missing_ok=True)
-        elif config.read_bytes() != before:
-            config.write_bytes(before)
-        if "LOG" not in logs:
-            (path / "LOG").unlink(missing_ok=True)
-        for renamed in path.glob("LOG.old.*"):
-            if renamed.name not in logs:
-                renamed.replace(path / "LOG")
+        with suppress(OSError):  # else it would hide why it could not be opened
+            if before is None:
+                config.unlink(missing_ok=True)
+            elif _bytes_of(config) != before:
+                config.write_bytes(before)
+            if "LOG" not in logs:
+                (path / "LOG").unlink(missing_ok=True)
+            for renamed in path.glob("LOG.old.*"):
+                if renamed.name not in logs:
+                    renamed.replace(path / "LOG")
         raise
+
+
+def _bytes_of(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def close_handles(path: Path, handles: Iterable[Any]) -> StatecoreError | None:
@@ -266,17 +283,31 @@ def close_handles(path: Path, handles: Iterable[Any]) -> StatecoreError | None:
     return failure
 
 
-def without_handles(error: StatecoreError) -> StatecoreError:
-    """An error without tracebacks: they hold handles, and a handle holds the database's lock."""
-    error.__cause__ = error.__context__ = None
-    return error.with_traceback(None)
+def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
+    """Take every step, whatever becomes of the others; the first error, without its traceback.
+
+    Tracebacks hold handles, and a handle holds the database's lock.
+    """
+    failure: StatecoreError | None = None
+    for step in steps:
+        try:
+            step()
+        except StatecoreError as error:
+            error.__cause__ = error.__context__ = None
+            failure = failure or error.with_traceback(None)
+    return failure
 
 
-def tidy(path: Path) -> None:
-    """Leave a closed database as Kafka Streams expects it: without notes of the tools, with its modes.
+def tidy(path: Path, *, whole: bool = False) -> None:
+    """Leave a database as Kafka Streams expects it: without notes of the tools, with its modes. It may still be open.
+
+    Args:
+        path: the database.
+        whole: force all its files to the disk, too. ``LOCK`` is not among them: to close it would let go of the lock.
 
     Raises:
         Invalid: this user may not.
+        NotFound: it is gone.
     """
     try:
         for name in (CONFIG_FILE, "LOG"):
@@ -284,6 +315,9 @@ def tidy(path: Path) -> None:
         for old in path.glob("LOG.old.*"):
             old.unlink(missing_ok=True)
         set_modes(path)
-        sync_file(path)
+        if whole:
+            sync_tree(path, without=frozenset({LOCK_FILE}))
+        else:
+            sync_file(path)
     except OSError as error:
         raise translate(path, "Tidying", error) from error

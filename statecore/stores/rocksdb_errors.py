@@ -1,48 +1,101 @@
-"""What RocksDB says, as the error kinds of this library: rocksdict raises plain ``Exception`` with RocksDB's text."""
+"""What RocksDB says, as the error kinds of this library: rocksdict raises plain ``Exception`` with RocksDB's text.
+
+The text begins with the name of RocksDB's status (``Status::ToString``): ``Corruption``, ``IO error``, ``Invalid
+argument`` and so on. **Only what is understood to be damage is** :class:`Corrupted`: a supervisor that obeys its action
+wipes the store. That is a status ``Corruption`` for which nothing but the bytes can be the reason, and a file that the
+database names and that is not there although its directory is. What is not understood is :class:`Retryable`: to run the
+same again harms nothing.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from statecore.errors import Capacity, Corrupted, Fenced, Invalid, StatecoreError
+from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.stores.files import MOUNT_FOR_WRITING
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
-_FULL = ("No space left", "Disk quota exceeded", "File too large")
-_LIMITED = ("Too many open files", "Cannot allocate memory")
 _AGAIN = "run this again; a store that is still open has to be closed and opened first, and stands at its last commit"
-_READ_ONLY = "Read-only file system"
-_DENIED = ("Permission denied", "Operation not permitted")
-_OTHER_KIND = ("does not match existing comparator", "Column families not opened", "merge_operator")
+STOP_THE_OTHER = "Stop the process that has this store open, then run this again."
+_SAFE = "nothing says that the database is damaged, so keep it"
+
+_REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
+    (("No space left", "Disk quota exceeded", "File too large"), Capacity, f"Free disk space and {_AGAIN}."),
+    (
+        ("Too many open files", "Cannot allocate memory"),
+        Capacity,
+        f"Raise this process's limit (ulimit -n, memory) and {_AGAIN}; nothing is wrong with the database.",
+    ),
+    (("Read-only file system",), Invalid, MOUNT_FOR_WRITING),
+    (
+        ("Permission denied", "Operation not permitted"),
+        Invalid,
+        "Give this user read and write access to the directory.",
+    ),
+    (("File name too long",), Invalid, "Give a shorter path."),
+    (("Not a directory", "Too many levels of symbolic links"), Invalid, "Name a directory."),
+    (
+        ("does not match existing comparator", "Column families not opened", "merge_operator"),
+        Invalid,
+        "Check the kind that the store was opened as; the database was written by something else.",
+    ),
+    (
+        ("Input/output error", "Stale file handle", "Transport endpoint"),
+        Retryable,
+        f"Look at the kernel's log (dmesg): the disk or its connection failed. Mend that and {_AGAIN}.",
+    ),
+)
+"""What the system or RocksDB says, whatever the status it is wrapped in, and what it means."""
+
+_MISSING = re.compile(r"No such file or directory|\(os error 2\)")
+_NAMED = re.compile(r"((?:MANIFEST-\d+|\d+\.(?:sst|blob)))\b")
+"""Files that a database names and cannot do without."""
+
+_STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
+    (("Corruption:",), Corrupted, "Rebuild the store from its changelog or a snapshot."),
+    (
+        ("Invalid argument:", "Not implemented:", "Not supported"),
+        Invalid,
+        "Check what was asked for, and the kind that the store was opened as.",
+    ),
+)
 
 
 def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
-    """The error to raise for what RocksDB said about the database at ``path`` while ``doing`` something.
+    """The error to raise for what RocksDB or the system said about the database at ``path`` while ``doing`` something.
 
     After a write that failed, RocksDB takes no other until the database was closed and opened again.
     """
-    said = str(error)
+    said = str(error).rstrip(".")
     what = f"{doing} {path} failed: {said}."
+    kind, action = _meaning(path, said)
+    return kind(what, action=action, store_path=str(path))
+
+
+def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str]:
     if any(text in said for text in _LOCKED) and "lock" in said.lower():
-        return Fenced(
-            what, action="Stop the process that has this store open, then run this again.", store_path=str(path)
-        )
-    if any(text in said for text in _FULL):
-        return Capacity(what, action=f"Free disk space and {_AGAIN}.", store_path=str(path))
-    if any(text in said for text in _LIMITED):
-        return Capacity(
-            what,
-            action=f"Raise this process's limit (ulimit -n, memory) and {_AGAIN}; nothing is wrong with the database.",
-            store_path=str(path),
-        )
-    if _READ_ONLY in said:
-        return Invalid(what, action=MOUNT_FOR_WRITING, store_path=str(path))
-    if any(text in said for text in _DENIED):
-        return Invalid(what, action="Give this user read and write access to the directory.", store_path=str(path))
-    if any(text in said for text in _OTHER_KIND):
-        return Invalid(
-            what,
-            action="Check the store's kind in the spec; the database was written by something else.",
-            store_path=str(path),
-        )
-    return Corrupted(what, action="Rebuild the store from its changelog or a snapshot.", store_path=str(path))
+        return Fenced, STOP_THE_OTHER
+    for texts, kind, action in _REASONS:
+        if any(text in said for text in texts):
+            return kind, action
+    if _MISSING.search(said):
+        return _missing(path, said)
+    for texts, kind, action in _STATUSES:
+        if said.startswith(texts):
+            return kind, action
+    return Retryable, f"Run this again; {_SAFE}. Report the text if it comes back."
+
+
+def _missing(path: Path, said: str) -> tuple[type[StatecoreError], str]:
+    """What a missing file means, once one has looked again: files come and go while somebody else is at work."""
+    try:
+        directory = path.is_dir()
+        absent = [name for name in _NAMED.findall(said) if not (path / name).exists()]
+    except OSError:
+        return Retryable, f"Run this again; {_SAFE}."
+    if not directory:
+        return NotFound, "Find out who removed it, or check the path; nothing else is known to be wrong."
+    if absent:
+        return Corrupted, "Rebuild the store from its changelog or a snapshot."
+    return Retryable, f"Run this again: files came or went meanwhile; {_SAFE}."

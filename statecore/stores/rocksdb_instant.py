@@ -21,13 +21,21 @@ _ABSENT = "key not found"
 
 
 class RocksDBInstant:
-    """Rows, offsets and position of the newest commit at the time it is made; see :class:`stores.staged.Instant`."""
+    """Rows, offsets and position of the newest commit at the time it is made; see :class:`stores.staged.Instant`.
 
-    def __init__(self, path: Path, data: Any, offsets: Any | None) -> None:
+    Args:
+        path: the database, for messages.
+        data: rocksdict's handle of the rows' family.
+        offsets: that of the offsets, where there is one.
+        keeps: what must not go before snapshots and iterator: they hold the database open.
+    """
+
+    def __init__(self, path: Path, data: Any, offsets: Any | None, *, keeps: object = None) -> None:
         self._path = path
         self._data = data.snapshot()
         self._offsets = None if offsets is None else offsets.snapshot()
         self._iterator = FamilyIterator(path, data)
+        self._keeps = keeps
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key, or ``None``."""

@@ -124,12 +124,17 @@ class RocksDBCursor:
 class ListScan:
     """All rows of a column family in key order, as lists of keys and values, with checksums verified.
 
+    Args:
+        path: the database, for messages.
+        family: rocksdict's handle of the family.
+        keeps: what must not go before the iterator: it holds the database open.
+
     Raises, while it is iterated:
         Corrupted: a block cannot be read.
         Invalid: it was closed before its end.
     """
 
-    def __init__(self, path: Path, family: Any) -> None:
+    def __init__(self, path: Path, family: Any, *, keeps: object = None) -> None:
         from rocksdict import ReadOptions
 
         options = ReadOptions()
@@ -140,6 +145,7 @@ class ListScan:
         self.iterator: Any = family.iter(options)
         """rocksdict's iterator; ``None`` at the end and when closed."""
         self.iterator.seek_to_first()
+        self._keeps = keeps
 
     def __iter__(self) -> Self:
         return self

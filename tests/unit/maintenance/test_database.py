@@ -9,10 +9,10 @@ import pytest
 import rocksdict
 
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.maintenance import database as module
 from statecore.maintenance.database import Database
 from statecore.maintenance.inspection import inspect
 from statecore.runtime.state_directory import StateDirectory
+from statecore.stores import rocksdb_links as links
 from tests.unit.maintenance.stored import offsets, write_database
 
 ROWS = [(b"%04d" % i, b"v" * i) for i in range(100)]
@@ -51,7 +51,7 @@ def test_what_was_flushed_is_read_while_a_writer_has_it_open(path):
 
 def test_files_that_go_while_it_is_opened_are_tried_again(path, monkeypatch):
     opened = []
-    real = module.shadow_of
+    real = links.Shadow
 
     def shadow_of(directory):
         made = real(directory)
@@ -61,7 +61,7 @@ def test_files_that_go_while_it_is_opened_are_tried_again(path, monkeypatch):
             (path / f"{len(opened):06}.sst").touch()
         return made
 
-    monkeypatch.setattr(module, "shadow_of", shadow_of)
+    monkeypatch.setattr(links, "Shadow", shadow_of)
     with Database(path) as database:
         assert database.count("default") == 100
     assert len(opened) == 3
@@ -69,7 +69,7 @@ def test_files_that_go_while_it_is_opened_are_tried_again(path, monkeypatch):
 
 def test_a_database_that_is_broken_and_quiet_is_not_tried_again(path, monkeypatch):
     (path / "CURRENT").write_text("nothing\n")
-    monkeypatch.setattr(module.time, "sleep", lambda _: pytest.fail("tried again"))
+    monkeypatch.setattr(links.time, "sleep", lambda _: pytest.fail("tried again"))
     with pytest.raises(Corrupted, match=r"Opening .*/db failed"), Database(path):
         pass
 
@@ -92,14 +92,14 @@ def test_a_segment_that_expires_while_one_looks_is_passed_over(tmp_path, monkeyp
         rows = [(b"k" + (start + 1).to_bytes(8) + bytes(4), bytes(8) + b"v")]
         families = {"default": [], "keyValueWithTimestamp": rows, "offsets": offsets("app-s-changelog", 0, 1)}
         write_database(tmp_path / f"app/0_0/s/s.{start}", families)
-    real = module.shadow_of
+    real = links.Shadow
 
     def shadow_of(directory):
         if directory.name == "s.600000":
             shutil.rmtree(directory, ignore_errors=True)
         return real(directory)
 
-    monkeypatch.setattr(module, "shadow_of", shadow_of)
+    monkeypatch.setattr(links, "Shadow", shadow_of)
     with pytest.raises(NotFound, match="has gone meanwhile"), Database(tmp_path / "app/0_0/s/s.600000"):
         pass
     write_database(tmp_path / "app/0_0/s/s.600000", {"default": [], "keyValueWithTimestamp": [], "offsets": []})
@@ -109,7 +109,7 @@ def test_a_segment_that_expires_while_one_looks_is_passed_over(tmp_path, monkeyp
 
 
 def test_a_column_family_that_is_made_while_it_is_opened_is_tried_again(path, monkeypatch):
-    real, tries = module.shadow_of, []
+    real, tries = links.Shadow, []
 
     def shadow_of(directory):
         tries.append(1)
@@ -119,7 +119,7 @@ def test_a_column_family_that_is_made_while_it_is_opened_is_tried_again(path, mo
             raise Invalid("Column families not opened: offsets", action="Look again.")
         return real(directory)
 
-    monkeypatch.setattr(module, "shadow_of", shadow_of)
+    monkeypatch.setattr(links, "Shadow", shadow_of)
     with contextlib.suppress(Corrupted), Database(path):
         pass
     assert len(tries) > 1

@@ -11,9 +11,9 @@ import pytest
 from statecore.errors import Invalid, NotFound
 from statecore.maintenance.inspection import check_application, inspect
 from statecore.maintenance.layout import application_directory, applications
-from statecore.runtime.holder import lock_holder
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.reader import read_spec
+from statecore.stores.lock_holder import lock_holder
 from tests.unit.maintenance.stored import CASES, offsets, write_database, write_golden
 
 SPEC = """\

@@ -12,7 +12,7 @@ from rocksdict import Options, Rdict
 
 from statecore.errors import Corrupted, Fenced, Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.stores import rocksdb
+from statecore.stores import rocksdb_directory
 from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.stores.test_rocksdb import CHANGELOG, PLAIN, ROWS, fresh
 
@@ -164,7 +164,8 @@ def test_a_directory_of_something_else_is_not_made_into_a_database(tmp_path: Pat
 
 def test_one_that_another_process_makes_meanwhile_is_its(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fresh(tmp_path / "db")
-    monkeypatch.setattr(rocksdb, "has_database", lambda _: False)  # as it was a moment ago
+    has_database, before = rocksdb_directory.has_database, iter([False])  # as it was a moment ago
+    monkeypatch.setattr(rocksdb_directory, "has_database", lambda path: next(before, True) and has_database(path))
     with pytest.raises(Fenced, match="Stop the process"):
         RocksDBStore(path, PLAIN, create_if_missing=True).open()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +82,83 @@ def test_a_forked_child_neither_hangs_nor_harms_its_parent_s_store(tmp_path: Pat
     command = [sys.executable, "-c", FORKING, str(tmp_path / "db")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+FORKED_WHILE_READ = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.rocksdb import RocksDBStore
+
+signal.alarm(100)
+store = RocksDBStore(sys.argv[1], StoreKind.KEY_VALUE, create=True)
+store.open()
+keys = [b"%05d" % number for number in range(5000)]
+store.put_all((key, b"v" * 100) for key in keys)
+store.commit({TopicPartition("app-store-changelog", 0): 1})
+store.flush()
+
+def reading(read):
+    while not ended.is_set():
+        read()
+
+ended = threading.Event()
+reads = [lambda: list(store.query_view().all()), lambda: store.get_many(keys), lambda: list(store.scan_lists()),
+         lambda: [store.query_view().get(key) for key in keys[:50]], store.flush]
+threads = [threading.Thread(target=reading, args=(read,), daemon=True) for read in reads * 2]
+for thread in threads:
+    thread.start()
+for turn in range(16):
+    time.sleep(0.02)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        print("child", turn)          # in a buffer, until the end
+        sys.exit(turn)                # an ordinary end
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == turn
+ended.set()
+for thread in threads:
+    thread.join()
+assert dict(store.all()) == dict.fromkeys(keys, b"v" * 100)
+store.close()
+"""
+
+
+def test_a_child_forked_while_other_threads_read_ends_like_any_other(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKED_WHILE_READ, str(tmp_path / "db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"child {turn}" for turn in range(16)]
+
+
+FORKED_AND_LEFT = """
+import os, signal, sys, time
+from statecore.formats.kinds import StoreKind
+from statecore.stores.rocksdb import RocksDBStore
+
+store = RocksDBStore(sys.argv[1], StoreKind.KEY_VALUE, create=True)
+store.open()
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+    os._exit(0)
+time.sleep(0.5)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_child_that_outlives_a_killed_parent_does_not_keep_its_store(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKED_AND_LEFT, str(tmp_path / "db")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            assert parent.wait(60) == -signal.SIGKILL
+            with RocksDBStore(tmp_path / "db", PLAIN) as store:
+                assert list(store.all()) == []
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 FORKED_BEFORE = """
