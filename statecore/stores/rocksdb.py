@@ -30,10 +30,11 @@ from typing import Any
 from statecore.errors import Invalid, StatecoreError
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
-from statecore.formats.position import Position, decode_position, encode_position
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.position import Position, decode_position
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores import forks
 from statecore.stores.files import AnyPath, given_path, set_modes
+from statecore.stores.rocksdb_commit import commit_batch, status_batch, write
 from statecore.stores.rocksdb_directory import (
     check_request,
     claimed,
@@ -57,7 +58,7 @@ from statecore.stores.rocksdb_instant import RocksDBInstant
 from statecore.stores.rocksdb_links import Shadow, opened_through_links
 from statecore.stores.rocksdb_ownership import Claim
 from statecore.stores.rocksdb_scan import ListScan
-from statecore.stores.settings import Durability, StoreSettings
+from statecore.stores.settings import StoreSettings
 from statecore.stores.staged import Pending, StagedStore
 
 
@@ -106,6 +107,8 @@ class RocksDBStore(StagedStore):
         self._db: Any = None
         self._shadow: Shadow | None = None
         self._rows_ahead = False
+        self.written: Any = None
+        """The batch that was written last; see :func:`.rocksdb_commit.write`."""
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
         self._claim: Claim | None = None  # the last: a store that is dropped drops its native objects first
 
@@ -275,6 +278,9 @@ class RocksDBStore(StagedStore):
         offsets = self._families.get(OFFSETS_COLUMN_FAMILY)
         return RocksDBInstant(self._path, self._data, offsets, keeps=self._claim)
 
+    def _rows_instant(self) -> RocksDBInstant:
+        return RocksDBInstant(self._path, self._data, None, points=False, keeps=self._claim)
+
     def approximate_num_entries(self) -> int:
         """RocksDB's ``rocksdb.estimate-num-keys``, which Kafka Streams shows too: exact for keys written once."""
         self._check_open()
@@ -346,32 +352,20 @@ class RocksDBStore(StagedStore):
         compact_files(self._path, self._data)
 
     def _prepare(self, pending: Pending) -> Any:
-        from rocksdict import WriteBatch
-
-        batch = WriteBatch(raw_mode=True)
         data, meta = self._handles[self._kind.data_column_family], self._handles[OFFSETS_COLUMN_FAMILY]
-        put, delete = batch.put, batch.delete
-        for key, value in pending.staged.items():
-            if value is None:
-                delete(key, data)
-            else:
-                put(key, value, data)
-        if not pending.offsets:
-            known = [key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys]
-            for key in filter(offset_format.STATUS_KEY.__ne__, known):
-                delete(key, meta)
-        for partition, offset in pending.offsets.items():
-            if offset is None:
-                delete(offset_format.offset_key(partition), meta)
-            else:
-                put(offset_format.offset_key(partition), offset_format.encode_int64(offset), meta)
-        if pending.offsets and pending.position != self._committed_position:
-            put(offset_format.POSITION_KEY, encode_position(pending.position), meta)
-        return batch
+        known = (key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys) if pending.forget else ()
+        return commit_batch(self._path, pending, data, meta, known), pending.forget or bool(pending.offsets)
 
     def _publish(self, prepared: Any) -> None:
-        self._write(prepared)
-        self._rows_ahead = False
+        self._write(prepared[0])
+
+    def _published(self, prepared: Any) -> bool:
+        batch, says_where = prepared
+        if self.written is not batch:
+            return False
+        if says_where:
+            self._rows_ahead = False
+        return True
 
     def flush(self) -> None:
         """Write the memtables of all families to files; the log is empty afterwards."""
@@ -384,7 +378,7 @@ class RocksDBStore(StagedStore):
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset in the ``offsets`` family, -4 (``OFFSET_UNKNOWN``) included; ``None`` without an entry."""
-        value = self._meta(offset_format.offset_key(partition))
+        value = self._meta(offset_format.offset_key(as_topic_partition(partition)))
         return None if value is None else offset_format.decode_int64(value)
 
     @property
@@ -405,21 +399,10 @@ class RocksDBStore(StagedStore):
         return value
 
     def _write_status(self, status: int) -> None:
-        from rocksdict import WriteBatch
-
-        batch = WriteBatch(raw_mode=True)
-        batch.put(offset_format.STATUS_KEY, offset_format.encode_int64(status), self._handles[OFFSETS_COLUMN_FAMILY])
-        self._write(batch)
+        self._write(status_batch(status, self._handles[OFFSETS_COLUMN_FAMILY]))
 
     def _write(self, batch: Any) -> None:
-        from rocksdict import WriteOptions
-
-        options = WriteOptions()  # with the log: see the module's text
-        options.sync = self._settings.durability is Durability.SYNC
-        try:
-            self._db.write(batch, options)
-        except Exception as error:
-            raise translate(self._path, "Writing to", error) from error
+        write(self._path, self._db, batch, self._settings.durability, self)
 
     def _check_writable(self) -> None:
         self._check_open()

@@ -4,20 +4,22 @@ Values lie in a dict. Keys are put in order only when somebody scans, so that a 
 for the dict alone; then they lie in blocks of up to some thousand: a key costs one bisection and one short move::
 
     values   {b"a": b"1", b"c": None, b"b": b"2"}        None: deleted
-    fresh    {b"b"}                                       keys not in a block yet
+    placed   2                                            so many keys, those put first, are in a block
     blocks   [[b"a", b"c"], ...]
 
 A snapshot copies nothing. While it lives, every change first tells it the value before (``before``), and it looks there
 first: a key that was not there at its moment has ``_ABSENT``. Deleted keys stay as ``None`` until :meth:`purge`.
 
-Nothing here locks; whoever shares the rows between threads does.
+Nothing here locks; whoever shares the rows between threads does. A signal handler may raise anywhere: what was to be
+done can then be done again.
 """
 
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -42,7 +44,7 @@ class SortedRows:
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes | None] = {}
-        self._fresh: set[bytes] = set()
+        self._placed = 0
         self._blocks: list[list[bytes]] = []
         self._greatest: list[bytes] = []  # the last key of each block
         self._snapshots: list[weakref.ref[RowsSnapshot]] = []
@@ -79,11 +81,26 @@ class SortedRows:
         size = 0 if value is None else len(value)
         if key in values:
             old = values[key]
-            self._value_bytes += size - (0 if old is None else len(old))
+            if old is not None:
+                size -= len(old)
         else:
-            self._fresh.add(key)
-            self._value_bytes += size + len(key)
+            size += len(key)
         values[key] = value
+        self._value_bytes += size
+
+    def put_all(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Set the rows of many keys, the last of each."""
+        if self._snapshots or not self._values.keys().isdisjoint([key for key, _ in rows]):
+            for key, value in rows:
+                self.put(key, value)
+            return
+        before = len(self._values)
+        self._values.update(rows)
+        if len(self._values) - before == len(rows):
+            self._value_bytes += sum([len(key) + (0 if value is None else len(value)) for key, value in rows])
+        else:  # a key came twice
+            fresh = {key: self._values[key] for key, _ in rows}
+            self._value_bytes += sum(len(key) + (0 if value is None else len(value)) for key, value in fresh.items())
 
     def purge(self, keys: Iterable[bytes]) -> bool:
         """Forget these keys if no snapshot is left that might read them.
@@ -94,15 +111,17 @@ class SortedRows:
         self._snapshots = [reference for reference in self._snapshots if reference() is not None]
         if self._snapshots:
             return False
+        self._place()
         for key in keys:
-            value = self._values.pop(key)
-            self._value_bytes -= len(key) + (0 if value is None else len(value))
-            if key in self._fresh:
-                self._fresh.discard(key)
+            if key not in self._values:
                 continue
             at = bisect_left(self._greatest, key)
             block = self._blocks[at]
-            del block[bisect_left(block, key)]
+            if block[index := bisect_left(block, key)] == key:
+                del block[index]
+            value = self._values.pop(key)
+            self._placed = len(self._values)
+            self._value_bytes -= len(key) + (0 if value is None else len(value))
             if block:
                 self._greatest[at] = block[-1]
             else:
@@ -132,8 +151,8 @@ class SortedRows:
 
     def keys_from(self, key: bytes | None, *, reverse: bool) -> list[bytes]:
         """The next few keys in order: those ``>= key``, or in reverse those ``< key``; none at the end."""
-        if self._fresh:
-            self._order()
+        if self._placed < len(self._values):
+            self._place()
         blocks = self._blocks
         if not blocks:
             return []
@@ -153,22 +172,28 @@ class SortedRows:
             end = len(blocks[at])
         return blocks[at][max(end - _CHUNK_KEYS, 0) : end][::-1]
 
-    def _order(self) -> None:
-        """Give the fresh keys their places: one by one when they are few, else all anew."""
-        fresh = sorted(self._fresh)
-        self._fresh = set()
-        if len(fresh) * 8 > len(self._values):
+    def _place(self) -> None:
+        """Give the keys that came since the last time their places: one by one when they are few, else all anew."""
+        count = len(self._values)
+        fresh = count - self._placed
+        if fresh * 8 > count:
             keys = sorted(self._values)
-            self._blocks = [keys[at : at + _BLOCK_KEYS] for at in range(0, len(keys), _BLOCK_KEYS)]
-            self._greatest = [block[-1] for block in self._blocks]
-            return
-        for key in fresh:
-            self._insert(key)
+            blocks = [keys[at : at + _BLOCK_KEYS] for at in range(0, count, _BLOCK_KEYS)]
+            greatest = [block[-1] for block in blocks]
+            self._blocks = blocks
+            self._greatest = greatest
+        else:
+            for key in sorted(islice(reversed(self._values), fresh)):
+                self._insert(key)
+        self._placed = count
 
     def _insert(self, key: bytes) -> None:
         at = min(bisect_left(self._greatest, key), len(self._blocks) - 1)
         block = self._blocks[at]
-        block.insert(bisect_right(block, key), key)
+        index = bisect_right(block, key)
+        if index and block[index - 1] == key:
+            return  # it was placed when this was interrupted
+        block.insert(index, key)
         if len(block) > 2 * _BLOCK_KEYS:
             self._blocks[at : at + 1] = [block[:_BLOCK_KEYS], block[_BLOCK_KEYS:]]
             self._greatest[at : at + 1] = [block[_BLOCK_KEYS - 1], block[-1]]

@@ -211,32 +211,70 @@ class TestCommit:
         filled.commit({CHANGELOG: (1 << 63) - 1})
         assert filled.committed_offset(CHANGELOG) == ((1 << 63) - 1 if filled.manages_offsets else None)
 
-    @pytest.mark.parametrize("wrong", [{0: 1 << 63}, {0: "x"}, {"0": 1}, {1 << 31: 1}, 5])
-    def test_what_is_no_position_is_refused_and_nothing_is_committed(
-        self, filled: StateStore, wrong: dict[int, int]
+    @pytest.mark.parametrize(
+        "wrong",
+        [("in", 0, wrong) for wrong in (1 << 63, -1, "x", 1.0, True)]
+        + [("in", wrong, 1) for wrong in ("0", 1 << 31, -1, False)]
+        + [(wrong, 0, 1) for wrong in (5, "", "a topic")],
+    )
+    def test_what_is_no_position_is_refused_and_nothing_is_changed(
+        self, filled: StateStore, wrong: tuple[str, int, int]
     ) -> None:
-        filled.put(b"a", b"new")
-        filled.position["in"] = wrong
-        with pytest.raises(Invalid, match="position"):
-            filled.commit({CHANGELOG: 8})
+        filled.update_position("in", 0, 3)
+        with pytest.raises(Invalid, match=r"position|partition"):
+            filled.update_position(*wrong)
+        assert filled.position == {"in": {0: 3}}
+        filled.commit({CHANGELOG: 8})
         with filled.query_view() as view:
-            assert (view.get(b"a"), view.position) == (b"1", {})
-        filled.abort()
-        assert filled.position == {}
+            assert view.position == {"in": {0: 3}}
 
-    def test_offsets_are_added_kept_forgotten_and_wiped(self, store: StateStore) -> None:
-        store.position["in"] = {0: 5}
+    def test_a_position_moves_forward_only_and_is_given_as_a_copy(self, filled: StateStore) -> None:
+        filled.update_position("in", 0, 5)
+        filled.update_position("in", 0, 3)
+        filled.update_position("in", 1, 0)
+        filled.position["in"][0] = 99
+        filled.position["other"] = {}
+        assert filled.position == {"in": {0: 5, 1: 0}}
+        filled.commit({CHANGELOG: 8})
+        filled.update_position("in", 0, 4)
+        filled.update_position("in", 1, 7)
+        assert filled.position == {"in": {0: 5, 1: 7}}
+        filled.abort()
+        assert filled.position == {"in": {0: 5, 1: 0}}
+        filled.commit({})
+        with filled.query_view() as view:
+            assert view.position == {"in": {0: 5, 1: 0}}
+
+    def test_offsets_are_added_kept_and_forgotten(self, store: StateStore) -> None:
+        store.update_position("in", 0, 5)
         store.commit({CHANGELOG: 1, OTHER: -4})
         store.commit({CHANGELOG: 2})
+        store.put(b"a", b"1")
         if not store.manages_offsets:
             assert store.committed_offset(CHANGELOG) is None
-            return
-        assert (store.committed_offset(CHANGELOG), store.committed_offset(OTHER)) == (2, -4)
-        store.commit({OTHER: None})
-        assert (store.committed_offset(CHANGELOG), store.committed_offset(OTHER)) == (2, None)
-        assert store.position == {"in": {0: 5}}
-        store.commit({})
-        assert (store.committed_offset(CHANGELOG), store.position) == (None, {})
+            store.forget_offsets()
+        else:
+            assert (store.committed_offset(CHANGELOG), store.committed_offset(OTHER)) == (2, -4)
+            store.commit({OTHER: None})
+            assert (store.committed_offset(CHANGELOG), store.committed_offset(OTHER)) == (2, None)
+            assert store.position == {"in": {0: 5}}
+            store.put(b"a", b"2")
+            store.forget_offsets()
+        with store.query_view() as view:
+            assert (view.committed_offset(CHANGELOG), view.position) == (None, {})
+            assert view.get(b"a") == store.get(b"a") is not None
+        assert (store.committed_offset(CHANGELOG), store.position, store.uncommitted_bytes) == (None, {}, 0)
+
+    def test_a_commit_that_names_no_offset_publishes_rows_and_position_and_keeps_the_offsets(
+        self, filled: StateStore
+    ) -> None:
+        filled.put(b"a", b"new")
+        filled.update_position("in", 0, 5)
+        filled.commit({})
+        with filled.query_view() as view:
+            assert (view.get(b"a"), view.position) == (b"new", {"in": {0: 5}})
+            assert view.committed_offset(CHANGELOG) == (7 if filled.manages_offsets else None)
+        assert filled.committed_offset(CHANGELOG) == (7 if filled.manages_offsets else None)
 
     def test_nothing_is_left_uncommitted(self, filled: StateStore) -> None:
         assert filled.uncommitted_bytes == 0
@@ -246,7 +284,7 @@ class TestCommit:
     def test_a_failed_commit_publishes_nothing_and_can_be_repeated(
         self, filled: StateStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        filled.position["in"] = {0: 9}
+        filled.update_position("in", 0, 9)
         filled.put(b"a", b"new")
         with monkeypatch.context() as patch:
             patch.setattr(type(filled), "_publish", _fails)
@@ -286,7 +324,7 @@ class TestTransactions:
     def test_leaving_without_commit_aborts(self, filled: StateStore) -> None:
         with filled.transaction() as transaction:
             transaction.put(b"a", b"changed")
-            filled.position["in"] = {0: 1}
+            filled.update_position("in", 0, 1)
         assert transaction.ended
         assert dict(filled.all()) == ROWS
         assert filled.position == {}
@@ -410,7 +448,7 @@ class TestIterators:
 class TestQueries:
     def test_a_view_is_one_commit_rows_offset_and_position_together(self, filled: StateStore) -> None:
         view = filled.query_view()
-        filled.position["in"] = {0: 3}
+        filled.update_position("in", 0, 3)
         filled.put(b"a", b"new")
         filled.put(b"aa", b"new")
         filled.delete(b"b")
@@ -429,7 +467,7 @@ class TestQueries:
     def test_staged_writes_are_seen_on_request_with_the_committed_position(self, filled: StateStore) -> None:
         filled.put(b"a", b"staged")
         filled.delete(b"b")
-        filled.position["in"] = {0: 3}
+        filled.update_position("in", 0, 3)
         with filled.query_view(UNCOMMITTED) as view:
             filled.put(b"a", b"later")
             filled.put(b"b", b"later")
