@@ -22,9 +22,9 @@ they open read-only, and a verifier must not.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from statecore.errors import Invalid, StatecoreError
 from statecore.formats import offsets as offset_format
@@ -33,6 +33,8 @@ from statecore.formats.position import Position, decode_position, encode_positio
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores import forks
 from statecore.stores.files import sync_tree
+from statecore.stores.memory import SharedMemory
+from statecore.stores.options import StoreOptions
 from statecore.stores.rocksdb_directory import (
     Shadow,
     check_request,
@@ -58,6 +60,8 @@ from statecore.stores.rocksdb_instant import RocksDBInstant
 from statecore.stores.rocksdb_scan import ListScan
 from statecore.stores.settings import Durability, StoreSettings
 from statecore.stores.staged import Pending, StagedStore
+
+_T = TypeVar("_T")
 
 
 class RocksDBStore(StagedStore):
@@ -101,6 +105,7 @@ class RocksDBStore(StagedStore):
         self._families: dict[str, Any] = {}
         self._handles: dict[str, Any] = {}
         self._db: Any = None
+        self._memory: SharedMemory | None = None
         self._shadow: Shadow | None = None
         self._rows_ahead = False
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
@@ -140,6 +145,7 @@ class RocksDBStore(StagedStore):
 
     def _open(self) -> None:
         forks.opening(self._path, self)
+        options = StoreOptions(self._path.name, self._settings)
         begun = self._create_if_missing
         self._made = self._create or (begun and not has_database(self._path))
         wanted = {DEFAULT_COLUMN_FAMILY, self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}
@@ -159,11 +165,13 @@ class RocksDBStore(StagedStore):
                 wanted,
                 create=self._made,
                 read_only=self._read_only,
-                automatic_compaction=self._settings.automatic_compaction,
+                options=options,
             )
             for name in wanted:
                 self._families[name] = self._db.get_column_family(name)
                 self._handles[name] = self._db.get_column_family_handle(name)
+            self._memory = options.memory
+            self._memory.join(self)
             refuse_foreign_rows(self._path, self._kind, self._families)
             self._forget(self._read_position())
             if not self._read_only:
@@ -266,7 +274,7 @@ class RocksDBStore(StagedStore):
         return scan
 
     def verify(self) -> int:
-        """Read every row of every column family, with checksums.
+        """Read every row of every column family; with ``KEEP_FILES`` all from the disk, else what no cache has.
 
         Returns:
             How many rows the data has.
@@ -288,7 +296,7 @@ class RocksDBStore(StagedStore):
                 crash a file may have both names, so never write into one again; unlink it.)
 
         Returns:
-            The same files under their names in the database, in the same order.
+            The same files under their names in the database, in the same order, but for those that were merged since.
 
         Raises:
             Invalid: there are writes that were not committed, or RocksDB refuses a file.
@@ -319,6 +327,8 @@ class RocksDBStore(StagedStore):
     def _prepare(self, pending: Pending) -> Any:
         from rocksdict import WriteBatch
 
+        if self._memory is not None:
+            self._memory.make_room(self)
         batch = WriteBatch(raw_mode=True)
         data, meta = self._handles[self._kind.data_column_family], self._handles[OFFSETS_COLUMN_FAMILY]
         put, delete = batch.put, batch.delete
@@ -352,6 +362,22 @@ class RocksDBStore(StagedStore):
                 family.flush()
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
+
+    def memtable_bytes(self) -> int:
+        """See :class:`statecore.stores.memory.Member`."""
+        return self._unless_busy(lambda: self._data.property_int_value("rocksdb.cur-size-all-mem-tables")) or 0
+
+    def flush_memtables(self) -> None:
+        """See :class:`statecore.stores.memory.Member`."""
+        self._unless_busy(self.flush)
+
+    def _unless_busy(self, action: Callable[[], _T]) -> _T | None:
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return None if self._db is None or self._read_only else action()
+        finally:
+            self._lock.release()
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset in the ``offsets`` family, -4 (``OFFSET_UNKNOWN``) included; ``None`` without an entry."""

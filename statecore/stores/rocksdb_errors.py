@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, StatecoreError
+from statecore.stores import open_files
 from statecore.stores.files import MOUNT_FOR_WRITING
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
 _FULL = ("No space left", "Disk quota exceeded", "File too large")
-_LIMITED = ("Too many open files", "Cannot allocate memory")
+_TOO_MANY_FILES = "Too many open files"
+_LIMITED = ("Cannot allocate memory",)
 _AGAIN = "run this again; a store that is still open has to be closed and opened first, and stands at its last commit"
 _READ_ONLY = "Read-only file system"
 _DENIED = ("Permission denied", "Operation not permitted")
@@ -29,10 +31,16 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
         )
     if any(text in said for text in _FULL):
         return Capacity(what, action=f"Free disk space and {_AGAIN}.", store_path=str(path))
+    if _TOO_MANY_FILES in said:
+        return Capacity(
+            what,
+            action=f"{open_files.advice()}. Then {_AGAIN}; nothing is wrong with the database.",
+            store_path=str(path),
+        )
     if any(text in said for text in _LIMITED):
         return Capacity(
             what,
-            action=f"Raise this process's limit (ulimit -n, memory) and {_AGAIN}; nothing is wrong with the database.",
+            action=f"Raise this process's limit of memory and {_AGAIN}; nothing is wrong with the database.",
             store_path=str(path),
         )
     if _READ_ONLY in said:
