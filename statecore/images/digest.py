@@ -111,8 +111,9 @@ def digest_store(path: Path, kind: StoreKind) -> StoreDigest:
         Invalid: the database is not of this kind.
     """
     from statecore.stores.rocksdb import RocksDBStore
+    from statecore.stores.settings import KEEP_FILES
 
-    with RocksDBStore(path, kind, read_only=True) as store:
+    with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:
         return digest_rows(store.scan_lists())
 
 

@@ -33,13 +33,13 @@ from statecore.images.merged import damaged, merged_digest
 from statecore.images.model import Image, Run, Segmentation
 from statecore.stores.files import file_sha256, link_or_copy, sync_file, tree_bytes
 from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.settings import Durability, StoreSettings
+from statecore.stores.settings import KEEP_FILES, Durability
 
 MAX_OVERLAPPING = 4
 """Overlapping runs left in one database; RocksDB's default starts to compact at as many files in its first level."""
 
 
-_WHEN_CLOSED = StoreSettings(durability=Durability.PROCESS)
+_WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS)
 """A database in the making is nobody's: it is forced to the disk once, when it is closed."""
 
 
@@ -174,7 +174,7 @@ def verify_image(path: Path, kind: StoreKind, changelogs: Sequence[TopicPartitio
     databases = [path] if not kind.is_segmented else sorted(one for one in path.iterdir() if one.is_dir())
     found, offsets = StoreDigest(0, 0, EMPTY), dict[TopicPartition, int]()
     for database in databases or [path]:
-        with RocksDBStore(database, kind, read_only=True) as store:
+        with RocksDBStore(database, kind, read_only=True, settings=KEEP_FILES) as store:
             for changelog in changelogs:
                 offset = store.committed_offset(changelog)
                 if offset is None or offsets.setdefault(changelog, offset) != offset:

@@ -25,7 +25,6 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.extras import is_installed, require
 from statecore.formats.kinds import StoreKind
-from statecore.formats.position import merge_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.metrics import NO_METRICS, Metrics, RestoreMetrics, Tags
@@ -191,8 +190,9 @@ def _restore(
         with closing(_rows(cluster, plan, kind, settings)) as batches:
             for batch in batches:
                 transaction.put_all(batch.rows)
-                if batch.position:
-                    merge_position(store.position, batch.position)
+                for topic, partitions in (batch.position or {}).items():
+                    for partition, seen in partitions.items():
+                        store.update_position(topic, partition, seen)
                 records += batch.records
                 progress.restored(batch.records)
                 if batch.next_offset > committed and (store.commit_requested or batch.next_offset == span.end):

@@ -130,8 +130,9 @@ def _entries(handle: object) -> dict[bytes, bytes]:
 def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
     """Make an empty database with these offsets. At -4 Kafka Streams restores it from the start, and wipes nothing."""
     from statecore.stores.rocksdb import RocksDBStore
+    from statecore.stores.settings import KEEP_FILES
 
-    store = RocksDBStore(database, kind, create=True)
+    store = RocksDBStore(database, kind, create=True, settings=KEEP_FILES)
     store.open()
     try:
         store.commit(offsets)

@@ -84,13 +84,13 @@ class MeteredStore(WrappedStore):
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Commit the store, and measure how long it took and how much was staged."""
-        self._measured(lambda: self._store.commit(offsets))
+        self._commit_measured(lambda: self._store.commit(offsets))
 
     def forget_offsets(self) -> None:
         """Forget the store's offsets; measured as a commit, which it is."""
-        self._measured(self._store.forget_offsets)
+        self._commit_measured(self._store.forget_offsets)
 
-    def _measured(self, commit: Callable[[], None]) -> None:
+    def _commit_measured(self, commit: Callable[[], None]) -> None:
         staged = self._store.uncommitted_bytes
         watch = Stopwatch(self._clock)
         commit()

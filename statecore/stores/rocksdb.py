@@ -22,10 +22,10 @@ everything done. Who may open a directory says :mod:`.rocksdb_ownership`. A fork
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from statecore.errors import Invalid, StatecoreError
 from statecore.formats import offsets as offset_format
@@ -34,6 +34,8 @@ from statecore.formats.position import Position, decode_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores import forks
 from statecore.stores.files import AnyPath, given_path, set_modes
+from statecore.stores.memory import SharedMemory
+from statecore.stores.options import StoreOptions
 from statecore.stores.rocksdb_commit import commit_batch, status_batch, write
 from statecore.stores.rocksdb_directory import (
     check_request,
@@ -60,6 +62,8 @@ from statecore.stores.rocksdb_ownership import Claim
 from statecore.stores.rocksdb_scan import ListScan
 from statecore.stores.settings import StoreSettings
 from statecore.stores.staged import Pending, StagedStore
+
+_T = TypeVar("_T")
 
 
 class RocksDBStore(StagedStore):
@@ -105,6 +109,7 @@ class RocksDBStore(StagedStore):
         self._families: dict[str, Any] = {}
         self._handles: dict[str, Any] = {}
         self._db: Any = None
+        self._memory: SharedMemory | None = None
         self._shadow: Shadow | None = None
         self._rows_ahead = False
         self.written: Any = None
@@ -162,6 +167,7 @@ class RocksDBStore(StagedStore):
         self._open_at(self._claim.directory)
 
     def _open_at(self, where: Path) -> None:
+        options = StoreOptions(self._path.name, self._settings)
         wanted = {DEFAULT_COLUMN_FAMILY, self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}
         try:
             if not self._made:
@@ -173,11 +179,13 @@ class RocksDBStore(StagedStore):
                 wanted,
                 create=self._made,
                 read_only=self._read_only,
-                automatic_compaction=self._settings.automatic_compaction,
+                options=options,
             )
             for name in wanted:
                 self._families[name] = self._db.get_column_family(name)
                 self._handles[name] = self._db.get_column_family_handle(name)
+            self._memory = options.memory
+            self._memory.join(self)
             refuse_foreign_rows(self._path, self._kind, self._families)
             self._forget(self._read_position())
             if not self._read_only:
@@ -301,7 +309,7 @@ class RocksDBStore(StagedStore):
         return scan
 
     def verify(self) -> int:
-        """Read every row of every column family, with checksums.
+        """Read every row of every column family; with ``KEEP_FILES`` all from the disk, else what no cache has.
 
         Returns:
             How many rows the data has.
@@ -323,7 +331,7 @@ class RocksDBStore(StagedStore):
                 crash a file may have both names, so never write into one again; unlink it.)
 
         Returns:
-            The same files under their names in the database, in the same order.
+            The same files under their names in the database, in the same order, but for those that were merged since.
 
         Raises:
             Invalid: there are writes that were not committed, or RocksDB refuses a file.
@@ -352,6 +360,8 @@ class RocksDBStore(StagedStore):
         compact_files(self._path, self._data)
 
     def _prepare(self, pending: Pending) -> Any:
+        if self._memory is not None:
+            self._memory.make_room(self)
         data, meta = self._handles[self._kind.data_column_family], self._handles[OFFSETS_COLUMN_FAMILY]
         known = (key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys) if pending.forget else ()
         return commit_batch(self._path, pending, data, meta, known), pending.forget or bool(pending.offsets)
@@ -375,6 +385,22 @@ class RocksDBStore(StagedStore):
                 family.flush()
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
+
+    def memtable_bytes(self) -> int:
+        """See :class:`statecore.stores.memory.Member`."""
+        return self._unless_busy(lambda: self._data.property_int_value("rocksdb.cur-size-all-mem-tables")) or 0
+
+    def flush_memtables(self) -> None:
+        """See :class:`statecore.stores.memory.Member`."""
+        self._unless_busy(self.flush)
+
+    def _unless_busy(self, action: Callable[[], _T]) -> _T | None:
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return None if self._db is None or self._read_only else action()
+        finally:
+            self._lock.release()
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset in the ``offsets`` family, -4 (``OFFSET_UNKNOWN``) included; ``None`` without an entry."""

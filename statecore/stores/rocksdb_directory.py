@@ -16,7 +16,8 @@ from typing import Any
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_file, sync_tree
-from statecore.stores.options import data_options, offsets_options
+from statecore.stores.open_files import is_crowded, merge_in_steps
+from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb_ownership import LOCK_FILE, Claim
 
@@ -209,31 +210,50 @@ def open_database(
     *,
     create: bool,
     read_only: bool,
-    automatic_compaction: bool,
+    options: StoreOptions,
 ) -> Any:
     """Open the ``Rdict`` at ``where`` (the database at ``path``, or its shadow) with these column families.
 
+    Where RocksDB merges files by itself and there are very many, some are merged first; see :mod:`.open_files`.
+
     Raises:
+        Capacity: this process may not open as many files.
         Fenced: another process has it open for writing.
         Invalid: another comparator.
         Corrupted: it cannot be read.
     """
     from rocksdict import AccessType, Rdict
 
-    options = data_options()
-    options.create_if_missing(create)
+    options.database.create_if_missing(create)
+    options.database.create_missing_column_families(not read_only)
     if read_only:
-        options.set_max_open_files(-1)  # all files at once: a writer may remove them later
-    options.create_missing_column_families(not read_only)
-    columns = dict.fromkeys(families, data_options(automatic_compaction=automatic_compaction))
-    if OFFSETS_COLUMN_FAMILY in families:
-        columns[OFFSETS_COLUMN_FAMILY] = offsets_options()
+        options.database.set_max_open_files(-1)  # all files at once: a writer may remove them later
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
     try:
         with _notes_undone(where):
-            return Rdict(str(where), options, column_families=columns, access_type=access)
+            if options.automatic_compaction and not read_only and is_crowded(where, TARGET_FILE_BYTES):
+                _uncrowd(where, families, options)
+            columns = _columns(families, options.database, options.offsets)
+            return Rdict(str(where), options.database, column_families=columns, access_type=access)
     except Exception as error:
         raise translate(path, "Opening", error) from error
+
+
+def _columns(families: Set[str], data: Any, offsets: Any) -> dict[str, Any]:
+    return {name: offsets if name == OFFSETS_COLUMN_FAMILY else data for name in families}
+
+
+def _uncrowd(where: Path, families: Set[str], options: StoreOptions) -> None:
+    from rocksdict import Rdict
+
+    present = families & set(Rdict.list_cf(str(where), options.database))
+    merging = options.merging_in_steps()
+    handles = [Rdict(str(where), merging, column_families=_columns(present, merging, options.offsets))]
+    try:
+        handles += [handles[0].get_column_family(name) for name in present]
+        merge_in_steps(where, handles[1:])
+    finally:
+        close_handles(where, reversed(handles))
 
 
 @contextmanager

@@ -13,9 +13,11 @@ import re
 from pathlib import Path
 
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
+from statecore.stores import open_files
 from statecore.stores.files import MOUNT_FOR_WRITING
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
+_TOO_MANY_FILES = "Too many open files"
 _AGAIN = "run this again; a store that is still open has to be closed and opened first, and stands at its last commit"
 STOP_THE_OTHER = "Stop the process that has this store open, then run this again."
 _SAFE = "nothing says that the database is damaged, so keep it"
@@ -23,9 +25,9 @@ _SAFE = "nothing says that the database is damaged, so keep it"
 _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
     (("No space left", "Disk quota exceeded", "File too large"), Capacity, f"Free disk space and {_AGAIN}."),
     (
-        ("Too many open files", "Cannot allocate memory"),
+        ("Cannot allocate memory",),
         Capacity,
-        f"Raise this process's limit (ulimit -n, memory) and {_AGAIN}; nothing is wrong with the database.",
+        f"Raise this process's limit of memory and {_AGAIN}; nothing is wrong with the database.",
     ),
     (("Read-only file system",), Invalid, MOUNT_FOR_WRITING),
     (
@@ -76,6 +78,8 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
 def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str]:
     if any(text in said for text in _LOCKED) and "lock" in said.lower():
         return Fenced, STOP_THE_OTHER
+    if _TOO_MANY_FILES in said:
+        return Capacity, f"{open_files.advice()}. Then {_AGAIN}; nothing is wrong with the database."
     for texts, kind, action in _REASONS:
         if any(text in said for text in texts):
             return kind, action

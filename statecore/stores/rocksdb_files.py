@@ -74,14 +74,34 @@ def ingest_files(path: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
     """Move SST files into a flushed column family of the database at ``path``; see :meth:`RocksDBStore.ingest`."""
     from rocksdict import IngestExternalFileOptions
 
-    before = set(path.glob("*.sst"))
+    before = _inodes(path)
+    wanted = [_inode(run) for run in runs]
     options = IngestExternalFileOptions()
     options.set_move_files(True)
     try:
         family.ingest_external_file([str(run) for run in runs], options)
     except Exception as error:
         raise translate(path, "Ingesting files into", error) from error
-    return sorted(set(path.glob("*.sst")) - before, key=lambda file: int(file.stem))
+    after = _inodes(path)
+    linked = [after[inode] for inode in wanted if inode in after]
+    if linked:
+        return linked
+    # Copied, from another file system.
+    return sorted((after[inode] for inode in after.keys() - before.keys()), key=lambda file: int(file.stem))
+
+
+def _inode(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:  # RocksDB says so itself; or it has merged the file meanwhile
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _inodes(path: Path) -> dict[tuple[int, int], Path]:
+    """The SST files of a database by device and inode, whatever else RocksDB writes meanwhile."""
+    found = {file: _inode(file) for file in path.glob("*.sst")}
+    return {inode: file for file, inode in found.items() if inode is not None}
 
 
 def compact_files(path: Path, family: Any) -> None:

@@ -12,7 +12,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.options import data_options
 from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.settings import Durability, StoreSettings
+from statecore.stores.settings import KEEP_FILES, Durability, StoreSettings
 
 PLAIN, TIMESTAMPED = StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -154,13 +154,13 @@ def test_ingested_files_apply_in_order_over_what_is_there(tmp_path: Path) -> Non
         assert store.committed_offset(CHANGELOG) == 9
 
 
-def test_opening_and_closing_does_not_rewrite_a_base_of_many_files(tmp_path: Path) -> None:
-    with RocksDBStore(tmp_path / "db", PLAIN, create=True) as store:
+def test_opening_and_closing_does_not_rewrite_a_base_of_many_files_that_is_to_keep_them(tmp_path: Path) -> None:
+    with RocksDBStore(tmp_path / "db", PLAIN, create=True, settings=KEEP_FILES) as store:
         files = [sst(tmp_path / f"{n}.sst", {b"k%03d" % m: b"%d" % n for m in range(100)}) for n in range(30)]
         names = store.ingest(files)
         store.commit({CHANGELOG: 1})
     before = {name: name.read_bytes() for name in names}
-    with RocksDBStore(tmp_path / "db", PLAIN) as store:
+    with RocksDBStore(tmp_path / "db", PLAIN, settings=KEEP_FILES) as store:
         store.commit({CHANGELOG: 2})
     assert {name: name.read_bytes() for name in names} == before
 

@@ -1,0 +1,107 @@
+"""How many files RocksDB may keep open, and what becomes of a database that has more of them than that.
+
+RocksDB's default keeps every file of every database open, so that a database with many files cannot even be opened
+under a small limit of descriptors. Here each database keeps a share of what the process may open, and opens the others
+when they are read. That does not help where all files are needed at once: every file of the first level takes part in
+every scan and, by default, in the next compaction, and a compaction that fails for want of descriptors stops all
+writes. So a database with very many of them is merged in steps before it is opened for work.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+FIXED_DESCRIPTORS = 8
+"""Descriptors of an open store without a file of rows, measured: its log file, ``LOG``, ``LOCK``, MANIFEST, and its
+directory several times. Each SST file that is in use is one more."""
+
+CROWDED = 36
+"""Files of the first level at which RocksDB stops writes until some are merged (``level0_stop_writes_trigger``)."""
+
+_MERGED_AT_ONCE = 32
+_SHARES = 16
+_FEWEST = 20
+"""RocksDB takes no lower ``max_open_files``, and reserves ten of them for other files."""
+_ENOUGH = 1 << 20
+_POLL_SECONDS = 0.01
+
+_log = logging.getLogger(__name__)
+
+
+def descriptor_limit() -> int | None:
+    """How many descriptors this process may have (``ulimit -n``); ``None`` when there is no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def max_open_files() -> int:
+    """``max_open_files`` of one database: a sixteenth of the process's limit, at least 20; -1 (all) from a million on.
+
+    Databases with fewer files keep all of them open either way.
+    """
+    limit = descriptor_limit()
+    return -1 if limit is None or limit >= _ENOUGH else max(limit // _SHARES, _FEWEST)
+
+
+def advice() -> str:
+    """What to do when descriptors ran out."""
+    limit = descriptor_limit()
+    now = "unlimited" if limit is None else str(limit)
+    return (
+        f"Raise this process's limit of open files (ulimit -n; it is {now}) or have fewer "
+        f"stores open in it: a store takes up to {FIXED_DESCRIPTORS} descriptors and one more for each file it reads"
+    )
+
+
+def is_crowded(path: Path, target_file_bytes: int) -> bool:
+    """Whether a database may have more files in its first level than RocksDB lets anybody write beside.
+
+    Files of the last level, which may be many, are of about ``target_file_bytes`` each.
+    """
+    small = 0
+    for file in path.glob("*.sst"):
+        small += file.stat().st_size < target_file_bytes // 2
+    return small > CROWDED
+
+
+def merge_in_steps(path: Path, families: Iterable[Any]) -> None:
+    """Wait until the first level of each family is not crowded any more.
+
+    It returns early when RocksDB has nothing to do or has failed; what failed is said by the next write.
+
+    Args:
+        path: the database, for the log.
+        families: ``Rdict`` objects of a database that was opened with :func:`set_small_steps`.
+    """
+    for family in families:
+        began, at_first, idle = time.monotonic(), _first_level(family), 0
+        while (files := _first_level(family)) >= CROWDED and idle < 10:
+            if family.property_value("rocksdb.background-errors") != "0":
+                return
+            busy = {
+                family.property_value(f"rocksdb.{what}") for what in ("compaction-pending", "num-running-compactions")
+            }
+            idle = idle + 1 if busy == {"0"} else 0
+            time.sleep(_POLL_SECONDS)
+        if at_first >= CROWDED:
+            took = time.monotonic() - began
+            _log.warning("%s had %d files in its first level; merged to %d in %.1f s", path, at_first, files, took)
+
+
+def set_small_steps(options: Any) -> None:
+    """Have ``rocksdict.Options`` of a family merge few files at once, instead of all."""
+    from rocksdict import UniversalCompactOptions
+
+    universal = UniversalCompactOptions()
+    universal.max_merge_width = _MERGED_AT_ONCE
+    universal.max_size_amplification_percent = 1_000_000_000  # else it takes all files at once to save space
+    options.set_universal_compaction_options(universal)
+
+
+def _first_level(family: Any) -> int:
+    return int(family.property_value("rocksdb.num-files-at-level0") or 0)
