@@ -1,6 +1,6 @@
 """Stores that keep rows and the changelog offset they stand at together, and the interface every store implements.
 
-What a user of the library needs, by module::
+A user of the library imports all of it from :mod:`statecore`. It lies here::
 
     base         StateStore: what every store does; commit_requested() for the stores of a task
     rocksdb      RocksDBStore: the store of Kafka Streams' own directories

@@ -54,9 +54,13 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    directory = tmp_path_factory.mktemp("wheel")
-    built = wheel.build_wheel(directory / "build")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel.build_wheel(tmp_path_factory.mktemp("wheel") / "build")
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    directory = tmp_path_factory.mktemp("installed")
     home = directory / "home"
     home.mkdir()
     return Installed(
@@ -65,6 +69,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         kernels=wheel.compiled_kernels(directory / "kernels"),
         home=home,
     )
+
+
+@pytest.fixture(scope="module")
+def bare(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the base package and nothing else."""
+    return wheel.install(built, tmp_path_factory.mktemp("bare") / "environment")
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +138,53 @@ def test_the_wheel_carries_what_airflow_is_pointed_to(installed: Installed) -> N
         assert (share / name).read_text() == (wheel.ROOT / name).read_text()
     # The Dag looks for its job beside its own folder.
     assert (share / "dags").parents[0] / "spark_jobs" == share / "spark_jobs"
+
+
+def test_the_base_package_is_a_store_that_survives_kills_without_any_package_of_the_pipeline(
+    bare: Path, tmp_path: Path
+) -> None:
+    script = Path(__file__).with_name("bare_install.py")
+    for offset in range(3):
+        command = [str(bare), "-I", "-X", "dev", "-W", "error::ResourceWarning", str(script), str(tmp_path)]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with subprocess.Popen(command, **pipes, text=True, cwd=tmp_path) as one:
+            try:
+                assert one.stdout is not None
+                assert one.stderr is not None
+                said = one.stdout.readline()
+            finally:
+                one.kill()
+            assert said == f"committed {offset}\n", one.stderr.read()
+
+
+def test_the_command_of_the_base_package_shows_a_store_and_names_the_extra_that_a_restore_needs(
+    bare: Path, tmp_path: Path
+) -> None:
+    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [str(bare.with_name("statecore")), *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+
+    assert run("--help").returncode == run("restore", "--help").returncode == 0
+    assert run("--version").stdout.startswith("statecore ")
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(
+        "application_id: bare\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        "subtopologies: {0: {stores: {counts: {kind: timestamped-key-value}}}}\n"
+    )
+    refused = run("restore", "--spec", spec, "--state-dir", tmp_path)
+    assert refused.returncode == 13
+    assert refused.stderr.startswith("statecore: This needs the extra 'spark' of statecore")
+    assert "pip install 'statecore[spark]'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    code = (
+        "from pathlib import Path; from statecore import RocksDBStore, StoreKind, TopicPartition\n"
+        "with RocksDBStore(Path('bare/0_0/rocksdb/counts'), StoreKind.KEY_VALUE, create_if_missing=True) as store:\n"
+        "    store.put(b'k', b'v')\n"
+        "    store.commit({TopicPartition('bare-counts-changelog', 0): 0})"
+    )
+    subprocess.run([str(bare), "-I", "-c", code], cwd=tmp_path, check=True)
+    seen = run("inspect", "--state-dir", tmp_path, "--json")
+    assert seen.returncode == 0, seen.stderr
+    (store,) = json.loads(seen.stdout)["applications"][0]["stores"]
+    assert (store["store"], store["rows"]) == ("counts", 1)
+    assert run("info", "--state-dir", tmp_path).returncode == 0

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
 from statecore.stores.rocksdb import RocksDBStore
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -45,3 +50,22 @@ def test_the_processor_with_checkpoints_can_be_stopped_and_started(tmp_path: Pat
     with RocksDBStore(task / "rocksdb" / "counts", StoreKind.KEY_VALUE, exactly_once=True) as store:
         assert dict(store.all()) == {b"offset": b"4"}
         assert store.committed_offset(TopicPartition("my-app-counts-changelog", 0)) == 4
+
+
+def test_the_rows_of_a_windowed_store_are_read_one_at_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = json.loads((GOLDEN / "timestamped-window-exactly-once.json").read_text())
+    kind = StoreKind(golden["kind"])
+    segment = "timestamped-window.1357038000000"  # whose keys and values are text
+    families = golden["segments"][segment]
+    rows = [tuple(map(bytes.fromhex, row)) for row in families[kind.data_column_family]]
+    with RocksDBStore(tmp_path / segment, kind, create=True) as store:
+        store.put_all(rows)
+        store.commit({TopicPartition(golden["changelog"], 0): 1})
+    exec(snippet("stores.md").replace('serde("long")', 'serde("string")'), {"segment": tmp_path / segment})
+    shown = [line.split(" ", 3) for line in capsys.readouterr().out.splitlines()]
+    assert len(shown) == len(rows) > 1
+    for (key, start, stamp, value), (row_key, row) in zip(shown, rows, strict=True):
+        assert row_key == key.encode() + int(start).to_bytes(8, "big") + bytes(4)
+        assert row == int(stamp).to_bytes(8, "big") + value.encode()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from statecore.extras import EXTRAS
 from statecore.spark import probe
 from statecore.spark.executor_check import Question, problems_of
 from tests.harness.broker import free_ports
@@ -68,6 +69,14 @@ def test_a_certificate_that_is_not_there_is_named(token: Path) -> None:
 def test_kernels_that_cannot_be_loaded_are_said(token: Path) -> None:
     (wrong,) = ask(Question(token.parent, (), ()), token, modules=["statecore.nothing"])
     assert wrong == ("statecore's kernels cannot be loaded (ModuleNotFoundError: No module named 'statecore.nothing')")
+
+
+def test_an_executor_with_the_base_package_alone_is_told_which_extra_it_needs(token: Path) -> None:
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS['pipeline']}))"
+    source = f"exec(compile({Path(probe.__file__).read_text()!r}, 'probe', 'exec'))"
+    command = (sys.executable, "-c", f"{blocked}\n{source}")
+    (wrong,) = ask(Question(token.parent, (), ()), token, *command, modules=["statecore.changelog.reader"])
+    assert wrong.startswith("statecore's kernels cannot be loaded (MissingExtra: This needs the extra 'pipeline'")
 
 
 @pytest.mark.parametrize(
