@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from pathlib import Path
 from threading import Lock
 
 from statecore.errors import Invalid
@@ -32,6 +31,7 @@ from statecore.formats.position import Position, merge_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
+from statecore.stores.files import AnyPath, given_path
 from statecore.stores.legacy_files import read_offsets, read_position, remove_offsets, write_offsets, write_position
 from statecore.stores.query import QueryView
 from statecore.stores.rows import Row
@@ -56,7 +56,7 @@ class LegacyCheckpointingStore(WrappedStore):
     def __init__(
         self,
         store: StateStore,
-        directory: Path,
+        directory: AnyPath,
         name: str,
         changelogs: Collection[TopicPartition],
         *,
@@ -69,11 +69,11 @@ class LegacyCheckpointingStore(WrappedStore):
                 store=name,
             )
         super().__init__(store)
-        self._directory = directory
+        self._directory = given_path(directory)
         self._name = name
         self._changelogs = frozenset(changelogs)
         self._exactly_once = exactly_once
-        self._file = directory / store_checkpoint_file(name)
+        self._file = self._directory / store_checkpoint_file(name)
         self._offsets: dict[TopicPartition, int] = {}
         self._committed_position: Position = {}
         self._on_disk: dict[TopicPartition, int] = {}

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
 from statecore.formats.checkpoint import CHECKPOINT_FILE, encode_checkpoint, position_file, store_checkpoint_file
@@ -27,6 +26,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.position import Position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
+from statecore.stores.files import AnyPath, given_path
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.legacy_files import read_offsets, read_position, remove_offsets, write_offsets, write_position
 from statecore.stores.wrapped import layer
@@ -100,7 +100,7 @@ class TaskOffsets:
 
     def __init__(
         self,
-        directory: Path,
+        directory: AnyPath,
         stores: Sequence[TaskStore],
         *,
         exactly_once: bool,
@@ -121,12 +121,12 @@ class TaskOffsets:
                     action="Wrap it in a LegacyCheckpointingStore.",
                     store=one.name,
                 )
-        self.directory = directory
+        self.directory = given_path(directory)
         self.stores = tuple(stores)
         self.meant_for = meant_for
         self._exactly_once = exactly_once
         self._is_global = is_global
-        self._file = directory / CHECKPOINT_FILE
+        self._file = self.directory / CHECKPOINT_FILE
         self._written: dict[TopicPartition, int] = {}
 
     def open(self, *, ignore_foreign: bool = False) -> TakenOver:
