@@ -120,7 +120,7 @@ def test_what_a_killed_process_had_begun_to_make_is_finished(tmp_path: Path, mom
 
 
 def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
-    """What RocksDB writes before CURRENT; and CURRENT without the store's own column family."""
+    """What RocksDB writes before CURRENT; and CURRENT without the store's own column family, before or after ``offsets``."""
     for number, names in enumerate([["LOCK", "LOG"], ["LOCK", "LOG", "LOG.old.17", "IDENTITY", "MANIFEST-000001"]]):
         (tmp_path / f"{number}").mkdir()
         for name in [*names, "000001.dbtmp", "rocksdict-config.json"]:
@@ -128,7 +128,9 @@ def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
     plain = Options(raw_mode=True)
     plain.create_if_missing(True)
     Rdict(str(tmp_path / "2"), plain).close()
-    for number in range(3):
+    plain.create_missing_column_families(True)
+    Rdict(str(tmp_path / "3"), plain, column_families={"offsets": Options(raw_mode=True)}).close()
+    for number in range(4):
         path = tmp_path / f"{number}"
         with RocksDBStore(path, TIMESTAMPED, create_if_missing=True) as store:
             assert list(store.all()) == []
