@@ -120,7 +120,7 @@ def test_what_a_killed_process_had_begun_to_make_is_finished(tmp_path: Path, mom
 
 
 def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
-    """What RocksDB writes before CURRENT; and CURRENT without the store's own column family, before or after ``offsets``."""
+    """What RocksDB writes before CURRENT; and CURRENT without the store's own column family."""
     for number, names in enumerate([["LOCK", "LOG"], ["LOCK", "LOG", "LOG.old.17", "IDENTITY", "MANIFEST-000001"]]):
         (tmp_path / f"{number}").mkdir()
         for name in [*names, "000001.dbtmp", "rocksdict-config.json"]:
