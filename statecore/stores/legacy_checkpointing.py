@@ -31,6 +31,7 @@ from statecore.formats.position import Position, copy_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
+from statecore.stores.files import AnyPath, given_path
 from statecore.stores.legacy_files import (
     adopt_position,
     read_offsets,
@@ -62,7 +63,7 @@ class LegacyCheckpointingStore(WrappedStore):
     def __init__(
         self,
         store: StateStore,
-        directory: Path,
+        directory: AnyPath,
         name: str,
         changelogs: Collection[TopicPartition],
         *,
@@ -75,11 +76,11 @@ class LegacyCheckpointingStore(WrappedStore):
                 store=name,
             )
         super().__init__(store)
-        self._directory = directory
+        self._directory = given_path(directory)
         self._name = name
         self._changelogs = frozenset(as_topic_partition(changelog) for changelog in changelogs)
         self._exactly_once = exactly_once
-        self._file = directory / store_checkpoint_file(name)
+        self._file = self._directory / store_checkpoint_file(name)
         self._offsets: dict[TopicPartition, int] = {}
         self._committed_position: Position = {}
         self._on_disk: dict[TopicPartition, int] = {}

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
 from statecore.formats.checkpoint import CHECKPOINT_FILE, position_file, store_checkpoint_file
@@ -26,6 +25,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
 from statecore.formats.position import Position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.base import StateStore
+from statecore.stores.files import AnyPath, given_path
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.legacy_files import (
     adopt_position,
@@ -112,7 +112,7 @@ class TaskOffsets:
 
     def __init__(
         self,
-        directory: Path,
+        directory: AnyPath,
         stores: Sequence[TaskStore],
         *,
         exactly_once: bool,
@@ -133,12 +133,12 @@ class TaskOffsets:
                     action="Wrap it in a LegacyCheckpointingStore.",
                     store=one.name,
                 )
-        self.directory = directory
+        self.directory = given_path(directory)
         self.stores = tuple(stores)
         self.meant_for = meant_for
         self._exactly_once = exactly_once
         self._is_global = is_global
-        self._file = directory / CHECKPOINT_FILE
+        self._file = self.directory / CHECKPOINT_FILE
         self._written: dict[TopicPartition, int] = {}
 
     def open(self, *, ignore_foreign: bool = False) -> TakenOver:

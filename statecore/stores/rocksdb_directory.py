@@ -179,7 +179,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
             action="Check the kind that the store was opened as.",
             store_path=str(path),
         )
-    if data not in found and not (begun and found == {DEFAULT_COLUMN_FAMILY} and not _may_have_rows(where)):
+    if data not in found and not (begun and not _may_have_rows(where)):  # families come one by one
         raise Corrupted(
             f"{path} lacks the column family {data} of a {kind.value} store.",
             action="Check the kind that the store was opened as; if it is right, rebuild the store from its changelog.",

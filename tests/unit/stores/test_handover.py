@@ -65,6 +65,7 @@ def test_a_store_is_read_while_processes_hand_it_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("writers", "readers"), [(4, 0), (4, 2)])
-def test_a_campaign_of_processes_hands_a_store_over(tmp_path: Path, writers: int, readers: int) -> None:
-    handed_over(tmp_path, writers=writers, readers=readers, rounds=250, seconds=1800)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("writers", "readers", "rounds"), [(4, 0, 250), (4, 2, 100)])
+def test_a_campaign_of_processes_hands_a_store_over(tmp_path: Path, writers: int, readers: int, rounds: int) -> None:
+    handed_over(tmp_path, writers=writers, readers=readers, rounds=rounds, seconds=1800)

@@ -128,7 +128,9 @@ def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
     plain = Options(raw_mode=True)
     plain.create_if_missing(True)
     Rdict(str(tmp_path / "2"), plain).close()
-    for number in range(3):
+    plain.create_missing_column_families(True)
+    Rdict(str(tmp_path / "3"), plain, column_families={"offsets": Options(raw_mode=True)}).close()
+    for number in range(4):
         path = tmp_path / f"{number}"
         with RocksDBStore(path, TIMESTAMPED, create_if_missing=True) as store:
             assert list(store.all()) == []

@@ -202,7 +202,7 @@ def test_a_database_that_this_process_opened_without_a_store_keeps_its_lock(tmp_
     held.close()
 
 
-def test_the_holder_is_named(tmp_path: Path) -> None:
+def test_who_is_refused_touches_nothing_and_is_told_the_holder(tmp_path: Path) -> None:
     path = fresh(tmp_path / "db")
     code = """
 import sys
@@ -215,9 +215,11 @@ except Fenced as error:
     print(error)
 """
     with RocksDBStore(path, PLAIN):
+        before = {file.name: file.stat().st_mtime_ns for file in (path, *path.iterdir())}
         done = subprocess.run(
             [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, timeout=60
         )
+        assert {file.name: file.stat().st_mtime_ns for file in (path, *path.iterdir())} == before
         assert f"process {os.getpid()}" in done.stdout
         assert "Stop the process" in done.stdout
 
