@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
     from statecore.changelog.groups import committed_offsets
     from statecore.changelog.model import OffsetRange
-    from statecore.changelog.reader import ChangelogReader
     from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
     from statecore.extras import MissingExtra
     from statecore.formats.kinds import StoreKind
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from statecore.stores.metered import MeteredStore
     from statecore.stores.query import QueryView
     from statecore.stores.rocksdb import RocksDBStore
-    from statecore.stores.settings import Durability, StoreSettings
+    from statecore.stores.settings import Durability, MemorySettings, StoreSettings
     from statecore.stores.staged import StagedStore
     from statecore.stores.transaction import Transaction
     from statecore.telemetry import metrics_from_environment
@@ -58,7 +57,6 @@ __version__ = "0.1.0"
 __all__ = [
     "Capacity",
     "ChangeLoggingStore",
-    "ChangelogReader",
     "CheckpointSettings",
     "Cluster",
     "CommitPolicy",
@@ -75,6 +73,7 @@ __all__ = [
     "LegacyCheckpointingStore",
     "ListKey",
     "MeantFor",
+    "MemorySettings",
     "MeteredProgress",
     "MeteredStore",
     "Metrics",
@@ -128,7 +127,6 @@ _NAMES = {
     "changelog.cluster": ("Cluster",),
     "changelog.groups": ("committed_offsets",),
     "changelog.model": ("OffsetRange",),
-    "changelog.reader": ("ChangelogReader",),
     "errors": ("Capacity", "Corrupted", "Fenced", "Invalid", "NotFound", "Retryable", "StatecoreError"),
     "formats.kinds": ("StoreKind",),
     "formats.rows.keys": (
@@ -184,7 +182,7 @@ _NAMES = {
     "stores.metered": ("MeteredStore",),
     "stores.query": ("QueryView",),
     "stores.rocksdb": ("RocksDBStore",),
-    "stores.settings": ("Durability", "StoreSettings"),
+    "stores.settings": ("Durability", "MemorySettings", "StoreSettings"),
     "stores.staged": ("StagedStore",),
     "stores.transaction": ("Transaction",),
     "telemetry": ("metrics_from_environment",),

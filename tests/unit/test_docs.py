@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,21 +14,22 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.settings import StoreSettings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def snippet(page: str, begins: str = "from statecore") -> str:
-    """The only Python block of a page that begins so."""
+def snippet(page: str, containing: str = "") -> str:
+    """The Python block of a page that has these words."""
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    (code,) = [block for block in blocks if block.startswith(begins)]
+    (code,) = (block for block in blocks if containing in block)
     return str(code)
 
 
 def test_the_library_s_page_does_what_its_comments_say(tmp_path: Path) -> None:
-    code = snippet("library.md")
+    code = snippet("library.md", "store.transaction()")
     values = re.findall(r"^ +(\S+\(.*?\)) +# (b\"3\"|None|41)", code, re.MULTILINE)
     assert len(values) == 3
     for expression, value in values:
@@ -35,6 +37,16 @@ def test_the_library_s_page_does_what_its_comments_say(tmp_path: Path) -> None:
     exec(code, {"path": tmp_path / "db"})
     with RocksDBStore(tmp_path / "db", StoreKind.KEY_VALUE, exactly_once=True) as store:
         assert dict(store.all()) == {b"word": b"3"}
+
+
+@pytest.mark.parametrize("containing", ["MemorySettings(", "rocksdb_config_setter="])
+def test_the_library_s_settings_open_a_store(tmp_path: Path, containing: str) -> None:
+    names: dict[str, Any] = {"StoreSettings": StoreSettings}
+    exec(snippet("library.md", containing), names)
+    with RocksDBStore(tmp_path / "db", StoreKind.KEY_VALUE, create=True, settings=names["settings"]) as store:
+        store.put(b"a", b"b")
+        store.commit({TopicPartition("t", 0): 1})
+        assert store.get(b"a") == b"b"
 
 
 def test_the_processor_with_checkpoints_can_be_stopped_and_started(tmp_path: Path) -> None:

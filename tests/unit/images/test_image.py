@@ -1,18 +1,22 @@
+import ast
 import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import statecore
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images import image
 from statecore.images.digest import EMPTY, digest_of, digest_store
 from statecore.images.image import build_image, disjoint, verify_image
 from statecore.images.model import Run
 from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.settings import KEEP_FILES
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
 
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
@@ -67,6 +71,33 @@ def test_a_few_overlapping_runs_stay_and_more_are_merged(tmp_path: Path) -> None
     counts = {name: len(list((tmp_path / name).glob("*.sst"))) for name in ("kept", "merged", "limit")}
     assert counts["merged"] == counts["limit"] < counts["kept"]
     assert len({verify_image(tmp_path / name, KIND, [CHANGELOG]).digest for name in counts}) == 1
+
+
+def test_neither_building_an_image_nor_looking_into_it_rewrites_a_file(tmp_path: Path) -> None:
+    """As many overlapping files as RocksDB would merge by itself."""
+    runs = runs_of(tmp_path / "runs", rows=400)
+    assert len(runs) == 15
+    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, max_overlapping=15)
+    files = {file.name: (file.stat().st_ino, file.read_bytes()) for file in (tmp_path / "image").glob("*.sst")}
+    assert {Path(run.path).read_bytes() for run in runs} <= {data for _, data in files.values()}
+    verify_image(tmp_path / "image", KIND, [CHANGELOG])
+    digest_store(tmp_path / "image", KIND)
+    with RocksDBStore(tmp_path / "image", KIND, settings=KEEP_FILES) as store:  # a base that is advanced
+        store.put(b"key", b"12345678value")
+        store.commit({CHANGELOG: 6000})
+    after = {file.name: (file.stat().st_ino, file.read_bytes()) for file in (tmp_path / "image").glob("*.sst")}
+    assert files.items() <= after.items()
+
+
+@pytest.mark.parametrize("room", ["images", "runtime", "maintenance", "spark", "cli", "airflow"])
+def test_jobs_open_databases_with_settings_that_keep_their_files(room: str) -> None:
+    keeping = {"KEEP_FILES", "_WHEN_CLOSED"}
+    for source in (Path(statecore.__file__).parent / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "RocksDBStore":
+                given = {getattr(one.value, "id", None) for one in node.keywords if one.arg == "settings"}
+                assert given & keeping, f"{source}:{node.lineno}"
+    assert not image._WHEN_CLOSED.automatic_compaction
 
 
 def test_runs_that_share_no_keys_are_never_merged(tmp_path: Path) -> None:
