@@ -77,7 +77,11 @@ def write(path: Path, database: Any, batch: Any, durability: Durability, writer:
         StatecoreError: RocksDB refused or failed; nothing was written.
     """
     steps = map(
-        call, (partial(database.write, batch, _write_options(durability)), partial(setattr, writer, "written", batch))
+        call,
+        (
+            partial(database.write, batch, _write_options(durability is Durability.SYNC)),
+            partial(setattr, writer, "written", batch),
+        ),
     )
     try:
         any(steps)
@@ -95,9 +99,9 @@ def _write_batch() -> Any:
 
 
 @cache
-def _write_options(durability: Durability) -> Any:
+def _write_options(sync: bool) -> Any:
     from rocksdict import WriteOptions
 
     options = WriteOptions()  # with the log: see statecore.stores.rocksdb
-    options.sync = durability is Durability.SYNC
+    options.sync = sync
     return options
