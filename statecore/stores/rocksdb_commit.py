@@ -86,8 +86,8 @@ def write(path: Path, database: Any, batch: Any, durability: Durability, writer:
     try:
         any(steps)
     except Exception as error:
-        if writer.written is batch:
-            raise  # what a handler raised, after the write
+        if writer.written is batch or type(error) is not Exception:
+            raise  # what a handler raised; rocksdict raises Exception itself
         raise translate(path, "Writing to", error) from error
 
 

@@ -123,16 +123,20 @@ class SortedRows:
             if key not in self.values:
                 continue
             at = bisect_left(self._greatest, key)
-            block = self._blocks[at]
-            if block[index := bisect_left(block, key)] == key:
-                del block[index]
-            value = self.values.pop(key)
-            self._placed = len(self.values)
-            self._value_bytes -= len(key) + (0 if value is None else len(value))
-            if block:
-                self._greatest[at] = block[-1]
-            else:
-                del self._blocks[at], self._greatest[at]
+            if at < len(self._blocks):  # else it is out of its block already: this was interrupted
+                block = self._blocks[at]
+                index = bisect_left(block, key)
+                if block[index : index + 1] == [key]:
+                    del block[index]
+                if block:
+                    self._greatest[at] = block[-1]
+                else:
+                    del self._blocks[at], self._greatest[at]
+            value = self.values[key]
+            size = len(key) + (0 if value is None else len(value))
+            self._placed -= 1
+            del self.values[key]
+            self._value_bytes -= size
         return True
 
     def snapshot(self) -> RowsSnapshot:
