@@ -19,7 +19,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -188,7 +188,8 @@ class SortedRows:
         fresh = _newest(self.values, self._placed)
         count = self._placed + len(fresh)
         if len(fresh) * 8 > count:
-            keys = sorted([*chain.from_iterable(self._blocks), *fresh])
+            keys = sorted(self.values)  # in one step, and perhaps with some that came since
+            count = len(keys)
             blocks = [keys[at : at + _BLOCK_KEYS] for at in range(0, count, _BLOCK_KEYS)]
             greatest = [block[-1] for block in blocks]
             self._blocks = blocks
