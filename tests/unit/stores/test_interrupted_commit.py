@@ -115,6 +115,9 @@ def test_an_exception_at_any_line_of_a_commit_leaves_it_done_or_not_done_and_kno
     assert at > 30
 
 
+# A file that was opened in the moment of the signal is closed by its destructor, which warns of it.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", ["rocksdb", "file", "in-memory", "checkpointing"])
 def test_a_signal_at_any_moment_of_a_commit_leaves_it_done_or_not_done_and_known(name: str, tmp_path: Path) -> None:
     """The real thing: a timer whose handler raises."""
