@@ -35,7 +35,6 @@ from statecore import (
     RocksDBStore,
     StatecoreError,
     StoreKind,
-    StoreSettings,
     TopicPartition,
     committed_offsets,
     restore,
@@ -57,8 +56,7 @@ class WordCount:
         lines = TopicPartition("lines", partition)
         changelog = TopicPartition(f"{APPLICATION}-words-changelog", partition)
         path = state_dir / APPLICATION / f"0_{partition}" / "rocksdb" / "words"
-        compacted = StoreSettings(automatic_compaction=True)  # it is written to for long; otherwise files add up
-        store = RocksDBStore(path, StoreKind.KEY_VALUE, create_if_missing=True, settings=compacted)
+        store = RocksDBStore(path, StoreKind.KEY_VALUE, create_if_missing=True)
         store.open()  # first: a second instance on this directory ends here and leaves the one that runs alone
         transactional_id = f"{APPLICATION}-{partition}"  # a later instance elsewhere fences this one
         self.producer = KafkaProducer(

@@ -17,7 +17,6 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +106,7 @@ class FileStore(InMemoryStore):
     def _prepare(self, pending: Pending) -> Any:
         rows = {**dict(self._rows.items()), **dict(pending.staged.items())}
         data = _encode({key: value for key, value in rows.items() if value is not None})
-        return data, self._file_now(), super()._prepare(replace(pending, offsets={}))
+        return data, self._file_now(), super()._prepare(pending._replace(offsets={}))
 
     def _publish(self, prepared: Any) -> None:
         data, _, rows = prepared

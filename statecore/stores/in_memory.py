@@ -11,6 +11,7 @@ from typing import Any
 
 from statecore.formats.position import Position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
+from statecore.stores.merge import Entry
 from statecore.stores.settings import StoreSettings
 from statecore.stores.sorted_rows import RowsCursor, RowsSnapshot, SortedRows
 from statecore.stores.staged import Pending, StagedStore
@@ -125,10 +126,10 @@ class MemoryInstant:
         """The row of a key, or ``None``."""
         return None if self._rows is None else self._rows.get(key)
 
-    def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> RowsCursor:
+    def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> _Present:
         """A cursor over the rows with ``lower <= key < upper``."""
         assert self._rows is not None
-        return self._rows.cursor(lower, upper, reverse=reverse)
+        return _Present(self._rows.cursor(lower, upper, reverse=reverse))
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of a partition, or ``None``."""
@@ -141,3 +142,16 @@ class MemoryInstant:
     def close(self) -> None:
         """Let go of the rows."""
         self._rows = None
+
+
+class _Present:
+    """A cursor without the entries of deleted rows."""
+
+    def __init__(self, cursor: RowsCursor) -> None:
+        self._cursor = cursor
+
+    def chunk(self) -> list[Entry]:
+        while entries := self._cursor.chunk():
+            if present := [entry for entry in entries if entry[1] is not None]:
+                return present
+        return []

@@ -110,6 +110,7 @@ class RocksDBStore(StagedStore):
         self._handles: dict[str, Any] = {}
         self._db: Any = None
         self._memory: SharedMemory | None = None
+        self._get: Any = None  # of the rows' family, while it is open
         self._shadow: Shadow | None = None
         self._rows_ahead = False
         self.written: Any = None
@@ -274,9 +275,31 @@ class RocksDBStore(StagedStore):
     def _data(self) -> Any:
         return self._families[self._kind.data_column_family]
 
+    def get(self, key: bytes) -> bytes | None:
+        """The row of a key, or ``None``; writes that are not committed yet are seen."""
+        if not self._settled or type(key) is not bytes or key in self._staged.values:
+            return super().get(key)
+        try:
+            row: bytes | None = self._get(key)
+        except Exception as error:
+            raise translate(self._path, "Reading", error) from error
+        return row
+
     def _read(self, key: bytes) -> bytes | None:
         row: bytes | None = looked_up(self._path, self._data, key)
         return row
+
+    def _forget(self, position: Position) -> None:
+        self._get = self._data.get
+        super()._forget(position)
+
+    def _end_reads(self) -> None:
+        self._get = None
+        super()._end_reads()
+
+    def _disown_reads(self) -> None:
+        self._get = None
+        super()._disown_reads()
 
     def _read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         rows: list[bytes | None] = looked_up(self._path, self._data, list(keys))

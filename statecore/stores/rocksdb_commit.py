@@ -77,13 +77,17 @@ def write(path: Path, database: Any, batch: Any, durability: Durability, writer:
         StatecoreError: RocksDB refused or failed; nothing was written.
     """
     steps = map(
-        call, (partial(database.write, batch, _write_options(durability)), partial(setattr, writer, "written", batch))
+        call,
+        (
+            partial(database.write, batch, _write_options(durability is Durability.SYNC)),
+            partial(setattr, writer, "written", batch),
+        ),
     )
     try:
         any(steps)
     except Exception as error:
-        if writer.written is batch:
-            raise  # what a handler raised, after the write
+        if writer.written is batch or type(error) is not Exception:
+            raise  # what a handler raised; rocksdict raises Exception itself
         raise translate(path, "Writing to", error) from error
 
 
@@ -95,9 +99,9 @@ def _write_batch() -> Any:
 
 
 @cache
-def _write_options(durability: Durability) -> Any:
+def _write_options(sync: bool) -> Any:
     from rocksdict import WriteOptions
 
     options = WriteOptions()  # with the log: see statecore.stores.rocksdb
-    options.sync = durability is Durability.SYNC
+    options.sync = sync
     return options

@@ -135,6 +135,18 @@ def check_row(key: object, value: object) -> None:
         )
 
 
+def check_rows(rows: Sequence[tuple[object, object]]) -> None:
+    """:func:`check_row` for many, in less time."""
+    keys = [key for key, _ in rows]
+    values = [value for _, value in rows if value is not None]
+    if {*map(type, keys), *map(type, values)} <= {bytes}:
+        most = max(map(len, keys), default=0) + max(map(len, values), default=0)  # type: ignore[arg-type]
+        if most <= MAX_ROW_BYTES:
+            return
+    for key, value in rows:
+        check_row(key, value)
+
+
 def check_key(key: object) -> None:
     """Refuse what cannot be a key before a database or a dict is asked, each of which has its own idea of it.
 

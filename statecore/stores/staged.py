@@ -11,8 +11,9 @@ of two snapshots taken in one instant::
 so that commits, aborts and writes do not move what is being read: ``commit`` begins new staged rows and leaves the old
 ones to the snapshots that still read them.
 
-One lock guards all of it, held for a put, a chunk of rows, and the publishing of a commit (not its preparation). A lock
-for readers and one for writers would gain nothing here: rocksdict holds the interpreter's lock in all those calls.
+One lock guards all of it, held for a chunk of rows and the publishing of a commit (not its preparation), and for a put
+while somebody reads the staged rows. A lock for readers and one for writers would gain nothing here: rocksdict holds
+the interpreter's lock in all those calls.
 
 A signal handler may raise between any two steps of a commit. So the commit is one step that either happened or not
 (``_publish``), whether it happened can be asked afterwards (``_published``), and everything else follows from the
@@ -25,9 +26,7 @@ import threading
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from statecore.errors import Invalid
 from statecore.formats.offsets import checked_offsets
@@ -37,7 +36,7 @@ from statecore.isolation import IsolationLevel
 from statecore.stores import rows as row_limits
 from statecore.stores.base import StateStore, commit_requested
 from statecore.stores.query import QueryView
-from statecore.stores.rows import Row, check_key, check_row
+from statecore.stores.rows import Row, check_key, check_row, check_rows
 from statecore.stores.settings import StoreSettings
 from statecore.stores.sorted_rows import SortedRows
 from statecore.stores.transaction import Running
@@ -46,8 +45,7 @@ from statecore.stores.views import UNSTAGED, Instant, Unstaged, View
 _PUT_AT_ONCE = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """What a commit is to publish.
 
     Attributes:
@@ -82,7 +80,8 @@ class StagedStore(StateStore):
         self._committed_position: Position = {}
         self._undecided: tuple[Any, Position, int] | None = None
         self._commits = 0
-        self._unhindered = False  # open for writing, no transaction, nothing undecided: a write need not ask
+        self._settled = False  # open, no transaction, nothing undecided: a read need not ask
+        self._unhindered = False  # the same, and open for writing: nor need a write
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
 
     @abstractmethod
@@ -131,6 +130,7 @@ class StagedStore(StateStore):
                 self._settle()
                 if self._running is not None and self._running.lost and not self._running.joined:
                     self._drop()
+        self._settled = self._running is None
 
     def _before_write(self) -> None:
         self._check_writable()
@@ -152,11 +152,11 @@ class StagedStore(StateStore):
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key, or ``None``; writes that are not committed yet are seen."""
-        if not self._unhindered:
+        if not self._settled:
             self._before_read()
         if type(key) is not bytes:
             check_key(key)
-        staged = self._staged.get(key, UNSTAGED)
+        staged = self._staged.values.get(key, UNSTAGED)
         return self._read(key) if isinstance(staged, Unstaged) else staged
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -197,8 +197,12 @@ class StagedStore(StateStore):
             or len(key) + (0 if value is None else len(value)) > row_limits.MAX_ROW_BYTES
         ):
             check_row(key, value)
+        staged = self._staged
+        if not staged.watched:
+            staged.put(key, value)  # safe without the lock: see there
+            return
         with self._lock:
-            self._staged.put(key, value)
+            staged.put(key, value)
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """:meth:`put` for each of the rows; those of a list or tuple are looked at first, and staged together."""
@@ -208,12 +212,10 @@ class StagedStore(StateStore):
                 put(key, value)
             return
         self._before_write()
-        for key, value in rows:
-            check_row(key, value)
-        remaining = iter(rows)
-        while chunk := list(islice(remaining, _PUT_AT_ONCE)):
+        check_rows(rows)
+        for at in range(0, len(rows), _PUT_AT_ONCE):
             with self._lock:  # not for long: queries wait for it
-                self._staged.put_all(chunk)
+                self._staged.put_all(rows[at : at + _PUT_AT_ONCE])
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Publish staged rows, offsets and position as one; see :meth:`StateStore.commit`."""
@@ -224,9 +226,10 @@ class StagedStore(StateStore):
         self._commit({}, forget=True)
 
     def _commit(self, offsets: Mapping[TopicPartition, int | None], *, forget: bool) -> None:
-        self._check_writable()
-        self._before_read()
-        self._refuse_lost()
+        if not self._unhindered:
+            self._check_writable()
+            self._before_read()
+            self._refuse_lost()
         committed = self._committed_position
         position = committed
         if forget:
@@ -239,11 +242,11 @@ class StagedStore(StateStore):
             moved = position is not committed and position != committed
             prepared = self._prepare(Pending(self._staged, offsets, forget, position, moved))
             with self._lock:
-                self._unhindered = False
+                self._unhindered = self._settled = False
                 self._undecided = prepared, position, number + 1
                 self._publish(prepared)
                 self._settle()
-                self._unhindered = True
+                self._unhindered = self._settled = True
         except BaseException as error:
             with self._lock:
                 self._settle()
@@ -330,7 +333,7 @@ class StagedStore(StateStore):
     def _begin_transaction(self, running: Running) -> None:
         with self._lock:
             super()._begin_transaction(running)
-            self._unhindered = False
+            self._unhindered = self._settled = False
 
     def _forget(self, position: Position) -> None:
         """Begin with nothing staged, at this committed position."""
@@ -341,7 +344,7 @@ class StagedStore(StateStore):
 
     def _end_reads(self) -> None:
         """End the transaction, and close every view with its iterators; the lock is held."""
-        self._unhindered = False
+        self._unhindered = self._settled = False
         self._end_transaction()
         self._staged = SortedRows()
         self._seen = {}
@@ -351,7 +354,7 @@ class StagedStore(StateStore):
 
     def _disown_reads(self) -> None:
         """In a forked child: close every view without touching it; a thread that is not here may hold the lock."""
-        self._unhindered = False
+        self._unhindered = self._settled = False
         self._lock = threading.RLock()
         for view in self._views:
             view.disown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -357,6 +358,74 @@ class TestTransactions:
             filled.transaction()
         filled.abort()
         filled.transaction().abort()
+
+    @pytest.mark.parametrize("end", ["commit", "abort", "forget_offsets"])
+    def test_the_store_s_own_commit_and_abort_end_it(self, filled: StateStore, end: str) -> None:
+        transaction = filled.transaction()
+        transaction.put(b"a", b"new")
+        filled.commit({CHANGELOG: 8}) if end == "commit" else getattr(filled, end)()
+        assert transaction.ended
+        assert filled.get(b"a") == (b"1" if end == "abort" else b"new")
+        with pytest.raises(Invalid, match="has ended"):
+            transaction.put(b"a", b"more")
+        filled.put(b"b", b"own")
+        transaction.abort()
+        assert filled.get(b"b") == b"own", "it has nothing to abort any more"
+        filled.abort()
+        filled.transaction().abort()
+
+    @pytest.mark.parametrize("next_call", ["get", "put", "commit", "transaction", "scan", "view", "bytes", "position"])
+    def test_one_that_nobody_holds_is_dropped_with_its_writes(self, filled: StateStore, next_call: str) -> None:
+        filled.transaction().put(b"a", b"lost")
+        if next_call == "get":
+            assert filled.get(b"a") == b"1"
+        elif next_call == "put":
+            filled.put(b"c", b"kept")
+        elif next_call == "commit":
+            filled.commit({CHANGELOG: 8})
+        elif next_call == "transaction":
+            filled.transaction().commit({CHANGELOG: 8})
+        elif next_call == "scan":
+            assert dict(filled.all()) == ROWS
+        elif next_call == "view":
+            with filled.query_view(UNCOMMITTED) as view:
+                assert view.get(b"a") == b"1"
+        elif next_call == "bytes":
+            assert filled.uncommitted_bytes == 0
+        else:
+            assert filled.position == {}
+        filled.commit({CHANGELOG: 9})
+        assert dict(filled.all()) == ({**ROWS, b"c": b"kept"} if next_call == "put" else ROWS)
+
+    def test_one_in_a_circle_is_dropped_when_the_collector_finds_it(self, filled: StateStore) -> None:
+        transaction = filled.transaction()
+        transaction.put(b"a", b"lost")
+        transaction.itself = transaction  # type: ignore[attr-defined]
+        del transaction
+        gc.collect()
+        filled.put(b"c", b"kept")
+        filled.commit({CHANGELOG: 8})
+        assert dict(filled.all()) == {**ROWS, b"c": b"kept"}
+
+    def test_writes_past_one_that_was_lost_are_not_dropped_unsaid(self, filled: StateStore) -> None:
+        transaction = filled.transaction()
+        transaction.put(b"a", b"lost")
+        filled.put(b"c", b"beside it")
+        del transaction
+        for refused in (
+            lambda: filled.put(b"d", b"1"),
+            lambda: filled.commit({CHANGELOG: 8}),
+            filled.forget_offsets,
+        ):
+            with pytest.raises(Invalid, match="was lost"):
+                refused()
+        with pytest.raises(Invalid, match="has not ended"):
+            filled.transaction()
+        filled.abort()
+        assert dict(filled.all()) == ROWS
+        filled.put(b"c", b"again")
+        filled.commit({CHANGELOG: 8})
+        assert dict(filled.all()) == {**ROWS, b"c": b"again"}
 
     def test_closing_the_store_ends_it(self, factory: Factory, tmp_path: Path) -> None:
         store = factory(tmp_path, QUICK)
