@@ -233,6 +233,15 @@ class ChangeLoggingStore(WrappedStore):
         except Exception as error:
             self._behind = True
             self._refuse(error)
+        if offset < 0:
+            self._behind = True
+            raise Invalid(
+                f"The producer does not learn at which offsets of {self._changelog} its records are; nothing was "
+                "committed.",
+                action="Give it acks='all', then close the store, open it, and restore it.",
+                topic=self._changelog.topic,
+                partition=self._changelog.partition,
+            )
         self._acknowledged = offset if self._acknowledged is None else max(offset, self._acknowledged)
 
     def _check_level(self) -> None:
