@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from statecore.changelog.model import OffsetRange
     from statecore.changelog.reader import ChangelogReader
     from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
+    from statecore.extras import MissingExtra
     from statecore.formats.kinds import StoreKind
+    from statecore.formats.rows.keys import SessionKey, WindowKey
+    from statecore.formats.rows.lists import ListKey, decode_list, encode_list
+    from statecore.formats.rows.row import decode_row, rows_of_record
+    from statecore.formats.rows.values import StoredValue, decode_value, encode_value
+    from statecore.formats.rows.versions import Version, VersionedKey, decode_versions, encode_versions
+    from statecore.formats.serdes import Serde, serde
     from statecore.formats.topic_partition import TopicPartition
     from statecore.isolation import IsolationLevel
     from statecore.metrics import (
@@ -66,10 +73,12 @@ __all__ = [
     "Invalid",
     "IsolationLevel",
     "LegacyCheckpointingStore",
+    "ListKey",
     "MeantFor",
     "MeteredProgress",
     "MeteredStore",
     "Metrics",
+    "MissingExtra",
     "NotFound",
     "OffsetRange",
     "OnStale",
@@ -83,21 +92,36 @@ __all__ = [
     "Restored",
     "Retryable",
     "RocksDBStore",
+    "Serde",
+    "SessionKey",
     "StagedStore",
     "StateStore",
     "StatecoreError",
     "StoreKind",
     "StoreSettings",
+    "StoredValue",
     "TakenOver",
     "TaskCheckpointer",
     "TaskOffsets",
     "TaskStore",
     "TopicPartition",
     "Transaction",
+    "Version",
+    "VersionedKey",
+    "WindowKey",
     "commit_requested",
     "committed_offsets",
+    "decode_list",
+    "decode_row",
+    "decode_value",
+    "decode_versions",
+    "encode_list",
+    "encode_value",
+    "encode_versions",
     "metrics_from_environment",
     "restore",
+    "rows_of_record",
+    "serde",
 ]
 
 _NAMES = {
@@ -107,6 +131,35 @@ _NAMES = {
     "changelog.reader": ("ChangelogReader",),
     "errors": ("Capacity", "Corrupted", "Fenced", "Invalid", "NotFound", "Retryable", "StatecoreError"),
     "formats.kinds": ("StoreKind",),
+    "formats.rows.keys": (
+        "SessionKey",
+        "WindowKey",
+    ),
+    "formats.rows.lists": (
+        "ListKey",
+        "decode_list",
+        "encode_list",
+    ),
+    "formats.rows.row": (
+        "decode_row",
+        "rows_of_record",
+    ),
+    "formats.rows.values": (
+        "StoredValue",
+        "decode_value",
+        "encode_value",
+    ),
+    "formats.rows.versions": (
+        "Version",
+        "VersionedKey",
+        "decode_versions",
+        "encode_versions",
+    ),
+    "formats.serdes": (
+        "Serde",
+        "serde",
+    ),
+    "extras": ("MissingExtra",),
     "formats.topic_partition": ("TopicPartition",),
     "isolation": ("IsolationLevel",),
     "metrics": (

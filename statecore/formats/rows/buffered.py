@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from statecore.formats.kinds import StoreKind
@@ -94,9 +93,28 @@ def encode_buffered(record: BufferedRecord) -> bytes:
 
 def decode_buffered(data: bytes) -> BufferedRecord:
     """The record that a row holds. Raises ``Corrupted`` when it is none."""
+    parts = parse_buffered(data)
+    headers = None if parts.headers is None else decoded_headers(_KIND, parts.headers)
+    topic = parts.topic.decode("utf-8", "replace")
+    return BufferedRecord(parts.value, parts.timestamp, parts.offset, topic, parts.partition, headers)
+
+
+class BufferedParts(NamedTuple):
+    """A buffered record as its bytes say it: :class:`BufferedRecord` with texts undecoded, as a restore copies them."""
+
+    value: bytes | None
+    timestamp: int
+    offset: int
+    topic: bytes
+    partition: int
+    headers: list[tuple[bytes, bytes | None]] | None
+
+
+def parse_buffered(data: bytes) -> BufferedParts:
+    """The parts of a row's value. Raises ``Corrupted`` when it is no buffered record."""
     require_bytes(_KIND, data, SHORTEST_VALUE, "value")
     try:
-        return _Reader(data).record()
+        return _Reader(data).parts()
     except ValueError:
         raise broken(_KIND, "has a value that is not a buffered record") from None
 
@@ -107,7 +125,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data, self._place = data, _CONTEXT.size
 
-    def record(self) -> BufferedRecord:
+    def parts(self) -> BufferedParts:
         timestamp, offset = _CONTEXT.unpack_from(self._data)
         topic = self._piece(0) or b""
         partition, count = self._number(), self._number()
@@ -122,9 +140,7 @@ class _Reader:
         value = self._piece(-1)
         if self._place != len(self._data):
             raise ValueError
-        kept: Sequence[Header] | None = None if count < 0 else decoded_headers(_KIND, headers)
-        name = topic.decode("utf-8", "replace")
-        return BufferedRecord(value, timestamp, offset, name, partition, None if kept is None else tuple(kept))
+        return BufferedParts(value, timestamp, offset, topic, partition, None if count < 0 else headers)
 
     def _number(self) -> int:
         if len(self._data) - self._place < _INT32.size:

@@ -146,7 +146,7 @@ def _time_of_record(kind: StoreKind, key: bytes, value: bytes | None) -> int:
         return lists.ListKey.from_bytes(key).timestamp
     if kind is StoreKind.GRACE_BUFFER:
         if value is not None:
-            buffered.decode_buffered(value[: -buffered.BUFFER_TIME_BYTES])
+            buffered.parse_buffered(value[: -buffered.BUFFER_TIME_BYTES])
         return buffered.BufferKey.from_bytes(key).timestamp
     return -1
 

@@ -125,6 +125,7 @@ def test_rows_of_older_formats_come_after_the_newer_with_nulls_for_what_they_lac
         ("bytes", b"\x00k", "006b"),
         ("string", "schlüssel".encode(), "schlüssel"),
         ("uuid", b"3ee6c347-b0d7-47a8-b9f3-19e9218fca70", "3ee6c347-b0d7-47a8-b9f3-19e9218fca70"),
+        ("boolean", b"\1", True),
         ("long", struct.pack(">q", -5), -5),
         ("integer", struct.pack(">i", 7), 7),
         ("int", struct.pack(">i", 7), 7),
