@@ -1,6 +1,6 @@
 """What staging, atomic commits and query views cost, and how much of it is the disk.
 
-    python -m bench.stores [--records N] [--directory D]
+    python -m bench.stores [--records N] [--directory D] [--ratios]
 
 Rows of 16 + 100 bytes. ``direct`` is a ``WriteBatch`` filled and written through rocksdict with no store around it; the
 store does the same after staging the rows in memory, where the writer reads them back and scans see them in key order.
@@ -33,6 +33,7 @@ CHANGELOG = TopicPartition("bench-store-changelog", 0)
 VALUE = bytes(range(100))
 BATCHES = (1, 10, 100, 1000, 10_000, 100_000)
 RUNS = 3
+ROUNDS = 9
 
 
 def keys(count: int) -> list[bytes]:
@@ -109,6 +110,92 @@ def writes(root: Path, count: int) -> None:
         print(f"{'  CPU, microseconds each':<28}" + "".join(f"{cost:>11.2f}" for _, cost in figures), flush=True)
 
 
+def ratios(root: Path, count: int) -> None:
+    """The store beside plain rocksdict, in turns, in one process: medians of CPU time, and how many times as much."""
+    from rocksdict import WriteBatch, WriteOptions
+
+    changelog = str(CHANGELOG).encode()
+    rows = keys(count)
+    settings = StoreSettings(Durability.PROCESS)
+    with (
+        RocksDBStore(root / "plain", StoreKind.KEY_VALUE, create=True, settings=settings) as plain,
+        RocksDBStore(root / "store", StoreKind.KEY_VALUE, create=True, settings=settings) as store,
+    ):
+        write = WriteOptions()
+        write.sync = False
+
+        def plainly(size: int, total: int) -> None:
+            data, offsets = plain._handles["default"], plain._handles["offsets"]
+            for at in range(0, total, size):
+                batch = WriteBatch(raw_mode=True)
+                put = batch.put
+                for key in rows[at : at + size]:
+                    put(key, VALUE, data)
+                put(changelog, at.to_bytes(8, "big"), offsets)
+                plain._db.write(batch, write)
+
+        def stored_one_by_one(size: int, total: int) -> None:
+            for at in range(0, total, size):
+                for key in rows[at : at + size]:
+                    store.put(key, VALUE)
+                store.commit({CHANGELOG: at})
+
+        def stored_at_once(size: int, total: int) -> None:
+            for at in range(0, total, size):
+                store.put_all([(key, VALUE) for key in rows[at : at + size]])
+                store.commit({CHANGELOG: at})
+
+        print(f"\n{'CPU, microseconds a row':<40}{'rocksdict':>10}{'store':>10}{'ratio':>8}{'goal':>6}")
+        some = min(count, 20_000)
+        beside("commit of 1,000, put", 1.3, some, lambda: plainly(1000, some), lambda: stored_one_by_one(1000, some))
+        beside("commit of 1,000, put_all", 1.3, some, lambda: plainly(1000, some), lambda: stored_at_once(1000, some))
+        beside("commit of 1", 2, 5000, lambda: plainly(1, 5000), lambda: stored_one_by_one(1, 5000))
+        store.put_all([(key, VALUE) for key in rows])
+        store.commit({CHANGELOG: count})
+        store.compact()
+        family = store._data
+        wanted = random.Random(2).sample(rows, some)
+        prefixes = [key[:14] for key in wanted[:3000]]
+        beside(
+            "get", 1.1, some, lambda: [family.get(key) for key in wanted], lambda: [store.get(key) for key in wanted]
+        )
+        beside("all", 1.1, count, lambda: exhaust(checked(family, b"")), lambda: exhaust(store.all()))
+        beside(
+            "prefix scan",
+            1.1,
+            len(prefixes),
+            lambda: [list(checked(family, prefix)) for prefix in prefixes],
+            lambda: [list(store.prefix_scan(prefix)) for prefix in prefixes],
+        )
+
+
+def checked(family: Any, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    """Rows by rocksdict's iterator, which alone says whether it ended for want of rows."""
+    iterator = family.iter()
+    iterator.seek(prefix)
+    valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
+    found = []
+    while valid():
+        key = read_key()
+        if not key.startswith(prefix):
+            break
+        found.append((key, read_value()))
+        advance()
+    iterator.status()
+    return found
+
+
+def beside(name: str, goal: float, count: int, plain: Callable[[], Any], store: Callable[[], Any]) -> None:
+    took: tuple[list[float], list[float]] = [], []
+    for _ in range(ROUNDS):
+        for action, times in zip((plain, store), took, strict=True):
+            began = time.process_time()
+            action()
+            times.append((time.process_time() - began) / count * 1e6)
+    first, second = map(statistics.median, took)
+    print(f"{name:<40}{first:>10.2f}{second:>10.2f}{second / first:>8.2f}{goal:>6}", flush=True)
+
+
 def timed(count: int, action: Callable[[], Any]) -> float:
     """Microseconds of CPU for each of ``count``."""
     took = []
@@ -162,8 +249,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--directory", type=Path, help="where to write; the system's temporary directory by default")
+    parser.add_argument("--ratios", action="store_true", help="only the store beside plain rocksdict")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as root:
+        ratios(Path(root), arguments.records)
+        if arguments.ratios:
+            return
         writes(Path(root), arguments.records)
         reads(Path(root), arguments.records)
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.offsets import OFFSET_UNKNOWN, is_offset
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_topic_name
 
 CHECKPOINT_FILE = ".checkpoint"
 """In a task directory or ``global/``: offsets of all its stores, as versions up to 4.2 keep them."""
@@ -38,7 +38,6 @@ _VERSION = 0
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _WHITE_SPACE = re.compile(r"[ \t\x0b\f]+")  # Java's \s without the line ends
 _NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
 _SHOWN = 80
@@ -64,7 +63,7 @@ def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     """
     lines = [str(_VERSION), str(len(offsets))]
     for (topic, partition), offset in sorted(offsets.items()):
-        if not _TOPIC.fullmatch(topic) or not 0 <= partition <= _INT32_MAX:
+        if not is_topic_name(topic) or not 0 <= partition <= _INT32_MAX:
             raise _unwritable(topic, partition, offset, "that is no partition of a topic")
         if not is_offset(offset):
             raise _unwritable(topic, partition, offset, "that is no offset")
@@ -126,7 +125,7 @@ def _entry(line: str, number: int, source: str) -> tuple[TopicPartition, int]:
     if len(fields) != 3:
         raise _corrupted(source, f"line {number} is not 'topic partition offset': {_shown(line)}")
     partition, offset = _number(fields[1], _INT32_MAX), _number(fields[2], _INT64_MAX)
-    if not _TOPIC.fullmatch(fields[0]) or partition is None or partition < 0 or offset is None:
+    if not is_topic_name(fields[0]) or partition is None or partition < 0 or offset is None:
         raise _corrupted(source, f"line {number} is not 'topic partition offset': {_shown(line)}")
     return TopicPartition(fields[0], partition), offset
 

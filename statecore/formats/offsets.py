@@ -16,11 +16,11 @@ Identical for every store type and every segment (``AbstractColumnFamilyAccessor
 from __future__ import annotations
 
 import struct
-from operator import index
-from typing import SupportsIndex
+from collections.abc import Mapping
+from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition, whole_number
 
 OFFSET_UNKNOWN = -4
 """Stored where an offset is not known (``OffsetCheckpoint.OFFSET_UNKNOWN``): restored from the start, nothing wiped."""
@@ -38,25 +38,46 @@ _INT64 = struct.Struct(">q")
 _INT64_MAX = (1 << 63) - 1
 
 
-def is_offset(offset: object) -> bool:
+def is_offset(offset: Any) -> bool:
     """Whether this is an offset as Kafka Streams keeps them: a whole number from 0 on, or -4."""
-    return isinstance(offset, SupportsIndex) and (0 <= index(offset) <= _INT64_MAX or index(offset) == OFFSET_UNKNOWN)
+    number = whole_number(offset)
+    return number is not None and (0 <= number <= _INT64_MAX or number == OFFSET_UNKNOWN)
 
 
-def check_offset(partition: TopicPartition, offset: int | None) -> None:
-    """Refuse to commit what is no offset: Kafka Streams knows offsets from 0 on, and -4.
+def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | None]:
+    """What is to be committed, with the partitions and numbers of other libraries as this one's own.
+
+    Args:
+        offsets: offset by partition, ``None`` to forget one; see :func:`as_topic_partition` for what a partition is.
 
     Raises:
-        Invalid: it is another negative number, does not fit into an int64, or is no whole number.
+        Invalid: a key is no partition, two keys name one partition and differ in its offset, or an offset is no whole
+            number from 0 on (or -4) that fits into an int64.
     """
-    if offset is None or is_offset(offset):
-        return
-    raise Invalid(
-        f"{offset!r} is no offset of {partition}; nothing was committed.",
-        action="Give an offset of 0 or more, -4 where it is not known, or None to forget it.",
-        topic=partition.topic,
-        partition=partition.partition,
-    )
+    if not isinstance(offsets, Mapping):
+        raise Invalid(
+            f"Offsets are a mapping of partitions, not {type(offsets).__name__}; nothing was committed.",
+            action="Give {TopicPartition(topic, partition): offset}.",
+        )
+    checked: dict[TopicPartition, int | None] = {}
+    for given, value in offsets.items():
+        partition = as_topic_partition(given)
+        offset = None if value is None else whole_number(value)
+        if value is not None and (offset is None or not (0 <= offset <= _INT64_MAX or offset == OFFSET_UNKNOWN)):
+            raise Invalid(
+                f"{value!r} is no offset of {partition}; nothing was committed.",
+                action="Give an offset of 0 or more, -4 where it is not known, or None to forget it.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        if checked.setdefault(partition, offset) != offset:
+            raise Invalid(
+                f"{partition} is named twice, at {checked[partition]} and at {offset}; nothing was committed.",
+                action="Name each partition once.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+    return checked
 
 
 def encode_int64(value: int) -> bytes:

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition, whole_number
 
 Position = dict[str, dict[int, int]]
 """Topic -> partition -> greatest offset seen."""
@@ -29,21 +30,25 @@ Position = dict[str, dict[int, int]]
 _INT32 = struct.Struct(">i")
 _ENTRY = struct.Struct(">iq")
 _VERSION = 0
+_INT64_MAX = (1 << 63) - 1
 
 
-def check_position(position: Mapping[str, Mapping[int, int]]) -> None:
-    """Refuse to commit what is no position.
+def seen_record(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]:
+    """The names of a record that was seen, as plain text and numbers.
 
     Raises:
-        Invalid: a topic is no text, or a partition or an offset no whole number that fits.
+        Invalid: Kafka has no such topic or partition, or no record at such an offset.
     """
-    try:
-        encode_position(position)
-    except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as error:
+    named = as_topic_partition(TopicPartition(topic, partition))
+    number = whole_number(offset)
+    if number is None or not 0 <= number <= _INT64_MAX:
         raise Invalid(
-            f"The position is not one of topics, partitions and offsets ({error}); nothing was committed.",
-            action="Set position[topic][partition] to the greatest offset that was seen.",
-        ) from error
+            f"{offset!r} is no position in {named}: there is no record at such an offset; nothing was changed.",
+            action="Give the greatest offset that was seen, from 0 on.",
+            topic=named.topic,
+            partition=named.partition,
+        )
+    return named.topic, named.partition, number
 
 
 def encode_position(position: Mapping[str, Mapping[int, int]]) -> bytes:
@@ -110,6 +115,11 @@ def offsets_of_position(position: Mapping[str, Mapping[int, int]]) -> dict[Topic
         for topic, partitions in position.items()
         for partition, offset in partitions.items()
     }
+
+
+def copy_position(position: Mapping[str, Mapping[int, int]]) -> Position:
+    """A copy that shares nothing."""
+    return {topic: dict(partitions) for topic, partitions in position.items()}
 
 
 def merge_position(position: Position, other: Mapping[str, Mapping[int, int]]) -> None:

@@ -1,8 +1,16 @@
-"""The name of a changelog partition."""
+"""The name of a changelog partition, and what else is taken for one."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from functools import lru_cache
+from operator import index
+from typing import Any, NamedTuple
+
+from statecore.errors import Invalid
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_INT32_MAX = (1 << 31) - 1
 
 
 class TopicPartition(NamedTuple):
@@ -16,3 +24,51 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def as_topic_partition(given: Any) -> TopicPartition:
+    """The partition that an object of any client library names: kafka-python's, confluent-kafka's, or ours.
+
+    What counts is a ``topic`` that is text and a ``partition`` that is a whole number (NumPy's too). A plain tuple is
+    refused, although it equals a :class:`TopicPartition`: it does not say what its two values are.
+
+    Raises:
+        Invalid: it names no partition that Kafka could have, so that nobody would ever ask for it.
+    """
+    if type(given) is TopicPartition and type(given.partition) is int and type(given.topic) is str:
+        named = given
+    else:
+        topic, partition = getattr(given, "topic", None), whole_number(getattr(given, "partition", None))
+        if not isinstance(topic, str) or partition is None:
+            raise Invalid(
+                f"{given!r} ({type(given).__name__}) is no partition of a topic; nothing was changed.",
+                action="Give a TopicPartition(topic, partition); those of kafka-python and confluent-kafka will do.",
+            )
+        named = TopicPartition(str(topic), partition)
+    if not is_topic_name(named.topic) or named.topic in (".", "..") or not 0 <= named.partition <= _INT32_MAX:
+        raise Invalid(
+            f"Topic {named.topic[:250]!r}, partition {named.partition} is none that Kafka allows; nothing was changed.",
+            action="A topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or"
+            " '..'; partitions are counted from 0.",
+            topic=named.topic[:250],
+            partition=named.partition,
+        )
+    return named
+
+
+@lru_cache(1024)
+def is_topic_name(topic: str) -> bool:
+    """Whether a topic's name has the characters and the length that Kafka allows (``Topic.validate``)."""
+    return _TOPIC.fullmatch(topic) is not None
+
+
+def whole_number(value: Any) -> int | None:
+    """The number as a plain ``int``, ``None`` for what is no whole number: a float, a truth value, text."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(index(value))
+    except TypeError:
+        return None

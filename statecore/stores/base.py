@@ -16,7 +16,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores.query import QueryView
 from statecore.stores.rows import WritableRows
-from statecore.stores.transaction import Transaction
+from statecore.stores.transaction import Running, Transaction
 
 
 class StateStore(WritableRows):
@@ -29,7 +29,7 @@ class StateStore(WritableRows):
     itself (``get``, ``scan`` and what is made of them) see staged writes and belong to the writing thread.
     """
 
-    _transaction: Transaction | None = None
+    _running: Running | None = None
 
     @abstractmethod
     def open(self) -> None:
@@ -69,22 +69,44 @@ class StateStore(WritableRows):
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Publish everything written since the last commit together with these offsets, all or nothing.
 
-        When it raises, nothing was published and the writes are still staged: commit again, or abort. (A database that
-        could not be written to, its disk being full, takes no more commits until it was closed and opened again, when
-        it stands at its last commit; until then it can be read.)
+        A transaction that is running ends. When it raises, nothing was published and the writes are still staged:
+        commit again, or abort. (A database that could not be written to, its disk being full, takes no more commits
+        until it was closed and opened again, when it stands at its last commit; until then it can be read.)
+
+        Only what a signal handler raises can come when the commit has happened. The store knows which it was: a note on
+        the exception says so, and what it answers afterwards is what is on the disk.
 
         Args:
-            offsets: last applied changelog offset per partition; partitions that are not named keep theirs, ``None``
-                forgets one, and an empty mapping forgets all offsets and the position, as Kafka Streams has it.
+            offsets: last applied changelog offset per partition; partitions that are not named keep theirs, and
+                ``None`` forgets one. An empty mapping says nothing of any offset: rows and position are published. (In
+                Kafka Streams it forgets them all; that is :meth:`forget_offsets`.) Partitions may also be those of
+                kafka-python and confluent-kafka; a plain tuple is none.
 
         Raises:
-            Invalid: the store is not open or read-only, or an offset or the position is none.
+            Invalid: the store is not open or read-only, or a partition or an offset is none.
             Capacity: no room on the disk.
         """
 
     @abstractmethod
+    def forget_offsets(self) -> None:
+        """Publish everything written since the last commit, and forget all offsets and the position, all or nothing.
+
+        Afterwards nobody knows how far the rows are: the store is restored from the start of its changelog, or wiped.
+        What Kafka Streams means by ``commit(Map.of())``; errors as for :meth:`commit`.
+        """
+
+    @abstractmethod
     def abort(self) -> None:
-        """Drop everything written since the last commit, changes to :attr:`position` too."""
+        """Drop everything written since the last commit, updates of the position too; a running transaction ends."""
+
+    @property
+    def commit_number(self) -> int:
+        """How many commits were published since the store object was made.
+
+        For whoever keeps something beside the store: it tells whether a commit that was interrupted has happened. 0
+        from stores that cannot tell.
+        """
+        return 0
 
     @property
     @abstractmethod
@@ -107,7 +129,26 @@ class StateStore(WritableRows):
     @property
     @abstractmethod
     def position(self) -> Position:
-        """How far each input topic has been seen; changes made to it are written by the next commit."""
+        """How far each input topic has been seen, updates since the last commit included; a copy.
+
+        :meth:`update_position` changes it.
+        """
+
+    @abstractmethod
+    def update_position(self, topic: str, partition: int, offset: int) -> None:
+        """Say that the record at an offset of an input topic has been seen; published by the next commit.
+
+        A position only moves forward: an offset that is not greater than the one known changes nothing
+        (``Position.withComponent``). Queries with a bound on the position go by it.
+
+        Args:
+            topic: an input topic, not the changelog.
+            partition: its partition.
+            offset: the offset of the record, from 0 on.
+
+        Raises:
+            Invalid: the store is not open or read-only, or there can be no such record.
+        """
 
     @abstractmethod
     def flush(self) -> None:
@@ -125,21 +166,37 @@ class StateStore(WritableRows):
         """
 
     def transaction(self) -> Transaction:
-        """Begin a transaction.
+        """Begin a transaction; what is written to the store itself while it runs belongs to it.
 
         Raises:
             Invalid: the store is not open, another one has not ended, or there are writes that were not committed.
         """
+        transaction = Transaction(self)
+        self._begin_transaction(transaction.running)
+        return transaction
+
+    def _begin_transaction(self, running: Running) -> None:
+        """Let a transaction of this store, or of a wrapper around it, run from now on."""
         if not self.is_open:
             raise Invalid("A store that is not open has no transactions.", action="Open it first.")
-        running = self._transaction is not None and not self._transaction.ended
-        if running or self.uncommitted_bytes:
+        earlier = self._running
+        if earlier is not None and earlier.lost and not earlier.joined:
+            self.abort()
+            self._end_transaction()
+            earlier = None
+        unended = earlier is not None and not earlier.ended
+        if unended or self.uncommitted_bytes:
             raise Invalid(
-                "This store has a transaction that has not ended." if running else "This store has uncommitted writes.",
-                action="Commit or abort them first; a store has one transaction at a time.",
+                "This store has a transaction that has not ended." if unended else "This store has uncommitted writes.",
+                action="Commit or abort them first, by the store or by the transaction; a store has one at a time.",
             )
-        self._transaction = Transaction(self)
-        return self._transaction
+        self._running = running
+
+    def _end_transaction(self) -> None:
+        """The part of a commit, an abort or a close that its transaction sees."""
+        if self._running is not None:
+            self._running.ended = True
+            self._running = None
 
     def __enter__(self) -> Self:
         self.open()

@@ -17,12 +17,11 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Fenced
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.files import FILE_MODE, write_durably
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.rocksdb_errors import translate
@@ -94,23 +93,38 @@ class FileStore(InMemoryStore):
         super().close()
         self._unlock()
 
-    def committed_offset(self, partition: TopicPartition) -> int | None:  # noqa: ARG002 - it keeps none
+    def committed_offset(self, partition: TopicPartition) -> int | None:
         """``None``."""
+        as_topic_partition(partition)
         self._check_open()
         return None
 
     def _prepare(self, pending: Pending) -> Any:
         rows = {**dict(self._rows.items()), **dict(pending.staged.items())}
         data = _encode({key: value for key, value in rows.items() if value is not None})
-        return data, super()._prepare(replace(pending, offsets={}))
+        return data, self._file_now(), super()._prepare(pending._replace(offsets={}))
 
     def _publish(self, prepared: Any) -> None:
-        data, rows = prepared
+        data, _, rows = prepared
         try:
             write_durably(self._path, data)
         except OSError as error:
             raise translate(self._path, "Writing", error) from error
         super()._publish(rows)
+
+    def _published(self, prepared: Any) -> bool:
+        _, before, rows = prepared
+        if self._file_now() == before:  # another file takes its place in one step, and then only
+            return False
+        super()._publish(rows)
+        return True
+
+    def _file_now(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
     def _unlock(self) -> None:
         if self._lock_file is not None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from statecore.formats.position import Position
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
+from statecore.stores.merge import Entry
 from statecore.stores.settings import StoreSettings
 from statecore.stores.sorted_rows import RowsCursor, RowsSnapshot, SortedRows
 from statecore.stores.staged import Pending, StagedStore
@@ -30,6 +31,7 @@ class InMemoryStore(StagedStore):
         self._rows = SortedRows()
         self._deleted: set[bytes] = set()
         self._offsets: Mapping[TopicPartition, int] = {}
+        self._decided: object = None  # the last commit that was begun, and so will be made whole
 
     @property
     def is_open(self) -> bool:
@@ -65,7 +67,8 @@ class InMemoryStore(StagedStore):
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset last committed since the store was opened, or ``None``."""
-        self._check_open()
+        partition = as_topic_partition(partition)
+        self._before_read()
         return self._offsets.get(partition)
 
     def flush(self) -> None:
@@ -85,11 +88,14 @@ class InMemoryStore(StagedStore):
         return MemoryInstant(self._rows.snapshot(), self._offsets, self._committed_position)
 
     def _prepare(self, pending: Pending) -> Any:
-        known = {**self._offsets, **pending.offsets} if pending.offsets else {}
-        return pending.staged, {partition: offset for partition, offset in known.items() if offset is not None}
+        known = {} if pending.forget else {**self._offsets, **pending.offsets}
+        offsets = {partition: offset for partition, offset in known.items() if offset is not None}
+        return pending.staged, offsets, object()
 
     def _publish(self, prepared: Any) -> None:
-        staged, self._offsets = prepared
+        staged, offsets, token = prepared
+        self._decided = token
+        self._offsets = offsets
         for key, value in staged.items():
             if value is not None:
                 self._deleted.discard(key)
@@ -101,9 +107,15 @@ class InMemoryStore(StagedStore):
         if self._rows.purge(self._deleted):
             self._deleted.clear()
 
+    def _published(self, prepared: Any) -> bool:
+        if self._decided is not prepared[-1]:
+            return False
+        self._publish(prepared)
+        return True
+
 
 class MemoryInstant:
-    """One commit of rows in memory; see :class:`statecore.stores.staged.Instant`."""
+    """One commit of rows in memory; see :class:`statecore.stores.views.Instant`."""
 
     def __init__(self, rows: RowsSnapshot, offsets: Mapping[TopicPartition, int], position: Position) -> None:
         self._rows: RowsSnapshot | None = rows
@@ -114,10 +126,10 @@ class MemoryInstant:
         """The row of a key, or ``None``."""
         return None if self._rows is None else self._rows.get(key)
 
-    def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> RowsCursor:
+    def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> _Present:
         """A cursor over the rows with ``lower <= key < upper``."""
         assert self._rows is not None
-        return self._rows.cursor(lower, upper, reverse=reverse)
+        return _Present(self._rows.cursor(lower, upper, reverse=reverse))
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of a partition, or ``None``."""
@@ -130,3 +142,16 @@ class MemoryInstant:
     def close(self) -> None:
         """Let go of the rows."""
         self._rows = None
+
+
+class _Present:
+    """A cursor without the entries of deleted rows."""
+
+    def __init__(self, cursor: RowsCursor) -> None:
+        self._cursor = cursor
+
+    def chunk(self) -> list[Entry]:
+        while entries := self._cursor.chunk():
+            if present := [entry for entry in entries if entry[1] is not None]:
+                return present
+        return []

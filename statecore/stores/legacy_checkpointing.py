@@ -20,19 +20,25 @@ in the store: after 10 000 offsets.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 
 from statecore.errors import Invalid
-from statecore.formats.checkpoint import encode_checkpoint, position_file, store_checkpoint_file
-from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.position import Position, merge_position
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
+from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
+from statecore.formats.position import Position, copy_position
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
-from statecore.stores.legacy_files import read_offsets, read_position, remove_offsets, write_offsets, write_position
+from statecore.stores.legacy_files import (
+    adopt_position,
+    read_offsets,
+    read_position,
+    remove_offsets,
+    write_offsets,
+    write_position,
+)
 from statecore.stores.query import QueryView
 from statecore.stores.rows import Row
 from statecore.stores.wrapped import WrappedStore
@@ -71,12 +77,13 @@ class LegacyCheckpointingStore(WrappedStore):
         super().__init__(store)
         self._directory = directory
         self._name = name
-        self._changelogs = frozenset(changelogs)
+        self._changelogs = frozenset(as_topic_partition(changelog) for changelog in changelogs)
         self._exactly_once = exactly_once
         self._file = directory / store_checkpoint_file(name)
         self._offsets: dict[TopicPartition, int] = {}
         self._committed_position: Position = {}
         self._on_disk: dict[TopicPartition, int] = {}
+        self._undecided: tuple[int, dict[TopicPartition, int], Position] | None = None
         self._corrupted = False
         self._publishing = Lock()  # so that a query never sees rows of one commit with the offset of another
 
@@ -106,13 +113,15 @@ class LegacyCheckpointingStore(WrappedStore):
             self._offsets = found
             self._on_disk = {} if self._exactly_once else dict(found)
             self._corrupted = False
-            merge_position(self._store.position, position)
-            self._committed_position = deepcopy(self._store.position)
+            adopt_position(self._store, position)
+            self._committed_position = self._store.position
+            self._undecided = None
 
     def close(self) -> None:
         """Close the store, then write what was committed last, unless :meth:`mark_corrupted` was called."""
         if not self.is_open:
             return
+        self._check_open()
         super().close()
         self._write()
 
@@ -140,45 +149,79 @@ class LegacyCheckpointingStore(WrappedStore):
         Raises:
             Invalid: an offset cannot be kept in a file; nothing was committed. Or see :meth:`StateStore.commit`.
         """
+        offsets = checked_offsets(offsets)
         self._check_open()
-        wanted = {**self._offsets, **offsets} if offsets else {}
+        wanted = {**self._offsets, **offsets}
         committed = {at: offset for at, offset in wanted.items() if offset is not None}
-        encode_checkpoint(committed)  # refuses now what a checkpoint would refuse later
-        # The file must not be ahead of the rows that are about to be committed. Unknown (-4) is not the same as absent:
-        # for a store without an offset the task's .checkpoint would be asked, which may be as old.
+        self._lower(committed)
+        self._publish(lambda: self._store.commit(offsets), committed, self._store.position)
+
+    def forget_offsets(self) -> None:
+        """Commit the rows, and forget offsets and position: the files go first. Errors as for :meth:`commit`."""
+        self._check_open()
+        self._lower({})
+        remove_offsets(self._directory / position_file(self._name))
+        self._publish(self._store.forget_offsets, {}, {})
+
+    def _lower(self, committed: Mapping[TopicPartition, int]) -> None:
+        """See that the file is not ahead of the rows that are about to be committed.
+
+        Unknown (-4) is not the same as absent: for a store without an offset the task's .checkpoint would be asked,
+        which may be as old.
+        """
         sound = {at: min(offset, committed.get(at, OFFSET_UNKNOWN)) for at, offset in self._on_disk.items()}
         if sound != self._on_disk:
             write_offsets(self._file, sound)
             self._on_disk = sound
-        if not offsets:
-            remove_offsets(self._directory / position_file(self._name))
+
+    def _publish(self, commit: Callable[[], None], offsets: dict[TopicPartition, int], position: Position) -> None:
         with self._publishing:
-            self._store.commit(offsets)
-            self._offsets = committed
-            self._committed_position = deepcopy(self._store.position)
+            self._undecided = self._store.commit_number, offsets, position
+            try:
+                commit()
+                if self._store.commit_number == self._undecided[0]:  # it cannot tell, and did not raise
+                    self._undecided = -1, offsets, position
+            finally:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Take over what a commit published, though a signal handler may have interrupted it."""
+        if self._undecided is None:
+            return
+        number, offsets, position = self._undecided
+        if self._store.commit_number != number:
+            self._offsets = offsets
+            self._committed_position = position
+        self._undecided = None
 
     def abort(self) -> None:
         """Drop what was written since the last commit; the position that came from the file stays."""
+        self._check_open()
         self._store.abort()
-        merge_position(self._store.position, self._committed_position)
+        adopt_position(self._store, self._committed_position)
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset last committed for a changelog partition, or ``None``.
 
         Raises:
-            Invalid: the store is not open.
+            Invalid: the store is not open, or that is no partition.
         """
+        partition = as_topic_partition(partition)
         self._check_open()
         return self._offsets.get(partition)
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
         """See :meth:`StateStore.query_view`."""
         with self._publishing:
+            self._settle()
             return _ViewWithOffsets(self._store.query_view(isolation), self._offsets, self._committed_position)
 
     def _check_open(self) -> None:
         if not self.is_open:
             raise Invalid(f"The store {self._name} is not open.", action="Open it first.", store=self._name)
+        if self._undecided is not None:
+            with self._publishing:
+                self._settle()
 
     def _write(self) -> None:
         if self._corrupted:
@@ -199,9 +242,10 @@ class _ViewWithOffsets(QueryView):
     @property
     def position(self) -> Position:
         _ = self._view.position  # a closed view says so
-        return deepcopy(self._position)
+        return copy_position(self._position)
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
+        partition = as_topic_partition(partition)
         self._view.committed_offset(partition)  # a closed view says so
         return self._offsets.get(partition)
 

@@ -14,6 +14,7 @@ from statecore.errors import Capacity, Invalid, StatecoreError
 from statecore.formats.checkpoint import MAX_BYTES, decode_checkpoint, encode_checkpoint, position_file, too_large
 from statecore.formats.position import Position, offsets_of_position, position_of_offsets
 from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.base import StateStore
 from statecore.stores.files import remove_durably, write_durably
 
 
@@ -83,6 +84,17 @@ def write_position(directory: Path, store: str, position: Position) -> None:
         Capacity: the disk is full; the old file stands.
     """
     write_offsets(directory / position_file(store), offsets_of_position(position))
+
+
+def adopt_position(store: StateStore, position: Position) -> None:
+    """Let a store know of a position that was kept elsewhere; its next commit publishes it.
+
+    An offset of -4 in a file says that nothing is known, as no entry does.
+    """
+    for topic, partitions in position.items():
+        for partition, offset in partitions.items():
+            if offset >= 0:
+                store.update_position(topic, partition, offset)
 
 
 def _failed(what: str, file: Path, error: OSError) -> StatecoreError:

@@ -15,20 +15,26 @@ trusted. A store with its offsets inside needs no such thing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
-from statecore.formats.checkpoint import CHECKPOINT_FILE, encode_checkpoint, position_file, store_checkpoint_file
-from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.checkpoint import CHECKPOINT_FILE, position_file, store_checkpoint_file
+from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
 from statecore.formats.position import Position
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.base import StateStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
-from statecore.stores.legacy_files import read_offsets, read_position, remove_offsets, write_offsets, write_position
+from statecore.stores.legacy_files import (
+    adopt_position,
+    read_offsets,
+    read_position,
+    remove_offsets,
+    write_offsets,
+    write_position,
+)
 from statecore.stores.wrapped import layer
 
 
@@ -55,11 +61,17 @@ class TaskStore:
         name: its name.
         store: the store; one that does not manage its offsets wrapped in a ``LegacyCheckpointingStore``.
         changelogs: its changelog partition; of a global store all partitions of its topic; empty when not logged.
+
+    Raises:
+        Invalid: what is given as a partition is none.
     """
 
     name: str
     store: StateStore
     changelogs: tuple[TopicPartition, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "changelogs", tuple(as_topic_partition(changelog) for changelog in self.changelogs))
 
     @property
     def has_offsets(self) -> bool:
@@ -196,7 +208,7 @@ class TaskOffsets:
         """Commit stores, one after the other; when one is set back, ``.checkpoint`` is lowered first.
 
         Args:
-            offsets: for each store to be committed what :meth:`StateStore.commit` takes; an empty mapping forgets.
+            offsets: for each store to be committed what :meth:`StateStore.commit` takes.
 
         Raises:
             NotFound: there is no such store; nothing was committed.
@@ -204,16 +216,9 @@ class TaskOffsets:
                 would be missed when the store is opened. Nothing was committed.
             StatecoreError: see :meth:`StateStore.commit`; stores before the one that failed are committed.
         """
-        by_name = {one.name: one for one in self.stores}
-        missing = sorted(offsets.keys() - by_name.keys())
-        if missing:
-            raise NotFound(
-                f"{self.directory} has no store {', '.join(missing)}.",
-                action="Check the names of the stores; nothing was changed.",
-                stores=missing,
-            )
-        for name, of in offsets.items():
-            encode_checkpoint({at: offset for at, offset in of.items() if offset is not None})
+        by_name = self._named(offsets)
+        checked = {name: checked_offsets(of) for name, of in offsets.items()}
+        for name, of in checked.items():
             if foreign := sorted(str(at) for at in of.keys() - set(by_name[name].changelogs)):
                 raise Invalid(
                     f"{', '.join(foreign)} is no changelog partition of the store {name} of {self.directory}.",
@@ -221,16 +226,39 @@ class TaskOffsets:
                     store=name,
                     foreign=foreign,
                 )
+        self._lower({partition: offset for of in checked.values() for partition, offset in of.items()})
+        for name, of in checked.items():
+            by_name[name].store.commit(of)
+
+    def forget_offsets(self, store: str) -> None:
+        """Commit a store, and forget its offsets and position; ``.checkpoint`` is lowered first.
+
+        Raises:
+            NotFound: there is no such store.
+            StatecoreError: see :meth:`StateStore.forget_offsets`.
+        """
+        one = self._named((store,))[store]
+        self._lower(dict.fromkeys(one.changelogs))
+        one.store.forget_offsets()
+
+    def _named(self, names: Collection[str]) -> dict[str, TaskStore]:
+        by_name = {one.name: one for one in self.stores}
+        if missing := sorted(set(names) - by_name.keys()):
+            raise NotFound(
+                f"{self.directory} has no store {', '.join(missing)}.",
+                action="Check the names of the stores; nothing was changed.",
+                stores=missing,
+            )
+        return by_name
+
+    def _lower(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """See that the file is not ahead of what is about to be committed."""
         sound = dict(self._written)
-        for name, of in offsets.items():
-            for partition in by_name[name].changelogs:
-                if partition in sound and (partition in of or not of):
-                    offset = of.get(partition)
-                    sound[partition] = min(sound[partition], OFFSET_UNKNOWN if offset is None else offset)
+        for partition, offset in offsets.items():
+            if partition in sound:
+                sound[partition] = min(sound[partition], OFFSET_UNKNOWN if offset is None else offset)
         if sound != self._written:
             self._replace(sound)
-        for name, of in offsets.items():
-            by_name[name].store.commit(of)
 
     def must_be_lowered(self) -> bool:
         """Whether ``.checkpoint`` says more than a store that was committed past :meth:`commit`; that must not wait."""
@@ -319,10 +347,10 @@ class TaskOffsets:
             position = positions[one.name]
             adopts = bool(position) and not one.store.position and bool(own or wanted)
             if adopts:
-                one.store.position.update(deepcopy(position))
+                adopt_position(one.store, position)
                 with_position.append(one.name)
             if wanted or adopts:
-                one.store.commit({**own, **wanted})  # never empty: an empty commit forgets
+                one.store.commit({**own, **wanted})
             if wanted:
                 imported[one.name] = wanted
             if not own and not wanted:

@@ -7,7 +7,8 @@ stored row away. Chunks keep the store's lock short and the Python per row small
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from itertools import chain
+from typing import Protocol, cast
 
 from statecore.stores.rows import Row
 
@@ -24,7 +25,12 @@ class Cursor(Protocol):
 
 def merged(stored: Cursor, staged: Cursor | None, *, reverse: bool) -> Iterator[Row]:
     """The rows of both cursors in their common order; where both have a key, the staged entry decides."""
-    entries = _entries(stored) if staged is None else _overlaid(_entries(stored), _Ahead(staged), reverse)
+    if staged is None:  # nothing deleted among stored rows; a loop of the interpreter's own is half of the time
+        return cast(Iterator[Row], chain.from_iterable(iter(stored.chunk, [])))
+    return _present(_overlaid(_entries(stored), _Ahead(staged), reverse))
+
+
+def _present(entries: Iterator[Entry]) -> Iterator[Row]:
     for key, value in entries:
         if value is not None:
             yield key, value

@@ -84,9 +84,16 @@ class MeteredStore(WrappedStore):
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Commit the store, and measure how long it took and how much was staged."""
+        self._measured(lambda: self._store.commit(offsets))
+
+    def forget_offsets(self) -> None:
+        """Forget the store's offsets; measured as a commit, which it is."""
+        self._measured(self._store.forget_offsets)
+
+    def _measured(self, commit: Callable[[], None]) -> None:
         staged = self._store.uncommitted_bytes
         watch = Stopwatch(self._clock)
-        self._store.commit(offsets)
+        commit()
         self._metrics.record(COMMIT_LATENCY, watch.ms, self._tags)
         self._metrics.record(COMMITTED_BYTES, staged, self._tags)
         self._metrics.add(COMMITS, 1, self._tags)
@@ -125,9 +132,11 @@ class MeteredStore(WrappedStore):
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """See :meth:`StateStore.put_all`."""
-        rows = list(rows)
-        self._puts += len(rows)
+        if not isinstance(rows, list | tuple):  # it may read what it wrote before
+            super(WrappedStore, self).put_all(rows)
+            return
         self._store.put_all(rows)
+        self._puts += len(rows)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
         """See :meth:`StateStore.scan`; measured as a range."""

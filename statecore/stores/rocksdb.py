@@ -29,10 +29,11 @@ from typing import Any
 from statecore.errors import Invalid, StatecoreError
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
-from statecore.formats.position import Position, decode_position, encode_position
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.position import Position, decode_position
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores import forks
 from statecore.stores.files import sync_tree
+from statecore.stores.rocksdb_commit import commit_batch, status_batch, write
 from statecore.stores.rocksdb_directory import (
     Shadow,
     check_request,
@@ -56,7 +57,7 @@ from statecore.stores.rocksdb_files import (
 )
 from statecore.stores.rocksdb_instant import RocksDBInstant
 from statecore.stores.rocksdb_scan import ListScan
-from statecore.stores.settings import Durability, StoreSettings
+from statecore.stores.settings import StoreSettings
 from statecore.stores.staged import Pending, StagedStore
 
 
@@ -101,8 +102,11 @@ class RocksDBStore(StagedStore):
         self._families: dict[str, Any] = {}
         self._handles: dict[str, Any] = {}
         self._db: Any = None
+        self._get: Any = None  # of the rows' family, while it is open
         self._shadow: Shadow | None = None
         self._rows_ahead = False
+        self.written: Any = None
+        """The batch that was written last; see :func:`.rocksdb_commit.write`."""
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
 
     @property
@@ -240,9 +244,31 @@ class RocksDBStore(StagedStore):
     def _data(self) -> Any:
         return self._families[self._kind.data_column_family]
 
+    def get(self, key: bytes) -> bytes | None:
+        """The row of a key, or ``None``; writes that are not committed yet are seen."""
+        if not self._settled or type(key) is not bytes or key in self._staged.values:
+            return super().get(key)
+        try:
+            row: bytes | None = self._get(key)
+        except Exception as error:
+            raise translate(self._path, "Reading", error) from error
+        return row
+
     def _read(self, key: bytes) -> bytes | None:
         row: bytes | None = looked_up(self._path, self._data, key)
         return row
+
+    def _forget(self, position: Position) -> None:
+        self._get = self._data.get
+        super()._forget(position)
+
+    def _end_reads(self) -> None:
+        self._get = None
+        super()._end_reads()
+
+    def _disown_reads(self) -> None:
+        self._get = None
+        super()._disown_reads()
 
     def _read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         rows: list[bytes | None] = looked_up(self._path, self._data, list(keys))
@@ -250,6 +276,9 @@ class RocksDBStore(StagedStore):
 
     def _instant(self) -> RocksDBInstant:
         return RocksDBInstant(self._path, self._data, self._families.get(OFFSETS_COLUMN_FAMILY))
+
+    def _rows_instant(self) -> RocksDBInstant:
+        return RocksDBInstant(self._path, self._data, None, points=False)
 
     def approximate_num_entries(self) -> int:
         """RocksDB's ``rocksdb.estimate-num-keys``, which Kafka Streams shows too: exact for keys written once."""
@@ -322,32 +351,20 @@ class RocksDBStore(StagedStore):
         compact_files(self._path, self._data)
 
     def _prepare(self, pending: Pending) -> Any:
-        from rocksdict import WriteBatch
-
-        batch = WriteBatch(raw_mode=True)
         data, meta = self._handles[self._kind.data_column_family], self._handles[OFFSETS_COLUMN_FAMILY]
-        put, delete = batch.put, batch.delete
-        for key, value in pending.staged.items():
-            if value is None:
-                delete(key, data)
-            else:
-                put(key, value, data)
-        if not pending.offsets:
-            known = [key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys]
-            for key in filter(offset_format.STATUS_KEY.__ne__, known):
-                delete(key, meta)
-        for partition, offset in pending.offsets.items():
-            if offset is None:
-                delete(offset_format.offset_key(partition), meta)
-            else:
-                put(offset_format.offset_key(partition), offset_format.encode_int64(offset), meta)
-        if pending.offsets and pending.position != self._committed_position:
-            put(offset_format.POSITION_KEY, encode_position(pending.position), meta)
-        return batch
+        known = (key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys) if pending.forget else ()
+        return commit_batch(self._path, pending, data, meta, known), pending.forget or bool(pending.offsets)
 
     def _publish(self, prepared: Any) -> None:
-        self._write(prepared)
-        self._rows_ahead = False
+        self._write(prepared[0])
+
+    def _published(self, prepared: Any) -> bool:
+        batch, says_where = prepared
+        if self.written is not batch:
+            return False
+        if says_where:
+            self._rows_ahead = False
+        return True
 
     def flush(self) -> None:
         """Write the memtables of all families to files; the log is empty afterwards."""
@@ -360,7 +377,7 @@ class RocksDBStore(StagedStore):
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset in the ``offsets`` family, -4 (``OFFSET_UNKNOWN``) included; ``None`` without an entry."""
-        value = self._meta(offset_format.offset_key(partition))
+        value = self._meta(offset_format.offset_key(as_topic_partition(partition)))
         return None if value is None else offset_format.decode_int64(value)
 
     @property
@@ -381,21 +398,10 @@ class RocksDBStore(StagedStore):
         return value
 
     def _write_status(self, status: int) -> None:
-        from rocksdict import WriteBatch
-
-        batch = WriteBatch(raw_mode=True)
-        batch.put(offset_format.STATUS_KEY, offset_format.encode_int64(status), self._handles[OFFSETS_COLUMN_FAMILY])
-        self._write(batch)
+        self._write(status_batch(status, self._handles[OFFSETS_COLUMN_FAMILY]))
 
     def _write(self, batch: Any) -> None:
-        from rocksdict import WriteOptions
-
-        options = WriteOptions()  # with the log: see the module's text
-        options.sync = self._settings.durability is Durability.SYNC
-        try:
-            self._db.write(batch, options)
-        except Exception as error:
-            raise translate(self._path, "Writing to", error) from error
+        write(self._path, self._db, batch, self._settings.durability, self)
 
     def _check_writable(self) -> None:
         self._check_open()

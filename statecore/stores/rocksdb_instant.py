@@ -21,11 +21,18 @@ _ABSENT = "key not found"
 
 
 class RocksDBInstant:
-    """Rows, offsets and position of the newest commit at the time it is made; see :class:`stores.staged.Instant`."""
+    """Rows, offsets and position of the newest commit at the time it is made; see :class:`stores.views.Instant`.
 
-    def __init__(self, path: Path, data: Any, offsets: Any | None) -> None:
+    Args:
+        path: the database, for messages.
+        data: rocksdict's handle of the rows' family.
+        offsets: that of the offsets' family, or ``None``.
+        points: whether it is to answer for single keys, which takes a snapshot more.
+    """
+
+    def __init__(self, path: Path, data: Any, offsets: Any | None, *, points: bool = True) -> None:
         self._path = path
-        self._data = data.snapshot()
+        self._data = data.snapshot() if points else None
         self._offsets = None if offsets is None else offsets.snapshot()
         self._iterator = FamilyIterator(path, data)
 

@@ -84,11 +84,11 @@ class WritableRows(ReadableRows):
         """Set the row of a key; ``None`` deletes it.
 
         Raises:
-            Invalid: it is not open or read-only; or key or value are not ``bytes``.
+            Invalid: it is not open or read-only; or key or value are not ``bytes``, or too large.
         """
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """:meth:`put` for each of the rows, in their order."""
+        """:meth:`put` for each of the rows, in their order; of a list or tuple with a wrong row nothing is put."""
         for key, value in rows:
             self.put(key, value)
 
@@ -106,6 +106,45 @@ class WritableRows(ReadableRows):
     def delete(self, key: bytes) -> None:
         """Delete the row of a key; nothing happens when there is none."""
         self.put(key, None)
+
+
+MAX_ROW_BYTES = (1 << 31) - 1
+"""Most bytes that a key and its value may have together.
+
+No Kafka record can be larger, and no Java application read more. RocksDB can hold up to 4 GiB less some bytes, which is
+what its memtable counts in; a value of 4 GiB and more its ``WriteBatch`` leaves out, and rocksdict does not tell.
+"""
+
+
+def check_row(key: object, value: object) -> None:
+    """Refuse what cannot be a row.
+
+    Raises:
+        Invalid: key or value are not ``bytes``, or larger than :data:`MAX_ROW_BYTES` together.
+    """
+    if type(key) is not bytes or (value is not None and type(value) is not bytes):
+        raise Invalid(
+            f"Keys and values of a store are bytes, not {type(key).__name__} and {type(value).__name__}.",
+            action="Convert them with bytes(), or with the serializers of the store's format.",
+        )
+    size = len(key) + (0 if value is None else len(value))
+    if size > MAX_ROW_BYTES:
+        raise Invalid(
+            f"A row of {size:,} bytes is too large: key and value have at most {MAX_ROW_BYTES:,} together.",
+            action="Divide the value among several keys; a Kafka record could not be as large either.",
+        )
+
+
+def check_rows(rows: Sequence[tuple[object, object]]) -> None:
+    """:func:`check_row` for many, in less time."""
+    keys = [key for key, _ in rows]
+    values = [value for _, value in rows if value is not None]
+    if {*map(type, keys), *map(type, values)} <= {bytes}:
+        most = max(map(len, keys), default=0) + max(map(len, values), default=0)  # type: ignore[arg-type]
+        if most <= MAX_ROW_BYTES:
+            return
+    for key, value in rows:
+        check_row(key, value)
 
 
 def check_key(key: object) -> None:

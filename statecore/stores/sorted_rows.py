@@ -4,20 +4,22 @@ Values lie in a dict. Keys are put in order only when somebody scans, so that a 
 for the dict alone; then they lie in blocks of up to some thousand: a key costs one bisection and one short move::
 
     values   {b"a": b"1", b"c": None, b"b": b"2"}        None: deleted
-    fresh    {b"b"}                                       keys not in a block yet
+    placed   2                                            so many keys, those put first, are in a block
     blocks   [[b"a", b"c"], ...]
 
 A snapshot copies nothing. While it lives, every change first tells it the value before (``before``), and it looks there
 first: a key that was not there at its moment has ``_ABSENT``. Deleted keys stay as ``None`` until :meth:`purge`.
 
-Nothing here locks; whoever shares the rows between threads does.
+Nothing here locks; whoever shares the rows between threads does. A signal handler may raise anywhere: what was to be
+done can then be done again.
 """
 
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -41,8 +43,9 @@ class SortedRows:
     """A dict of rows with key order and snapshots; a value of ``None`` says that the row is deleted."""
 
     def __init__(self) -> None:
-        self._values: dict[bytes, bytes | None] = {}
-        self._fresh: set[bytes] = set()
+        self.values: dict[bytes, bytes | None] = {}
+        """The rows, to look one up at the least cost; changed here alone."""
+        self._placed = 0
         self._blocks: list[list[bytes]] = []
         self._greatest: list[bytes] = []  # the last key of each block
         self._snapshots: list[weakref.ref[RowsSnapshot]] = []
@@ -50,40 +53,61 @@ class SortedRows:
         self._prune_at = _SNAPSHOTS
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.values)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._values
+        return key in self.values
 
     def __getitem__(self, key: bytes) -> bytes | None:
-        return self._values[key]
+        return self.values[key]
 
     def get(self, key: bytes, default: T | None = None) -> bytes | T | None:
         """The row of a key, ``None`` when it is deleted, ``default`` when there is no entry."""
-        return self._values.get(key, default)
+        return self.values.get(key, default)
 
     def items(self) -> Iterable[tuple[bytes, bytes | None]]:
         """All rows in the order they were first put."""
-        return self._values.items()
+        return self.values.items()
+
+    @property
+    def watched(self) -> bool:
+        """Whether there may be snapshots that changes are told to."""
+        return bool(self._snapshots)
 
     @property
     def memory_bytes(self) -> int:
         """About what the rows take in memory."""
-        return self._value_bytes + ROW_OVERHEAD_BYTES * len(self._values)
+        return self._value_bytes + ROW_OVERHEAD_BYTES * len(self.values)
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Set the row of a key."""
-        values = self._values
+        """Set the row of a key.
+
+        Another thread may make a snapshot meanwhile: the interpreter changes threads only at calls and loops, so from
+        the look for snapshots on there is none.
+        """
+        values = self.values
+        old = values.get(key, _ABSENT)
+        size = 0 if value is None else len(value)
+        if old is _ABSENT:
+            size += len(key)
+        elif old is not None:
+            size -= len(old)  # type: ignore[arg-type]
         if self._snapshots:
             self._tell_snapshots(key)
-        size = 0 if value is None else len(value)
-        if key in values:
-            old = values[key]
-            self._value_bytes += size - (0 if old is None else len(old))
-        else:
-            self._fresh.add(key)
-            self._value_bytes += size + len(key)
         values[key] = value
+        self._value_bytes += size
+
+    def put_all(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Set the rows of many keys, the last of each."""
+        values = self.values
+        keys = [key for key, _ in rows]
+        if self._snapshots or not values.keys().isdisjoint(keys):
+            for key, value in rows:
+                self.put(key, value)
+            return
+        fresh = dict(rows)
+        values.update(fresh)
+        self._value_bytes += sum(map(len, fresh)) + sum(map(len, filter(None, fresh.values())))
 
     def purge(self, keys: Iterable[bytes]) -> bool:
         """Forget these keys if no snapshot is left that might read them.
@@ -94,19 +118,25 @@ class SortedRows:
         self._snapshots = [reference for reference in self._snapshots if reference() is not None]
         if self._snapshots:
             return False
+        self._place()
         for key in keys:
-            value = self._values.pop(key)
-            self._value_bytes -= len(key) + (0 if value is None else len(value))
-            if key in self._fresh:
-                self._fresh.discard(key)
+            if key not in self.values:
                 continue
             at = bisect_left(self._greatest, key)
-            block = self._blocks[at]
-            del block[bisect_left(block, key)]
-            if block:
-                self._greatest[at] = block[-1]
-            else:
-                del self._blocks[at], self._greatest[at]
+            if at < len(self._blocks):  # else it is out of its block already: this was interrupted
+                block = self._blocks[at]
+                index = bisect_left(block, key)
+                if block[index : index + 1] == [key]:
+                    del block[index]
+                if block:
+                    self._greatest[at] = block[-1]
+                else:
+                    del self._blocks[at], self._greatest[at]
+            value = self.values[key]
+            size = len(key) + (0 if value is None else len(value))
+            self._placed -= 1
+            del self.values[key]
+            self._value_bytes -= size
         return True
 
     def snapshot(self) -> RowsSnapshot:
@@ -119,7 +149,7 @@ class SortedRows:
         return snapshot
 
     def _tell_snapshots(self, key: bytes) -> None:
-        before = self._values.get(key, _ABSENT)
+        before = self.values.get(key, _ABSENT)
         gone = False
         for reference in self._snapshots:
             snapshot = reference()
@@ -132,8 +162,8 @@ class SortedRows:
 
     def keys_from(self, key: bytes | None, *, reverse: bool) -> list[bytes]:
         """The next few keys in order: those ``>= key``, or in reverse those ``< key``; none at the end."""
-        if self._fresh:
-            self._order()
+        if self._placed < len(self.values):
+            self._place()
         blocks = self._blocks
         if not blocks:
             return []
@@ -153,27 +183,45 @@ class SortedRows:
             end = len(blocks[at])
         return blocks[at][max(end - _CHUNK_KEYS, 0) : end][::-1]
 
-    def _order(self) -> None:
-        """Give the fresh keys their places: one by one when they are few, else all anew."""
-        fresh = sorted(self._fresh)
-        self._fresh = set()
-        if len(fresh) * 8 > len(self._values):
-            keys = sorted(self._values)
-            self._blocks = [keys[at : at + _BLOCK_KEYS] for at in range(0, len(keys), _BLOCK_KEYS)]
-            self._greatest = [block[-1] for block in self._blocks]
-            return
-        for key in fresh:
-            self._insert(key)
+    def _place(self) -> None:
+        """Give the keys that came since the last time their places: one by one when they are few, else all anew."""
+        fresh = _newest(self.values, self._placed)
+        count = self._placed + len(fresh)
+        if len(fresh) * 8 > count:
+            keys = sorted([*chain.from_iterable(self._blocks), *fresh])
+            blocks = [keys[at : at + _BLOCK_KEYS] for at in range(0, count, _BLOCK_KEYS)]
+            greatest = [block[-1] for block in blocks]
+            self._blocks = blocks
+            self._greatest = greatest
+        else:
+            for key in sorted(fresh):
+                self._insert(key)
+        self._placed = count
 
     def _insert(self, key: bytes) -> None:
         at = min(bisect_left(self._greatest, key), len(self._blocks) - 1)
         block = self._blocks[at]
-        block.insert(bisect_right(block, key), key)
+        index = bisect_right(block, key)
+        if index and block[index - 1] == key:
+            return  # it was placed when this was interrupted
+        block.insert(index, key)
         if len(block) > 2 * _BLOCK_KEYS:
             self._blocks[at : at + 1] = [block[:_BLOCK_KEYS], block[_BLOCK_KEYS:]]
             self._greatest[at : at + 1] = [block[_BLOCK_KEYS - 1], block[-1]]
         else:
             self._greatest[at] = block[-1]
+
+
+def _newest(values: dict[bytes, bytes | None], known: int) -> list[bytes]:
+    """The keys behind the first so many, though another thread may put more meanwhile."""
+    while True:
+        count = len(values)
+        try:
+            newest = list(islice(reversed(values), count - known))
+        except RuntimeError:  # it grew
+            continue
+        if len(values) == count:
+            return newest
 
 
 class RowsSnapshot:
@@ -187,8 +235,9 @@ class RowsSnapshot:
 
     def get(self, key: bytes, default: T | None = None) -> bytes | T | None:
         """The row of a key, ``None`` when it was deleted, ``default`` when there was no entry."""
+        found = self._rows.get(key, default)  # before that, somebody may change it between the two
         if key not in self.before:
-            return self._rows.get(key, default)
+            return found
         value = self.before[key]
         return default if isinstance(value, _Absent) else value
 
@@ -218,13 +267,10 @@ class RowsCursor:
                 self._snapshot = None  # nobody needs to be told of changes any more
                 break
             before, values = self._snapshot.before, self._rows
-            if not before:
-                found = [(key, values[key]) for key in keys]
-                continue
-            for key in keys:
-                value = before[key] if key in before else values[key]
-                if not isinstance(value, _Absent):
-                    found.append((key, value))
+            found = [(key, values[key]) for key in keys]
+            if before:  # looked at last: a change is told before it is made
+                changed = [(key, before.get(key, value)) for key, value in found]
+                found = [(key, value) for key, value in changed if not isinstance(value, _Absent)]
         return found
 
     def _keys(self) -> list[bytes]:

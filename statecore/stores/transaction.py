@@ -6,10 +6,15 @@
 
 A store always stages what is written to it until the next commit; the transaction only says where that begins and ends,
 and that nobody's earlier writes are in it. A store has one writer, so it has one transaction at a time.
+
+It ends with its own ``commit`` or ``abort``, or with those of its store. One that nobody holds any more has ended too:
+the store keeps only a weak reference, and drops the writes of a lost transaction before it does anything else. (When
+somebody meanwhile wrote to the store itself, they would go with them unsaid, so then ``abort`` is asked for.)
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,66 +27,104 @@ if TYPE_CHECKING:
     from statecore.stores.base import StateStore
 
 
+class Running:
+    """What a store remembers of its transaction, without keeping it alive."""
+
+    __slots__ = ("_transaction", "ended", "joined", "writing")
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = weakref.ref(transaction)
+        self.ended = False
+        """Whether it was committed or aborted, or its store closed."""
+        self.writing = False
+        """Whether a write of the moment comes through the transaction."""
+        self.joined = False
+        """Whether something was written past it, to the store itself."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody can end it any more."""
+        return not self.ended and self._transaction() is None
+
+
 class Transaction(WritableRows):
     """The writes of one store between two commits; made by :meth:`StateStore.transaction`.
 
-    Reads see the store with these writes. It ends with :meth:`commit`, :meth:`abort` or the ``with`` block.
+    Reads see the store with these writes. It ends with :meth:`commit`, :meth:`abort` or the ``with`` block, and with
+    ``commit``, ``abort`` or ``close`` of its store.
     """
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
-        self._ended = False
+        self.running = Running(self)
+        """The store's part of it."""
 
     @property
     def ended(self) -> bool:
         """Whether it was committed or aborted."""
-        return self._ended
+        return self.running.ended
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key as this transaction leaves it, or ``None``."""
-        return self._running().get(key)
+        return self._open_store().get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The rows of many keys as this transaction leaves them."""
-        return self._running().get_many(keys)
+        return self._open_store().get_many(keys)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
         """Staged and stored rows of this moment, merged in key order; see :meth:`ReadableRows.scan`."""
-        return self._running().scan(lower, upper, reverse=reverse)
+        return self._open_store().scan(lower, upper, reverse=reverse)
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Stage the row of a key; ``None`` deletes it."""
-        self._running().put(key, value)
+        store = self._open_store()
+        running = self.running
+        running.writing = True
+        try:
+            store.put(key, value)
+        finally:
+            running.writing = False
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Stage many rows."""
-        self._running().put_all(rows)
+        if not isinstance(rows, list | tuple):  # it may ask the store, or write to it, while it is read
+            super().put_all(rows)
+            return
+        store = self._open_store()
+        running = self.running
+        running.writing = True
+        try:
+            store.put_all(rows)
+        finally:
+            running.writing = False
 
     @property
     def uncommitted_bytes(self) -> int:
         """Memory that the staged writes take, about; see :attr:`StateStore.uncommitted_bytes`."""
-        return self._running().uncommitted_bytes
+        return self._open_store().uncommitted_bytes
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Publish the writes together with these offsets; see :meth:`StateStore.commit`.
 
-        When it raises, nothing was published, the transaction goes on, and it can be committed again or aborted.
+        When it raises, nothing was published, the transaction goes on, and it can be committed again or aborted. (What
+        a signal handler raises may come after the commit; then :attr:`ended` says so.)
         """
-        self._running().commit(offsets)
+        self._open_store().commit(offsets)
         self.end()
 
     def abort(self) -> None:
         """Drop the writes. Aborting a transaction that has ended does nothing."""
-        if not self._ended:
-            self.end()
+        if not self.ended:
             self._store.abort()
+            self.end()
 
     def end(self) -> None:
         """Take no more writes; the store's part of ending (a store that closes has dropped what was staged)."""
-        self._ended = True
+        self.running.ended = True
 
-    def _running(self) -> StateStore:
-        if self._ended:
+    def _open_store(self) -> StateStore:
+        if self.running.ended:
             raise Invalid("This transaction has ended.", action="Begin another with transaction() of its store.")
         return self._store
 

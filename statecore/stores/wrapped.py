@@ -11,6 +11,7 @@ from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
 from statecore.stores.query import QueryView
 from statecore.stores.rows import Row
+from statecore.stores.transaction import Running
 
 W = TypeVar("W", bound="WrappedStore")
 
@@ -50,9 +51,7 @@ class WrappedStore(StateStore):
         self._store.open()
 
     def close(self) -> None:
-        """See :meth:`StateStore.close`. A transaction of this wrapper ends."""
-        if self._transaction is not None:
-            self._transaction.end()
+        """See :meth:`StateStore.close`."""
         self._store.close()
 
     def flush(self) -> None:
@@ -63,9 +62,18 @@ class WrappedStore(StateStore):
         """See :meth:`StateStore.commit`."""
         self._store.commit(offsets)
 
+    def forget_offsets(self) -> None:
+        """See :meth:`StateStore.forget_offsets`."""
+        self._store.forget_offsets()
+
     def abort(self) -> None:
         """See :meth:`StateStore.abort`."""
         self._store.abort()
+
+    @property
+    def commit_number(self) -> int:
+        """See :attr:`StateStore.commit_number`."""
+        return self._store.commit_number
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -85,6 +93,10 @@ class WrappedStore(StateStore):
     def position(self) -> Position:
         """See :attr:`StateStore.position`."""
         return self._store.position
+
+    def update_position(self, topic: str, partition: int, offset: int) -> None:
+        """See :meth:`StateStore.update_position`."""
+        self._store.update_position(topic, partition, offset)
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
         """See :meth:`StateStore.query_view`."""
@@ -117,6 +129,12 @@ class WrappedStore(StateStore):
     def approximate_num_entries(self) -> int:
         """See :meth:`StateStore.approximate_num_entries`."""
         return self._store.approximate_num_entries()
+
+    def _begin_transaction(self, running: Running) -> None:
+        self._store._begin_transaction(running)  # so that it ends with a commit of either
+
+    def _end_transaction(self) -> None:
+        self._store._end_transaction()
 
 
 def layer(store: StateStore, kind: type[W]) -> W | None:

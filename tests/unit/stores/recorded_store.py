@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.position import Position
+from statecore.formats.position import Position, merge_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
@@ -48,7 +48,10 @@ class RecordedStore(StateStore):
 
     @property
     def position(self) -> Position:
-        return self._position
+        return deepcopy(self._position)
+
+    def update_position(self, topic: str, partition: int, offset: int) -> None:
+        merge_position(self._position, {topic: {partition: offset}})
 
     def open(self) -> None:
         if self._open:
@@ -68,13 +71,18 @@ class RecordedStore(StateStore):
             self._happen("close")
 
     def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        self._commit({**self._offsets, **{str(at): offset for at, offset in offsets.items()}})
+
+    def forget_offsets(self) -> None:
+        self._commit({}, forget=True)
+
+    def _commit(self, offsets: Mapping[str, int | None], *, forget: bool = False) -> None:
         self._happen("commit")
-        kept = {**self._offsets, **{str(at): offset for at, offset in offsets.items()}} if offsets else {}
-        if not offsets:
+        if forget:
             self._position = {}
         rows = {key: value for key, value in {**self._rows, **self._staged}.items() if value is not None}
         if self._manages:
-            self._offsets = {at: offset for at, offset in kept.items() if offset is not None}
+            self._offsets = {at: offset for at, offset in offsets.items() if offset is not None}
             self._stored_position = deepcopy(self._position)
         self._rows, self._staged = rows, {}
         self.file.write_text(json.dumps([self._rows, self._offsets, self._stored_position]))

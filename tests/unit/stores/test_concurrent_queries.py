@@ -75,7 +75,7 @@ class Bank(threading.Thread):
     def _commit(self) -> None:
         self.commits += 1
         self.store.put(COMMITS, b"%d" % self.commits)
-        self.store.position.setdefault("in", {})[0] = self.commits
+        self.store.update_position("in", 0, self.commits)
         self.store.commit({CHANGELOG: self.commits})
 
 

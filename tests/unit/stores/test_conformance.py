@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -211,32 +212,70 @@ class TestCommit:
         filled.commit({CHANGELOG: (1 << 63) - 1})
         assert filled.committed_offset(CHANGELOG) == ((1 << 63) - 1 if filled.manages_offsets else None)
 
-    @pytest.mark.parametrize("wrong", [{0: 1 << 63}, {0: "x"}, {"0": 1}, {1 << 31: 1}, 5])
-    def test_what_is_no_position_is_refused_and_nothing_is_committed(
-        self, filled: StateStore, wrong: dict[int, int]
+    @pytest.mark.parametrize(
+        "wrong",
+        [("in", 0, wrong) for wrong in (1 << 63, -1, "x", 1.0, True)]
+        + [("in", wrong, 1) for wrong in ("0", 1 << 31, -1, False)]
+        + [(wrong, 0, 1) for wrong in (5, "", "a topic")],
+    )
+    def test_what_is_no_position_is_refused_and_nothing_is_changed(
+        self, filled: StateStore, wrong: tuple[str, int, int]
     ) -> None:
-        filled.put(b"a", b"new")
-        filled.position["in"] = wrong
-        with pytest.raises(Invalid, match="position"):
-            filled.commit({CHANGELOG: 8})
+        filled.update_position("in", 0, 3)
+        with pytest.raises(Invalid, match=r"position|partition"):
+            filled.update_position(*wrong)
+        assert filled.position == {"in": {0: 3}}
+        filled.commit({CHANGELOG: 8})
         with filled.query_view() as view:
-            assert (view.get(b"a"), view.position) == (b"1", {})
-        filled.abort()
-        assert filled.position == {}
+            assert view.position == {"in": {0: 3}}
 
-    def test_offsets_are_added_kept_forgotten_and_wiped(self, store: StateStore) -> None:
-        store.position["in"] = {0: 5}
+    def test_a_position_moves_forward_only_and_is_given_as_a_copy(self, filled: StateStore) -> None:
+        filled.update_position("in", 0, 5)
+        filled.update_position("in", 0, 3)
+        filled.update_position("in", 1, 0)
+        filled.position["in"][0] = 99
+        filled.position["other"] = {}
+        assert filled.position == {"in": {0: 5, 1: 0}}
+        filled.commit({CHANGELOG: 8})
+        filled.update_position("in", 0, 4)
+        filled.update_position("in", 1, 7)
+        assert filled.position == {"in": {0: 5, 1: 7}}
+        filled.abort()
+        assert filled.position == {"in": {0: 5, 1: 0}}
+        filled.commit({})
+        with filled.query_view() as view:
+            assert view.position == {"in": {0: 5, 1: 0}}
+
+    def test_offsets_are_added_kept_and_forgotten(self, store: StateStore) -> None:
+        store.update_position("in", 0, 5)
         store.commit({CHANGELOG: 1, OTHER: -4})
         store.commit({CHANGELOG: 2})
+        store.put(b"a", b"1")
         if not store.manages_offsets:
             assert store.committed_offset(CHANGELOG) is None
-            return
-        assert (store.committed_offset(CHANGELOG), store.committed_offset(OTHER)) == (2, -4)
-        store.commit({OTHER: None})
-        assert (store.committed_offset(CHANGELOG), store.committed_offset(OTHER)) == (2, None)
-        assert store.position == {"in": {0: 5}}
-        store.commit({})
-        assert (store.committed_offset(CHANGELOG), store.position) == (None, {})
+            store.forget_offsets()
+        else:
+            assert (store.committed_offset(CHANGELOG), store.committed_offset(OTHER)) == (2, -4)
+            store.commit({OTHER: None})
+            assert (store.committed_offset(CHANGELOG), store.committed_offset(OTHER)) == (2, None)
+            assert store.position == {"in": {0: 5}}
+            store.put(b"a", b"2")
+            store.forget_offsets()
+        with store.query_view() as view:
+            assert (view.committed_offset(CHANGELOG), view.position) == (None, {})
+            assert view.get(b"a") == store.get(b"a") is not None
+        assert (store.committed_offset(CHANGELOG), store.position, store.uncommitted_bytes) == (None, {}, 0)
+
+    def test_a_commit_that_names_no_offset_publishes_rows_and_position_and_keeps_the_offsets(
+        self, filled: StateStore
+    ) -> None:
+        filled.put(b"a", b"new")
+        filled.update_position("in", 0, 5)
+        filled.commit({})
+        with filled.query_view() as view:
+            assert (view.get(b"a"), view.position) == (b"new", {"in": {0: 5}})
+            assert view.committed_offset(CHANGELOG) == (7 if filled.manages_offsets else None)
+        assert filled.committed_offset(CHANGELOG) == (7 if filled.manages_offsets else None)
 
     def test_nothing_is_left_uncommitted(self, filled: StateStore) -> None:
         assert filled.uncommitted_bytes == 0
@@ -246,7 +285,7 @@ class TestCommit:
     def test_a_failed_commit_publishes_nothing_and_can_be_repeated(
         self, filled: StateStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        filled.position["in"] = {0: 9}
+        filled.update_position("in", 0, 9)
         filled.put(b"a", b"new")
         with monkeypatch.context() as patch:
             patch.setattr(type(filled), "_publish", _fails)
@@ -286,7 +325,7 @@ class TestTransactions:
     def test_leaving_without_commit_aborts(self, filled: StateStore) -> None:
         with filled.transaction() as transaction:
             transaction.put(b"a", b"changed")
-            filled.position["in"] = {0: 1}
+            filled.update_position("in", 0, 1)
         assert transaction.ended
         assert dict(filled.all()) == ROWS
         assert filled.position == {}
@@ -319,6 +358,74 @@ class TestTransactions:
             filled.transaction()
         filled.abort()
         filled.transaction().abort()
+
+    @pytest.mark.parametrize("end", ["commit", "abort", "forget_offsets"])
+    def test_the_store_s_own_commit_and_abort_end_it(self, filled: StateStore, end: str) -> None:
+        transaction = filled.transaction()
+        transaction.put(b"a", b"new")
+        filled.commit({CHANGELOG: 8}) if end == "commit" else getattr(filled, end)()
+        assert transaction.ended
+        assert filled.get(b"a") == (b"1" if end == "abort" else b"new")
+        with pytest.raises(Invalid, match="has ended"):
+            transaction.put(b"a", b"more")
+        filled.put(b"b", b"own")
+        transaction.abort()
+        assert filled.get(b"b") == b"own", "it has nothing to abort any more"
+        filled.abort()
+        filled.transaction().abort()
+
+    @pytest.mark.parametrize("next_call", ["get", "put", "commit", "transaction", "scan", "view", "bytes", "position"])
+    def test_one_that_nobody_holds_is_dropped_with_its_writes(self, filled: StateStore, next_call: str) -> None:
+        filled.transaction().put(b"a", b"lost")
+        if next_call == "get":
+            assert filled.get(b"a") == b"1"
+        elif next_call == "put":
+            filled.put(b"c", b"kept")
+        elif next_call == "commit":
+            filled.commit({CHANGELOG: 8})
+        elif next_call == "transaction":
+            filled.transaction().commit({CHANGELOG: 8})
+        elif next_call == "scan":
+            assert dict(filled.all()) == ROWS
+        elif next_call == "view":
+            with filled.query_view(UNCOMMITTED) as view:
+                assert view.get(b"a") == b"1"
+        elif next_call == "bytes":
+            assert filled.uncommitted_bytes == 0
+        else:
+            assert filled.position == {}
+        filled.commit({CHANGELOG: 9})
+        assert dict(filled.all()) == ({**ROWS, b"c": b"kept"} if next_call == "put" else ROWS)
+
+    def test_one_in_a_circle_is_dropped_when_the_collector_finds_it(self, filled: StateStore) -> None:
+        transaction = filled.transaction()
+        transaction.put(b"a", b"lost")
+        transaction.itself = transaction  # type: ignore[attr-defined]
+        del transaction
+        gc.collect()
+        filled.put(b"c", b"kept")
+        filled.commit({CHANGELOG: 8})
+        assert dict(filled.all()) == {**ROWS, b"c": b"kept"}
+
+    def test_writes_past_one_that_was_lost_are_not_dropped_unsaid(self, filled: StateStore) -> None:
+        transaction = filled.transaction()
+        transaction.put(b"a", b"lost")
+        filled.put(b"c", b"beside it")
+        del transaction
+        for refused in (
+            lambda: filled.put(b"d", b"1"),
+            lambda: filled.commit({CHANGELOG: 8}),
+            filled.forget_offsets,
+        ):
+            with pytest.raises(Invalid, match="was lost"):
+                refused()
+        with pytest.raises(Invalid, match="has not ended"):
+            filled.transaction()
+        filled.abort()
+        assert dict(filled.all()) == ROWS
+        filled.put(b"c", b"again")
+        filled.commit({CHANGELOG: 8})
+        assert dict(filled.all()) == {**ROWS, b"c": b"again"}
 
     def test_closing_the_store_ends_it(self, factory: Factory, tmp_path: Path) -> None:
         store = factory(tmp_path, QUICK)
@@ -410,7 +517,7 @@ class TestIterators:
 class TestQueries:
     def test_a_view_is_one_commit_rows_offset_and_position_together(self, filled: StateStore) -> None:
         view = filled.query_view()
-        filled.position["in"] = {0: 3}
+        filled.update_position("in", 0, 3)
         filled.put(b"a", b"new")
         filled.put(b"aa", b"new")
         filled.delete(b"b")
@@ -429,7 +536,7 @@ class TestQueries:
     def test_staged_writes_are_seen_on_request_with_the_committed_position(self, filled: StateStore) -> None:
         filled.put(b"a", b"staged")
         filled.delete(b"b")
-        filled.position["in"] = {0: 3}
+        filled.update_position("in", 0, 3)
         with filled.query_view(UNCOMMITTED) as view:
             filled.put(b"a", b"later")
             filled.put(b"b", b"later")

@@ -123,7 +123,7 @@ def test_reads_are_those_of_a_sorted_dict(
 def test_offsets_are_added_kept_forgotten_and_wiped(tmp_path: Path) -> None:
     other = TopicPartition("other-topic", 12)
     with RocksDBStore(tmp_path / "db", PLAIN, create=True) as store:
-        store.position["in"] = {0: 5}
+        store.update_position("in", 0, 5)
         store.commit({CHANGELOG: 1, other: -4})
         store.commit({CHANGELOG: 2})
         assert (store.committed_offset(CHANGELOG), store.committed_offset(other)) == (2, -4)
@@ -132,6 +132,8 @@ def test_offsets_are_added_kept_forgotten_and_wiped(tmp_path: Path) -> None:
     with RocksDBStore(tmp_path / "db", PLAIN) as store:
         assert store.position == {"in": {0: 5}}
         store.commit({})
+        assert store.committed_offset(CHANGELOG) == 2
+        store.forget_offsets()
         assert store.committed_offset(CHANGELOG) is None
     with RocksDBStore(tmp_path / "db", PLAIN, read_only=True) as store:
         assert store.position == {}

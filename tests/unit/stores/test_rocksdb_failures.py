@@ -35,7 +35,7 @@ def limited(soft):
 
 def batch(store, number):
     store.put_all((b"%03d" % key, b"%d;" % number + os.urandom(1000)) for key in range(100))
-    store.position["in"] = {0: number}
+    store.update_position("in", 0, number)
 
 def fails(call):
     try:

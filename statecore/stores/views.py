@@ -1,0 +1,131 @@
+"""A store at one instant: what a commit left, and the staged rows over it; see :mod:`statecore.stores.staged`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from statecore.errors import Invalid
+from statecore.formats.position import Position
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
+from statecore.stores.merge import Cursor, Entry, merged
+from statecore.stores.query import QueryView
+from statecore.stores.rows import Row, check_key
+from statecore.stores.sorted_rows import RowsSnapshot
+
+
+class Unstaged:
+    """The type of the mark of a key that nobody has staged."""
+
+
+UNSTAGED: Final = Unstaged()
+
+
+class Instant(Protocol):
+    """Committed rows, offsets and position as one commit left them."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The committed row of a key."""
+
+    def cursor(self, lower: bytes | None, upper: bytes | None, *, reverse: bool) -> Cursor:
+        """A cursor over the committed rows with ``lower <= key < upper``."""
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """The committed offset of a partition."""
+
+    def position(self) -> Position:
+        """The committed position, as a copy."""
+
+    def close(self) -> None:
+        """Let go of everything, cursors too."""
+
+
+class View(QueryView):
+    """A view made of an instant and, under READ_UNCOMMITTED, the staged rows over it.
+
+    Args:
+        name: the store, for messages.
+        lock: the store's.
+        instant: the committed rows.
+        staged: the rows over them, or ``None``.
+    """
+
+    def __init__(self, name: str, lock: threading.RLock, instant: Instant, staged: RowsSnapshot | None) -> None:
+        self._name = name
+        self._lock = lock
+        self.instant: Instant | None = instant
+        """The committed rows; ``None`` when the view was closed."""
+        self._staged = staged
+
+    def _open(self) -> Instant:
+        if self.instant is None:
+            raise Invalid(
+                f"A view of the store at {self._name} was closed, or the store was closed during a scan.",
+                action="Keep both open until the last row was read.",
+                store_path=self._name,
+            )
+        return self.instant
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row of a key at the view's instant, or ``None``."""
+        check_key(key)
+        with self._lock:
+            instant = self._open()
+            if self._staged is not None:
+                value = self._staged.get(key, UNSTAGED)
+                if not isinstance(value, Unstaged):
+                    return value
+            return instant.get(key)
+
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Rows of the view's instant; see :meth:`ReadableRows.scan`."""
+        for end in (lower, upper):
+            if end is not None:
+                check_key(end)
+        with self._lock:
+            stored = _Shared(self, self._open().cursor(lower, upper, reverse=reverse))
+            staged = None if self._staged is None else self._staged.cursor(lower, upper, reverse=reverse)
+        return merged(stored, None if staged is None else _Shared(self, staged), reverse=reverse)
+
+    def chunk(self, cursor: Cursor) -> list[Entry]:
+        """The next entries of a cursor of this view."""
+        with self._lock:
+            if self.instant is None:
+                self._open()
+            return cursor.chunk()
+
+    @property
+    def position(self) -> Position:
+        """The position of the commit that the view shows; a copy."""
+        with self._lock:
+            return self._open().position()
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """The offset of the commit that the view shows, or ``None``."""
+        partition = as_topic_partition(partition)
+        with self._lock:
+            return self._open().committed_offset(partition)
+
+    def close(self) -> None:
+        """Let go of the instant and the cursors."""
+        with self._lock:
+            if self.instant is not None:
+                self.instant.close()
+                self.instant = None
+                self._staged = None
+
+    def disown(self) -> None:
+        """Be closed, in a forked child."""
+        self._lock, self.instant, self._staged = threading.RLock(), None, None
+
+
+class _Shared:
+    """A cursor of a view, read under the store's lock; it keeps the view alive."""
+
+    def __init__(self, view: View, cursor: Cursor) -> None:
+        self._view = view
+        self._cursor = cursor
+
+    def chunk(self) -> list[Entry]:
+        return self._view.chunk(self._cursor)
