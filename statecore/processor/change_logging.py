@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol
 from statecore.errors import Corrupted, Fenced, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.values import StoredValue, decode_value
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.processor.store_kinds import check_kind, kind_of
 from statecore.stores.base import StateStore
 from statecore.stores.rows import check_key
@@ -90,7 +90,7 @@ class ChangeLoggingStore(WrappedStore):
         self._kind = kind or kind_of(store)
         check_kind(self._kind)
         self._producer = producer
-        self._changelog = TopicPartition(*changelog)
+        self._changelog = as_topic_partition(changelog)
         self._transactional = transactional
         self._timeout = timeout
         self._sent: deque[Acknowledgement] = deque()
@@ -180,21 +180,19 @@ class ChangeLoggingStore(WrappedStore):
                 so close the store and restore it.
             Invalid, Capacity: see :meth:`StateStore.commit`; the call may be repeated.
         """
-        self._check_level()
-        if self._sent and not self._transactional:
-            try:
-                self._producer.flush(self._timeout)
-            except Exception as error:
-                self._refuse(error)
-        while self._sent:
-            self._take(self._sent[0])
-            self._sent.popleft()
+        self._settle()
         known = dict(offsets or {})
         if self._acknowledged is not None:
             known.setdefault(self._changelog, self._acknowledged)
         elif offsets is None:
             return
         self._store.commit(known)
+        self._acknowledged = None
+
+    def forget_offsets(self) -> None:
+        """See :meth:`StateStore.forget_offsets`; what was sent must be acknowledged, as for :meth:`commit`."""
+        self._settle()
+        self._store.forget_offsets()
         self._acknowledged = None
 
     def abort(self) -> None:
@@ -223,6 +221,18 @@ class ChangeLoggingStore(WrappedStore):
                 kind=self._kind.value,
             ) from error
 
+    def _settle(self) -> None:
+        """Have every record that was sent acknowledged."""
+        self._check_level()
+        if self._sent and not self._transactional:
+            try:
+                self._producer.flush(self._timeout)
+            except Exception as error:
+                self._refuse(error)
+        while self._sent:
+            self._take(self._sent[0])
+            self._sent.popleft()
+
     def _forget(self) -> None:
         self._sent.clear()
         self._acknowledged = None
@@ -233,6 +243,15 @@ class ChangeLoggingStore(WrappedStore):
         except Exception as error:
             self._behind = True
             self._refuse(error)
+        if offset < 0:
+            self._behind = True
+            raise Invalid(
+                f"The producer does not learn at which offsets of {self._changelog} its records are; nothing was "
+                "committed.",
+                action="Give it acks='all', then close the store, open it, and restore it.",
+                topic=self._changelog.topic,
+                partition=self._changelog.partition,
+            )
         self._acknowledged = offset if self._acknowledged is None else max(offset, self._acknowledged)
 
     def _check_level(self) -> None:

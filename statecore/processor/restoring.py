@@ -25,7 +25,8 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.extras import is_installed, require
 from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.position import offsets_of_position
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.metrics import NO_METRICS, Metrics, RestoreMetrics, Tags
 from statecore.processor.change_logging import logged_store
@@ -156,7 +157,7 @@ def restore(
         Capacity: no room on the disk.
     """
     settings = settings or RestoreSettings()
-    changelog = TopicPartition(*changelog)
+    changelog = as_topic_partition(changelog)
     store = logged_store(store)
     kind = kind or kind_of(store)
     check_kind(kind)
@@ -190,9 +191,8 @@ def _restore(
         with closing(_rows(cluster, plan, kind, settings)) as batches:
             for batch in batches:
                 transaction.put_all(batch.rows)
-                for topic, partitions in (batch.position or {}).items():
-                    for partition, seen in partitions.items():
-                        store.update_position(topic, partition, seen)
+                for seen, offset in offsets_of_position(batch.position).items():
+                    store.update_position(*seen, offset)
                 records += batch.records
                 progress.restored(batch.records)
                 if batch.next_offset > committed and (store.commit_requested or batch.next_offset == span.end):

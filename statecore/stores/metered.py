@@ -140,33 +140,33 @@ class MeteredStore(WrappedStore):
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
         """See :meth:`StateStore.scan`; measured as a range."""
-        return self._measured(RANGE_LATENCY, self._store.scan(lower, upper, reverse=reverse))
+        return self._iterated(RANGE_LATENCY, self._store.scan(lower, upper, reverse=reverse))
 
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
         """See :meth:`StateStore.range`."""
-        return self._measured(RANGE_LATENCY, self._store.range(first, last))
+        return self._iterated(RANGE_LATENCY, self._store.range(first, last))
 
     def reverse_range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
         """See :meth:`StateStore.reverse_range`; measured as a range."""
-        return self._measured(RANGE_LATENCY, self._store.reverse_range(first, last))
+        return self._iterated(RANGE_LATENCY, self._store.reverse_range(first, last))
 
     def prefix_scan(self, prefix: bytes) -> Iterator[Row]:
         """See :meth:`StateStore.prefix_scan`."""
-        return self._measured(PREFIX_SCAN_LATENCY, self._store.prefix_scan(prefix))
+        return self._iterated(PREFIX_SCAN_LATENCY, self._store.prefix_scan(prefix))
 
     def reverse_prefix_scan(self, prefix: bytes) -> Iterator[Row]:
         """See :meth:`StateStore.reverse_prefix_scan`; measured as a prefix scan."""
-        return self._measured(PREFIX_SCAN_LATENCY, self._store.reverse_prefix_scan(prefix))
+        return self._iterated(PREFIX_SCAN_LATENCY, self._store.reverse_prefix_scan(prefix))
 
     def all(self) -> Iterator[Row]:
         """See :meth:`StateStore.all`."""
-        return self._measured(ALL_LATENCY, self._store.all())
+        return self._iterated(ALL_LATENCY, self._store.all())
 
     def reverse_all(self) -> Iterator[Row]:
         """See :meth:`StateStore.reverse_all`; measured as all."""
-        return self._measured(ALL_LATENCY, self._store.reverse_all())
+        return self._iterated(ALL_LATENCY, self._store.reverse_all())
 
-    def _measured(self, instrument: Instrument, rows: Iterator[Row]) -> Iterator[Row]:
+    def _iterated(self, instrument: Instrument, rows: Iterator[Row]) -> Iterator[Row]:
         """The rows, by an iterator that counts as open from now on; it ends with its last row, or when it is closed."""
         measured = self._rows(instrument, rows)
         next(measured)  # to where it waits for the first row, so that closing it finds it begun

@@ -12,12 +12,14 @@ import pytest
 from kafka import KafkaProducer
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import OffsetRange
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import encode_position
 from statecore.formats.rows.values import encode_value
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
+from statecore.processor import columnar_records, consumer_records
 from statecore.processor.change_logging import ChangeLoggingStore
 from statecore.processor.restoring import OnStale, Restored, RestoreReader, RestoreSettings, restore
 from statecore.stores.base import StateStore
@@ -312,6 +314,49 @@ with RocksDBStore(Path({str(tmp_path / "db")!r}), StoreKind.TIMESTAMPED_KEY_VALU
         assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
     else:
         assert "pip install 'statecore[pipeline]'" in done.stderr
+
+
+def test_records_that_are_deleted_while_they_are_about_to_be_read_are_missed_by_no_reader(
+    broker: Broker, cluster: Cluster, changelog: TopicPartition
+) -> None:
+    """What was read before them may be stale, so it is not for this restore to go on."""
+    topics.produce(broker.bootstrap_servers, changelog.topic, records(100))
+    topics.delete_records(broker.bootstrap_servers, changelog.topic, 0, 50)
+    for read_rows in (columnar_records.read_rows, consumer_records.read_rows):
+        rows = read_rows(
+            cluster,
+            OffsetRange(*changelog, 20, 100),
+            StoreKind.KEY_VALUE,
+            IsolationLevel.READ_COMMITTED,
+            topic_id=None,
+            positions=False,
+            stall_timeout=10,
+        )
+        with pytest.raises(Retryable, match="begins at 50 now"):
+            next(rows)
+
+
+def test_the_consumer_says_when_nothing_comes_and_what_it_cannot_decompress(
+    broker: Broker, cluster: Cluster, changelog: TopicPartition, monkeypatch: pytest.MonkeyPatch, store: StateStore
+) -> None:
+    topics.produce(broker.bootstrap_servers, changelog.topic, records(10))
+    rows = consumer_records.read_rows(
+        cluster,
+        OffsetRange(*changelog, 0, 11),
+        StoreKind.KEY_VALUE,
+        IsolationLevel.READ_COMMITTED,
+        topic_id=None,
+        positions=False,
+        stall_timeout=0.5,
+    )
+    assert next(rows).next_offset == 10
+    with pytest.raises(Retryable, match=r"Nothing came .* stands at offset 10, and its end is 11"):
+        next(rows)
+    topics.produce(broker.bootstrap_servers, changelog.topic, records(500), compression_type="lz4")
+    monkeypatch.setattr("kafka.codec.has_lz4", lambda: False)
+    with pytest.raises(Invalid, match="compressed as this installation cannot read"):
+        restore(store, changelog, cluster, RestoreSettings(reader=RestoreReader.CONSUMER))
+    assert store.uncommitted_bytes == 0
 
 
 def test_topics_and_partitions_that_do_not_exist(

@@ -142,6 +142,15 @@ def test_a_record_that_cannot_be_sent_is_not_committed(
     assert store.get(b"a") is None
 
 
+def test_a_producer_without_acknowledgements_is_refused() -> None:
+    """With ``acks=0`` every offset is -1."""
+    store = logged(InMemoryStore(), ListedProducer(first=-1))
+    store.put(b"a", b"1")
+    with pytest.raises(Invalid, match="acks='all'"):
+        store.commit()
+    assert store.committed_offset(CHANGELOG) is None
+
+
 def test_a_commit_of_the_store_that_failed_can_be_repeated(producer: ListedProducer) -> None:
     class Full(InMemoryStore):
         full = True
