@@ -128,6 +128,7 @@ def _entries(handle: object) -> dict[bytes, bytes]:
 def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
     """Make an empty database with these offsets. At -4 Kafka Streams restores it from the start, and wipes nothing."""
     from statecore.stores.rocksdb import RocksDBStore
+    from statecore.stores.rocksdb_witness import forget_witness
 
     store = RocksDBStore(database, kind, create=True)
     store.open()
@@ -135,3 +136,4 @@ def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicParti
         store.commit(offsets)
     finally:
         store.close()
+    forget_witness(database)

@@ -56,6 +56,7 @@ from statecore.stores.rocksdb_files import (
 )
 from statecore.stores.rocksdb_instant import RocksDBInstant
 from statecore.stores.rocksdb_scan import ListScan
+from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import Durability, StoreSettings
 from statecore.stores.staged import Pending, StagedStore
 
@@ -69,9 +70,9 @@ class RocksDBStore(StagedStore):
         create: make a fresh database; ``path`` must not exist.
         create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
         read_only: change nothing, not even a file's time; the database must not be open for writing anywhere.
-        exactly_once: refuse a store that its last process did not close cleanly, as Kafka Streams does under
-            exactly-once (there its rows may be ahead of its offset). A store that only this class wrote to, without
-            ingesting files, never is ahead, killed or not.
+        exactly_once: refuse a store whose rows may be ahead of its offset: one that Kafka Streams wrote to last and did
+            not close cleanly (it wipes such a store itself), or one with ingested files and no commit after them. A
+            store that this class committed to last is whole, killed or not, and is never refused.
         settings: durability of commits, and the limit of staged bytes.
 
     Raises:
@@ -103,6 +104,7 @@ class RocksDBStore(StagedStore):
         self._db: Any = None
         self._shadow: Shadow | None = None
         self._rows_ahead = False
+        self._witness = Witness(path)
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
 
     @property
@@ -147,6 +149,7 @@ class RocksDBStore(StagedStore):
         if self._made:
             make_directory(self._path, begun=begun)
         else:
+            self._witness.look(read_only=self._read_only)
             found = existing_families(self._path, self._kind, begun=begun)
             wanted = found if self._read_only else wanted | found
             if self._read_only:
@@ -166,9 +169,11 @@ class RocksDBStore(StagedStore):
                 self._handles[name] = self._db.get_column_family_handle(name)
             refuse_foreign_rows(self._path, self._kind, self._families)
             self._forget(self._read_position())
+            self._witness.opened(self._families, self._kind.data_column_family, self._db.latest_sequence_number())
             if not self._read_only:
-                if self._exactly_once:
+                if self._exactly_once and not self._witness.whole:
                     refuse_unclean(self._path, self.status)
+                self._witness.record(rows_ahead=False)  # before anything is written: else it could be Kafka Streams'
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
             touched = self._db is not None and not self._read_only
@@ -198,6 +203,8 @@ class RocksDBStore(StagedStore):
             unclosed = self._release()
         if not self._read_only:
             tidy(self._path)
+            if not unflushed:
+                self._witness.closed()
         if failure := unflushed or unclosed:
             raise failure
         if self._made:
@@ -308,6 +315,7 @@ class RocksDBStore(StagedStore):
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
         self._rows_ahead = True
+        self._witness.record(rows_ahead=True, durably=True)
         with self._lock:
             return ingest_files(self._path, self._data, runs)
 
@@ -342,7 +350,9 @@ class RocksDBStore(StagedStore):
 
     def _publish(self, prepared: Any) -> None:
         self._write(prepared)
-        self._rows_ahead = False
+        if self._rows_ahead:
+            self._rows_ahead = False
+            self._witness.record(rows_ahead=False)
 
     def flush(self) -> None:
         """Write the memtables of all families to files; the log is empty afterwards."""
@@ -352,6 +362,7 @@ class RocksDBStore(StagedStore):
                 family.flush()
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
+        self._witness.record(rows_ahead=self._rows_ahead)
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset in the ``offsets`` family, -4 (``OFFSET_UNKNOWN``) included; ``None`` without an entry."""
