@@ -5,8 +5,8 @@ Both are files of records (``db/log_format.h``), in blocks of 32 KiB; a record t
     fragment = crc32c (4, masked), length (2), type (1), [number of the log (4), where files are recycled], payload
 
 A MANIFEST's records are ``VersionEdit``s (``db/version_edit.h``), fields of a tag and a value each: which SST files
-came and went. A WAL's records are ``WriteBatch``es, which begin with the sequence number of their first row and a count.
-Numbers are little-endian or varints.
+came and went. A WAL's records are ``WriteBatch``es, which begin with the sequence number of their first row and a
+count. Numbers are little-endian or varints.
 
 Nothing is checked that RocksDB checks itself. What is not understood is a ``ValueError``: it proves nothing.
 """

@@ -14,6 +14,7 @@ import pytest
 
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
+from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE
@@ -89,7 +90,7 @@ def test_a_manifest_whose_end_was_emptied_is_refused_and_nothing_is_changed(tmp_
     lived(tmp_path / "db")
     file = manifest(tmp_path / "db")
     size = file.stat().st_size
-    os.truncate(file, size - 150)
+    os.truncate(file, read_manifest(file.read_bytes()[: size - 150]).whole_bytes)
     os.truncate(file, size)
     before = {found.name: found.read_bytes() for found in (tmp_path / "db").iterdir()}
     with pytest.raises(
