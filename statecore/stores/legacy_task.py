@@ -303,11 +303,12 @@ class TaskOffsets:
 
         Not for Kafka Streams 4.3, where it would win over the newer offset in a store.
         """
-        if self.meant_for is MeantFor.KAFKA_STREAMS_4_3 or not self._may_be_open_beside_it:
+        offsets = self.known_offsets()
+        if self.meant_for is MeantFor.KAFKA_STREAMS_4_3 or not self._may_be_open_beside_it or not offsets:
             remove_offsets(self._file)
             self._written = {}
         else:
-            self._write(self.known_offsets(), self._believed())
+            self._write(offsets, self._believed())
 
     @property
     def _may_be_open_beside_it(self) -> bool:
