@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from statecore.processor.properties import ProcessorSettings
     from statecore.processor.restoring import OnStale, Restored, RestoreReader, RestoreSettings, restore
     from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+    from statecore.runtime.task_directory import LoggedStore, TaskDirectory, open_task_directory
     from statecore.spec.model import ProcessingGuarantee
     from statecore.stores.base import StateStore, commit_requested
     from statecore.stores.file import FileStore
@@ -72,6 +73,7 @@ __all__ = [
     "IsolationLevel",
     "LegacyCheckpointingStore",
     "ListKey",
+    "LoggedStore",
     "MeantFor",
     "MemorySettings",
     "MeteredProgress",
@@ -101,6 +103,7 @@ __all__ = [
     "StoredValue",
     "TakenOver",
     "TaskCheckpointer",
+    "TaskDirectory",
     "TaskOffsets",
     "TaskStore",
     "TopicPartition",
@@ -118,6 +121,7 @@ __all__ = [
     "encode_value",
     "encode_versions",
     "metrics_from_environment",
+    "open_task_directory",
     "restore",
     "rows_of_record",
     "serde",
@@ -173,6 +177,7 @@ _NAMES = {
     "processor.properties": ("ProcessorSettings",),
     "processor.restoring": ("OnStale", "RestoreReader", "RestoreSettings", "Restored", "restore"),
     "runtime.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
+    "runtime.task_directory": ("LoggedStore", "TaskDirectory", "open_task_directory"),
     "spec.model": ("ProcessingGuarantee",),
     "stores.base": ("StateStore", "commit_requested"),
     "stores.file": ("FileStore",),

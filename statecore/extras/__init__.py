@@ -14,7 +14,7 @@ from typing import Any
 from statecore.errors import Invalid
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "pipeline": ("cramjam", "crc32c", "llvmlite", "numba", "numpy", "pyarrow"),
+    "pipeline": ("cramjam", "llvmlite", "numba", "numpy", "pyarrow"),
     "spark": ("pyspark", "py4j"),
     "airflow": ("airflow",),
     "s3": ("boto3", "botocore"),

@@ -33,6 +33,7 @@ from statecore.images.merged import damaged, merged_digest
 from statecore.images.model import Image, Run, Segmentation
 from statecore.stores.files import file_sha256, link_or_copy, sync_file, tree_bytes
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_witness import forget_witness
 from statecore.stores.settings import KEEP_FILES, Durability
 
 MAX_OVERLAPPING = 4
@@ -144,6 +145,7 @@ def _build_database(
         if compacting or found is None:
             found = _read_back(store, runs, found)
         store.commit(offsets)
+    forget_witness(directory)
     return found
 
 

@@ -130,6 +130,7 @@ def _entries(handle: object) -> dict[bytes, bytes]:
 def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
     """Make an empty database with these offsets. At -4 Kafka Streams restores it from the start, and wipes nothing."""
     from statecore.stores.rocksdb import RocksDBStore
+    from statecore.stores.rocksdb_witness import forget_witness
     from statecore.stores.settings import KEEP_FILES
 
     store = RocksDBStore(database, kind, create=True, settings=KEEP_FILES)
@@ -138,3 +139,4 @@ def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicParti
         store.commit(offsets)
     finally:
         store.close()
+    forget_witness(database)

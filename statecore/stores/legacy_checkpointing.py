@@ -21,7 +21,6 @@ in the store: after 10 000 offsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from threading import Lock
 
 from statecore.errors import Invalid

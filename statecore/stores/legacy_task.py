@@ -4,7 +4,8 @@
 
 - **Taken over once.** An offset is imported into a store only if the store has none (``committed_offset`` returns
   ``None``), and the store has rows: a fresh store beside an old file would otherwise count as restored. Likewise the
-  position. Afterwards the file is deleted, as in Kafka Streams. (There the file wins over the store's own offset.)
+  position. Afterwards the file names every store as it stands. (In Kafka Streams the file wins over the store's own
+  offset, and is deleted.)
 - **Never ahead.** The file is written after the commits it describes, and lowered before one that sets a store back
   (:meth:`TaskOffsets.commit`). It is believed for a store only while that store is closed; an open one is asked.
 - **Handed on.** What stays after a clean close depends on who comes next (:class:`MeantFor`).
@@ -102,7 +103,8 @@ class TaskOffsets:
     Args:
         directory: the task directory, or ``global/``.
         stores: all stores of the task.
-        exactly_once: whether the application is exactly-once.
+        exactly_once: whether rows that may be ahead of their offset are refused: those of a store that keeps its offset
+            in a file have none after a crash. It means the same for ``RocksDBStore``.
         is_global: whether these are global stores: their file never says -4, which older versions cannot take there.
         meant_for: who opens the directory after a clean close.
 
@@ -177,12 +179,11 @@ class TaskOffsets:
                     one.store.open()
                     opened.append(one.store)
             taken = self._take_over(in_file, positions)
-            remove_offsets(self._file)
+            self._begin()
         except BaseException:
             for store in opened:
                 store.close()
             raise
-        self._written = {}
         return taken
 
     def known_offsets(self) -> dict[TopicPartition, int]:
@@ -285,10 +286,8 @@ class TaskOffsets:
                 beside.checkpoint()
             else:
                 one.store.flush()
-        if self._exactly_once and self.meant_for is MeantFor.KAFKA_STREAMS_4_2:
-            return
-        believed = [one for one in self.stores if not (self._exactly_once and _in_file(one))]
-        self._write(self.known_offsets(), believed)
+        if self._may_be_open_beside_it:
+            self._write(self.known_offsets(), self._believed())
 
     def close(self) -> None:
         """Close every store and leave the files that whoever comes next wants; nothing when all are closed.
@@ -327,6 +326,26 @@ class TaskOffsets:
         if failures:
             raise failures[0]
 
+    def _begin(self) -> None:
+        """Replace what was taken over by what the stores say now, durably: a process may die before a checkpoint.
+
+        Not for Kafka Streams 4.3, where it would win over the newer offset in a store.
+        """
+        offsets = self.known_offsets()
+        if self.meant_for is MeantFor.KAFKA_STREAMS_4_3 or not self._may_be_open_beside_it or not offsets:
+            remove_offsets(self._file)
+            self._written = {}
+        else:
+            self._write(offsets, self._believed())
+
+    @property
+    def _may_be_open_beside_it(self) -> bool:
+        return not (self._exactly_once and self.meant_for is MeantFor.KAFKA_STREAMS_4_2)
+
+    def _believed(self) -> list[TaskStore]:
+        """The stores whose offset in ``.checkpoint`` holds after a crash."""
+        return [one for one in self.stores if not (self._exactly_once and _in_file(one))]
+
     def _take_over(self, in_file: Mapping[TopicPartition, int], positions: Mapping[str, Position]) -> TakenOver:
         imported: dict[str, dict[TopicPartition, int]] = {}
         with_position: list[str] = []
@@ -352,6 +371,7 @@ class TaskOffsets:
             if wanted or adopts:
                 one.store.commit({**own, **wanted})
             if wanted:
+                one.store.flush()  # the file is about to say it, too
                 imported[one.name] = wanted
             if not own and not wanted:
                 unknown.append(one.name)

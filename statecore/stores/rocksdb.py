@@ -60,6 +60,7 @@ from statecore.stores.rocksdb_instant import RocksDBInstant
 from statecore.stores.rocksdb_links import Shadow, opened_through_links
 from statecore.stores.rocksdb_ownership import Claim
 from statecore.stores.rocksdb_scan import ListScan
+from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import StoreSettings
 from statecore.stores.staged import Pending, StagedStore
 
@@ -76,9 +77,9 @@ class RocksDBStore(StagedStore):
         create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
         read_only: change nothing, not even a file's time. Where a writer has the database open, in this process or
             another, the newest commit is read that was there when it was opened.
-        exactly_once: refuse a store that its last process did not close cleanly, as Kafka Streams does under
-            exactly-once (there its rows may be ahead of its offset). A store that only this class wrote to, without
-            ingesting files, never is ahead, killed or not.
+        exactly_once: refuse a store whose rows may be ahead of its offset: one that Kafka Streams wrote to last and did
+            not close cleanly (it wipes such a store itself), or one with ingested files and no commit after them. A
+            store that this class committed to last is whole, killed or not, and is never refused.
         settings: durability of commits, and the limit of staged bytes.
 
     Raises:
@@ -115,6 +116,7 @@ class RocksDBStore(StagedStore):
         self._rows_ahead = False
         self.written: Any = None
         """The batch that was written last; see :func:`.rocksdb_commit.write`."""
+        self._witness = Witness(self._path)
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
         self._claim: Claim | None = None  # the last: a store that is dropped drops its native objects first
 
@@ -170,8 +172,10 @@ class RocksDBStore(StagedStore):
     def _open_at(self, where: Path) -> None:
         options = StoreOptions(self._path.name, self._settings)
         wanted = {DEFAULT_COLUMN_FAMILY, self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}
+        self._witness = Witness(self._path if self._claim is None else self._claim.directory)
         try:
             if not self._made:
+                self._witness.look(read_only=self._read_only)
                 found = existing_families(self._path, where, self._kind, begun=self._create_if_missing)
                 wanted = found if self._read_only else wanted | found
             self._db = open_database(
@@ -189,9 +193,11 @@ class RocksDBStore(StagedStore):
             self._memory.join(self)
             refuse_foreign_rows(self._path, self._kind, self._families)
             self._forget(self._read_position())
+            self._witness.opened(self._families, self._kind.data_column_family, self._db.latest_sequence_number())
             if not self._read_only:
-                if self._exactly_once:
+                if self._exactly_once and not self._witness.whole:
                     refuse_unclean(self._path, self.status)
+                self._witness.record(rows_ahead=False)  # before anything is written: else it could be Kafka Streams'
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
             try:
@@ -232,6 +238,7 @@ class RocksDBStore(StagedStore):
         if not self._rows_ahead:
             self._write_status(offset_format.STATUS_CLOSED)
         self.flush()
+        self._witness.closed()
 
     def _tidy(self) -> None:
         if self._claim is not None:
@@ -374,6 +381,7 @@ class RocksDBStore(StagedStore):
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
         self._rows_ahead = True
+        self._witness.record(rows_ahead=True, durably=True)
         with self._lock:
             return ingest_files(self._path, self._data, [given_path(run) for run in runs])
 
@@ -396,8 +404,9 @@ class RocksDBStore(StagedStore):
         batch, says_where = prepared
         if self.written is not batch:
             return False
-        if says_where:
+        if says_where and self._rows_ahead:
             self._rows_ahead = False
+            self._witness.record(rows_ahead=False)
         return True
 
     def flush(self) -> None:
@@ -408,6 +417,7 @@ class RocksDBStore(StagedStore):
                 family.flush()
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
+        self._witness.record(rows_ahead=self._rows_ahead)
 
     def memtable_bytes(self) -> int:
         """See :class:`statecore.stores.memory.Member`."""

@@ -88,7 +88,8 @@ def test_offsets_of_an_older_version_are_taken_over_once(tmp_path: Path, exactly
     assert (taken.unknown, taken.without_rows) == ((), ())
     assert (task.inside.committed_offset(INSIDE), task.beside.committed_offset(BESIDE)) == (5, 6)
     assert task.inside.position == {"in": {0: 3}}
-    assert task.files() == {}
+    beside = "" if exactly_once else "app-beside-changelog 0 6; "
+    assert task.files() == {".checkpoint": f"{beside}app-inside-changelog 0 5"}
     survived = RecordedStore(tmp_path / "inside", manages_offsets=True)
     survived.open()
     assert (survived.committed_offset(INSIDE), survived.position) == (5, {"in": {0: 3}}), "it is durable"

@@ -1,0 +1,216 @@
+"""RocksDB's log format, and what its MANIFEST and its write-ahead log (WAL) say, read without opening a database.
+
+Both are files of records (``db/log_format.h``), in blocks of 32 KiB; a record that does not fit is cut into fragments::
+
+    fragment = crc32c (4, masked), length (2), type (1), [number of the log (4), where files are recycled], payload
+
+A MANIFEST's records are ``VersionEdit``s (``db/version_edit.h``), fields of a tag and a value each: which SST files
+came and went. A WAL's records are ``WriteBatch``es, which begin with the sequence number of their first row and a
+count. Numbers are little-endian or varints.
+
+Nothing is checked that RocksDB checks itself. What is not understood is a ``ValueError``: it proves nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+BLOCK = 32 * 1024
+"""Bytes of a block."""
+
+_HEADER = struct.Struct("<IHB")
+_BATCH = struct.Struct("<QI")
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_RECYCLED = 4
+_RECYCLED_HEADER = _HEADER.size + 4
+
+_LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 4, 5, 6, 103
+_FILE_FIELDS_END = 1
+_SLICES = frozenset({1, 201})  # comparator, column family added
+_NUMBERS = frozenset({2, 3, 9, 10, 200, 203, 300})
+_NOTHING = frozenset({202})  # column family dropped
+_IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versions can pass it by
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a MANIFEST says.
+
+    Attributes:
+        whole_bytes: where its last whole record ends; what follows RocksDB drops without a word.
+        last_sequence: the greatest sequence number in an SST file.
+        files: the numbers of its SST files.
+    """
+
+    whole_bytes: int
+    last_sequence: int
+    files: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _Fragment:
+    at: int
+    kind: int
+    start: int
+    end: int
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """Read a MANIFEST.
+
+    Raises:
+        ValueError: it has something that this reader does not know.
+    """
+    files: set[int] = set()
+    last_sequence = whole = 0
+    for end, record in _records(data):
+        try:
+            last_sequence = max(last_sequence, _apply(record, files))
+        except IndexError as error:
+            raise ValueError("a field of a version edit ends early") from error
+        whole = end
+    return Manifest(whole, last_sequence, frozenset(files))
+
+
+def first_sequence(log: bytes) -> int | None:
+    """The sequence number of the first row of a WAL; ``None`` when it has no whole record at its start.
+
+    Args:
+        log: its first block.
+
+    Raises:
+        ValueError: it has something that this reader does not know.
+    """
+    for fragment in _fragments(log):
+        begins = fragment.kind in (_FULL, _FIRST) and fragment.end - fragment.start >= _BATCH.size
+        if begins and _sound(log, fragment):
+            return int(_BATCH.unpack_from(log, fragment.start)[0])
+        return None
+    return None
+
+
+def last_sequence(blocks: Iterable[bytes]) -> int | None:
+    """The sequence number of the last row of a WAL; ``None`` when no whole record is found.
+
+    It is found behind a part that cannot be read, too.
+
+    Args:
+        blocks: its blocks of 32 KiB, the last one first.
+
+    Raises:
+        ValueError: it has something that this reader does not know.
+    """
+    ended = False  # whether the record that begins further in front is whole
+    for block in blocks:
+        for fragment in reversed(list(_fragments(block))):
+            if fragment.kind == _LAST:
+                ended = True
+            elif fragment.kind == _FULL or (fragment.kind == _FIRST and ended):
+                if fragment.end - fragment.start >= _BATCH.size:
+                    sequence, count = _BATCH.unpack_from(block, fragment.start)
+                    return int(sequence + max(count - 1, 0))
+                ended = False
+            elif fragment.kind == _FIRST:
+                ended = False
+    return None
+
+
+def _fragments(data: bytes) -> Iterator[_Fragment]:
+    """The fragments at the beginning of a file, as far as they are whole."""
+    at = 0
+    while True:
+        if (left := BLOCK - at % BLOCK) < _HEADER.size:
+            at += left
+        if at + _HEADER.size > len(data):
+            return
+        _, length, kind = _HEADER.unpack_from(data, at)
+        if kind == 0:  # space that was reserved, or that a loss of power emptied
+            return
+        header = _HEADER.size
+        if _LAST < kind <= _LAST + _RECYCLED:
+            kind, header = kind - _RECYCLED, _RECYCLED_HEADER
+        if kind > _LAST:
+            raise ValueError(f"a record of type {kind}")
+        end = at + header + length
+        if end > len(data):
+            return
+        yield _Fragment(at, kind, at + header, end)
+        at = end
+
+
+def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
+    parts = b""
+    for fragment in _fragments(data):
+        payload = data[fragment.start : fragment.end]
+        parts = payload if fragment.kind in (_FULL, _FIRST) else parts + payload
+        if fragment.kind in (_FULL, _LAST):
+            yield fragment.end, parts
+
+
+def _sound(data: bytes, fragment: _Fragment) -> bool:
+    masked = _HEADER.unpack_from(data, fragment.at)[0]
+    crc = crc32c(data[fragment.at + _HEADER.size - 1 : fragment.end])
+    return bool(masked == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _apply(edit: bytes, files: set[int]) -> int:
+    """Apply a version edit to the set of files; the greatest sequence number that it names."""
+    at = sequence = 0
+    while at < len(edit):
+        tag, at = _varint(edit, at)
+        if tag == _LAST_SEQUENCE:
+            value, at = _varint(edit, at)
+            sequence = max(sequence, value)
+        elif tag == _NEW_FILE:
+            number, largest, at = _new_file(edit, at)
+            files.add(number)
+            sequence = max(sequence, largest)
+        elif tag == _DELETED_FILE:
+            _, at = _varint(edit, at)
+            number, at = _varint(edit, at)
+            files.discard(number)
+        elif tag == _COMPACT_CURSOR:
+            _, at = _varint(edit, at)
+            at = _past_slice(edit, at)
+        elif tag in _NUMBERS:
+            _, at = _varint(edit, at)
+        elif tag in _SLICES or tag & _IGNORABLE:
+            at = _past_slice(edit, at)
+        elif tag not in _NOTHING:
+            raise ValueError(f"tag {tag} of a version edit")
+    return sequence
+
+
+def _new_file(edit: bytes, at: int) -> tuple[int, int, int]:
+    """Number and greatest sequence number of a file that was added, and where its fields end."""
+    _, at = _varint(edit, at)  # level
+    number, at = _varint(edit, at)
+    _, at = _varint(edit, at)  # size
+    at = _past_slice(edit, _past_slice(edit, at))  # smallest and largest key
+    _, at = _varint(edit, at)
+    largest, at = _varint(edit, at)
+    while True:
+        field, at = _varint(edit, at)
+        if field == _FILE_FIELDS_END:
+            return number, largest, at
+        at = _past_slice(edit, at)
+
+
+def _past_slice(data: bytes, at: int) -> int:
+    length, at = _varint(data, at)
+    return at + length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7

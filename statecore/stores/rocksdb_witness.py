@@ -1,0 +1,383 @@
+"""Whether a database's MANIFEST is whole, found out before RocksDB opens it: afterwards it would be too late.
+
+RocksDB takes a MANIFEST that ends early for one that says less. It opens, without a word, with some files missing, and
+deletes the SST files that the MANIFEST does not name. But such a file is no damage by itself: every second kill in a
+flush or a compaction leaves one. So a database is refused only when there is a second witness:
+
+- **A record** beside the database, ``statecore-witness``: this MANIFEST was at least so long when the store was opened,
+  flushed or closed. Whoever opens a database for writing makes a new MANIFEST, with another number; so a record of
+  before Kafka Streams wrote to the store says nothing, and refuses nothing.
+- **The log**: what the MANIFEST does not have in files must be in the log, without a gap. RocksDB deletes a log only
+  after the MANIFEST names the files of its rows.
+
+Both only ever say less than they could: the record may be missing or old. Commits write none, so they cost nothing.
+
+Where nobody can tell (no record of this MANIFEST), files that it does not name get a second name in ``lost/``, where
+RocksDB's own repair puts such files, before RocksDB deletes the first one. RocksDB and Kafka Streams look at neither.
+
+The record also tells whose rows these are. A commit of this library writes rows and offset at once, so after a kill
+they agree, whatever ``status`` says. Of a store that Kafka Streams wrote to last nobody can know that.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Corrupted
+from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
+from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, partition_of_key
+from statecore.formats.rocksdb_log import BLOCK, Manifest, first_sequence, last_sequence, read_manifest
+from statecore.stores.files import link_or_copy, sync_file
+from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_links import Shadow
+from statecore.stores.rocksdb_scan import FamilyIterator, RocksDBCursor
+
+WITNESS_FILE = "statecore-witness"
+"""In a database's directory: what this library knows of its MANIFEST. Anybody may delete it."""
+
+LOST_DIRECTORY = "lost"
+"""In a database's directory: SST files that its MANIFEST did not name."""
+
+_ATTEMPTS = 5
+_NAMED = 5
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What was written down.
+
+    Attributes:
+        manifest: the MANIFEST's name.
+        bytes: how long it was at least.
+        rows_ahead: whether rows may be ahead of the offset.
+        openings: last sequence numbers with which this library set out to open the database; each opening makes a new
+            MANIFEST, and one that was killed had no time to say so.
+    """
+
+    manifest: str
+    bytes: int
+    rows_ahead: bool
+    openings: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _Sight:
+    """What was seen of a closed database.
+
+    Attributes:
+        current: the MANIFEST's name.
+        manifest: what it says.
+        unnamed: SST files that it does not name.
+        first_logged: sequence number of the first row in the oldest log, if there is any.
+        last_logged: that of the last row in the newest.
+        record: what was written down, if it was.
+    """
+
+    current: str
+    manifest: Manifest
+    unnamed: tuple[Path, ...]
+    first_logged: int | None
+    last_logged: int | None
+    record: _Record | None
+
+    @property
+    def last_sequence(self) -> int:
+        return max(self.manifest.last_sequence, self.last_logged or 0)
+
+    @property
+    def witnessed(self) -> bool:
+        return self.record is not None and self.record.manifest == self.current
+
+    @property
+    def written_here_last(self) -> bool:
+        return self.witnessed or (self.record is not None and self.last_sequence in self.record.openings)
+
+
+@dataclass
+class Witness:
+    """Of one database, from before it is opened until it is closed.
+
+    Attributes:
+        path: the database's directory.
+    """
+
+    path: Path
+    _sight: _Sight | None = field(default=None, init=False)
+    _rows_ahead: bool = field(default=False, init=False)
+    _goes_at_close: bool = field(default=False, init=False)
+
+    def look(self, *, read_only: bool) -> None:
+        """Look at the files of a database that is about to be opened; to be opened for writing, keep what would go.
+
+        Raises:
+            Corrupted: its MANIFEST does not say all that it said.
+        """
+        self._sight = sight = _look(self.path)
+        if sight is None:
+            return
+        record, manifest = sight.record, sight.manifest
+        if record is not None and sight.witnessed and manifest.whole_bytes < record.bytes:
+            raise _refusal(
+                sight,
+                self.path,
+                f"ends at byte {manifest.whole_bytes}, and was {record.bytes} bytes long when the"
+                " store was last opened, flushed or closed",
+            )
+        if sight.first_logged is not None and sight.first_logged > manifest.last_sequence + 1:
+            raise _refusal(
+                sight,
+                self.path,
+                f"knows rows up to sequence number {manifest.last_sequence}, and the log begins at"
+                f" {sight.first_logged}; those between are in files that it does not name",
+            )
+        if read_only:
+            return
+        if sight.written_here_last:
+            _note_opening(self.path, sight.last_sequence)
+        if sight.unnamed and not sight.written_here_last:
+            _keep(self.path, sight.unnamed)
+
+    def opened(self, families: Mapping[str, Any], data_family: str, sequence: int) -> None:
+        """Say in the log what is missing of a database that was opened, before anything is written to it.
+
+        Args:
+            families: its column families, open.
+            data_family: the name of the one that has the rows.
+            sequence: its latest sequence number.
+        """
+        if self._sight is None:
+            return
+        offsets = families.get(OFFSETS_COLUMN_FAMILY)
+        entries = {} if offsets is None else {key: value or b"" for key, value in _rows(self.path, offsets)}
+        at = {key.decode(): int.from_bytes(entries[key], "big", signed=True) for key in entries if _is_offset(key)}
+        status = entries.get(STATUS_KEY)
+        closed = status is None or int.from_bytes(status, "big") == STATUS_CLOSED
+        self._rows_ahead = not closed and not self.whole
+        if sequence < (self._sight.last_logged or 0):
+            _log.warning(
+                "The log of %s is damaged: it had commits up to sequence number %d, and could be read up to %d. The "
+                "store stands at an earlier commit, whole; its offset (%s) says from where to apply the changelog.",
+                self.path,
+                self._sight.last_logged,
+                sequence,
+                at or "none",
+            )
+        lacking = [name for name, has in (("status", status is not None), ("offset", bool(at))) if not has]
+        sound = not lacking
+        if not self._sight.written_here_last and self._sight.unnamed:
+            self._goes_at_close = sound
+            _log.warning(
+                "%s had %d SST files that its MANIFEST does not name (%s), as a kill in a flush or a compaction leaves "
+                "them, or the loss of a part of the MANIFEST; they are kept in %s/%s%s.",
+                self.path,
+                len(self._sight.unnamed),
+                _names(self._sight.unnamed),
+                self.path,
+                LOST_DIRECTORY,
+                " until the store is closed" if sound else "; delete them when the store has what it should have",
+            )
+        if lacking and next(_rows(self.path, families[data_family]), None) is not None:
+            _log.log(
+                logging.WARNING if self._sight.unnamed else logging.INFO,
+                "%s has rows, and no %s.",
+                self.path,
+                " and no ".join(lacking),
+            )
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows and offset are known to agree, closed cleanly or not.
+
+        This library wrote to the database last, and had not ingested files without a commit.
+        """
+        sight = self._sight
+        return (
+            sight is not None and sight.record is not None and sight.written_here_last and not sight.record.rows_ahead
+        )
+
+    def record(self, *, rows_ahead: bool, durably: bool = False) -> None:
+        """Write down how long the MANIFEST of the open database is. What fails here makes a weaker witness, no error.
+
+        Args:
+            rows_ahead: whether rows may be ahead of the offset, so that the store is not whole after a kill.
+            durably: force it to the disk, and fail where that fails: nobody may forget it.
+
+        Raises:
+            Capacity, Invalid, Retryable: it had to be durable, and the system did not take it.
+        """
+        try:
+            current = (self.path / "CURRENT").read_text().strip()
+            said = {
+                "manifest": current,
+                "bytes": (self.path / current).stat().st_size,
+                "rows_ahead": rows_ahead or self._rows_ahead,
+            }
+            partial = self.path / f"{WITNESS_FILE}.tmp"
+            try:
+                partial.write_text(f"{json.dumps(said)}\n")
+                if durably:
+                    sync_file(partial)
+                partial.replace(self.path / WITNESS_FILE)
+                if durably:
+                    sync_file(self.path)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            if durably:
+                raise translate(self.path, "Noting an ingest beside", error) from error
+
+    def closed(self) -> None:
+        """The database was closed cleanly: files that were kept, and are not missed, go."""
+        if self._goes_at_close:
+            shutil.rmtree(self.path / LOST_DIRECTORY, ignore_errors=True)
+            self._goes_at_close = False
+
+
+def forget_witness(path: Path) -> None:
+    """Leave nothing of this library's own in a database's directory: it is handed to Kafka Streams."""
+    (path / WITNESS_FILE).unlink(missing_ok=True)
+
+
+def _look(path: Path) -> _Sight | None:
+    """What there is to see; ``None`` where it is not understood: RocksDB will say what is wrong.
+
+    Another process may have the database open, so it is looked at until nothing changed meanwhile.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            record = _read_record(path)  # first: a MANIFEST that is read later can only be longer
+            current = (path / "CURRENT").read_text().strip()
+            data = (path / current).read_bytes()
+            first, last = _logged(path)
+            files = [file for file in path.glob("*.sst") if file.stem.isdigit()]
+            if (path / current).stat().st_size != len(data) or (path / "CURRENT").read_text().strip() != current:
+                continue
+            manifest = read_manifest(data)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            return None
+        unnamed = tuple(sorted(file for file in files if int(file.stem) not in manifest.files))
+        return _Sight(current, manifest, unnamed, first, last, record)
+    return None
+
+
+def _logged(path: Path) -> tuple[int | None, int | None]:
+    """The sequence numbers of the first row in the oldest log that has any, and of the last row in the newest."""
+    logs = sorted((log for log in path.glob("*.log") if log.stem.isdigit()), key=lambda log: int(log.stem))
+    logs = [log for log in logs if log.stat().st_size]
+    if not logs:
+        return None, None
+    with logs[0].open("rb") as file:
+        first = first_sequence(file.read(BLOCK))
+    return first, last_sequence(_blocks_from_the_end(logs[-1]))
+
+
+def _blocks_from_the_end(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        for block in range((os.fstat(opened.fileno()).st_size - 1) // BLOCK, -1, -1):
+            opened.seek(block * BLOCK)
+            yield opened.read(BLOCK)
+
+
+def _read_record(path: Path) -> _Record | None:
+    """What was written down; ``None`` when there is nothing, or nothing that is understood."""
+    try:
+        said, *openings = [json.loads(line) for line in (path / WITNESS_FILE).read_text().splitlines()]
+        sequences = frozenset(int(opening["opening"]) for opening in openings)
+        return _Record(str(said["manifest"]), int(said["bytes"]), bool(said["rows_ahead"]), sequences)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _note_opening(path: Path, sequence: int) -> None:
+    """Say in the record that this library sets out to open the database: its MANIFEST is about to change.
+
+    Added, so that who has the database open all the same loses nothing of what it wrote down.
+    """
+    with suppress(OSError):
+        with (path / WITNESS_FILE).open("a") as file:
+            file.write(f'{{"opening": {sequence}}}\n')
+
+
+def _keep(path: Path, files: tuple[Path, ...]) -> None:
+    """Give SST files that RocksDB is about to delete a second name."""
+    with suppress(OSError):
+        (path / LOST_DIRECTORY).mkdir(exist_ok=True)
+        for file in files:
+            with suppress(FileExistsError, FileNotFoundError):
+                link_or_copy(file, path / LOST_DIRECTORY / file.name)
+
+
+def _refusal(sight: _Sight, path: Path, why: str) -> Corrupted:
+    there = f" SST files that it does not name are still there ({_names(sight.unnamed)})." if sight.unnamed else ""
+    return Corrupted(
+        f"{path} has lost a part of its {sight.current}: it {why}.{there}{_as_it_would_open(path)}",
+        action="Rebuild the store from its changelog or a snapshot; nothing was changed.",
+        store_path=str(path),
+    )
+
+
+def _as_it_would_open(path: Path) -> str:
+    """What RocksDB would make of it, in words; empty when it could not open it."""
+    from rocksdict import AccessType, Options, Rdict
+
+    shadow = Shadow(path)
+    try:
+        names = Rdict.list_cf(shadow.name, Options(raw_mode=True))
+        columns = {name: Options(raw_mode=True) for name in names}
+        read_only = AccessType.read_only()
+        database = Rdict(shadow.name, Options(raw_mode=True), column_families=columns, access_type=read_only)
+        try:
+            families = {name: database.get_column_family(name) for name in names}
+            keys = set()
+            if OFFSETS_COLUMN_FAMILY in families:
+                keys = {key for key, _ in _rows(path, families[OFFSETS_COLUMN_FAMILY])}
+            rows = any(
+                next(_rows(path, family), None) is not None
+                for name, family in families.items()
+                if name != OFFSETS_COLUMN_FAMILY
+            )
+            families.clear()
+        finally:
+            database.close()
+    except Exception:  # it is only a word more in an error that is raised anyway
+        return ""
+    finally:
+        shadow.cleanup()
+    has = {"rows": rows, "a status": STATUS_KEY in keys, "an offset": any(_is_offset(key) for key in keys)}
+    with_, without = ([name for name, there in has.items() if there is wanted] for wanted in (True, False))
+    said = [f"{word} {' and '.join(names)}" for word, names in (("with", with_), ("without", without)) if names]
+    return f" RocksDB would open it {', '.join(said)}."
+
+
+def _rows(path: Path, family: Any) -> Iterator[tuple[bytes, bytes | None]]:
+    iterator = FamilyIterator(path, family)
+    cursor = RocksDBCursor(iterator, None, None)
+    try:
+        while rows := cursor.chunk():
+            yield from rows
+    finally:
+        iterator.close()
+
+
+def _is_offset(key: bytes) -> bool:
+    try:
+        return partition_of_key(key) is not None
+    except Corrupted:
+        return False
+
+
+def _names(files: tuple[Path, ...]) -> str:
+    names = [file.name for file in files[:_NAMED]]
+    return ", ".join([*names, f"{len(files) - _NAMED} more"] if len(files) > _NAMED else names)

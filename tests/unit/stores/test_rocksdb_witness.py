@@ -1,0 +1,205 @@
+"""A MANIFEST that has lost its end is refused; a store that was only killed always opens."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Corrupted
+from statecore.formats.kinds import StoreKind
+from statecore.formats.rocksdb_log import read_manifest
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE
+
+KIND = StoreKind.KEY_VALUE
+CHANGELOG = TopicPartition("app-s-changelog", 0)
+
+
+def lived(path: Path, *, create: bool = True, commits: int = 6, close: bool = True) -> RocksDBStore:
+    """A store after some commits, each followed by a flush; every commit sets all rows to its offset."""
+    store = RocksDBStore(path, KIND, create=create)
+    store.open()
+    first = (store.committed_offset(CHANGELOG) or 0) + 1
+    for number in range(first, first + commits):
+        store.put_all((b"k%d" % key, b"%d" % number) for key in range(5))
+        store.commit({CHANGELOG: number})
+        store.flush()
+    if close:
+        store.close()
+    return store
+
+
+def manifest(path: Path) -> Path:
+    return path / (path / "CURRENT").read_text().strip()
+
+
+def contents(path: Path, *, read_only: bool = False) -> tuple[set[bytes | None], int | None]:
+    with RocksDBStore(path, KIND, read_only=read_only) as store:
+        return {value for _, value in store.all()}, store.committed_offset(CHANGELOG)
+
+
+def copied(path: Path, to: Path) -> Path:
+    shutil.rmtree(to, ignore_errors=True)
+    return Path(shutil.copytree(path, to, ignore=shutil.ignore_patterns("LOCK")))
+
+
+def check_lengths(whole: Path, tmp_path: Path, offset: int, lengths: range) -> int:
+    refused = 0
+    for length in lengths:
+        path = copied(whole, tmp_path / "cut")
+        os.truncate(manifest(path), length)
+        for read_only in (True, False):
+            try:
+                found = contents(path, read_only=read_only)
+            except Corrupted:
+                refused += 1
+            else:
+                assert found == ({b"%d" % offset}, offset), length
+    return refused
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_manifest_that_was_cut_is_refused(tmp_path: Path, closed: bool) -> None:
+    store = lived(tmp_path / "db", close=closed)
+    whole = copied(tmp_path / "db", tmp_path / "whole")
+    store.close()
+    size = manifest(whole).stat().st_size
+    assert contents(copied(whole, tmp_path / "same")) == ({b"6"}, 6)
+    assert check_lengths(whole, tmp_path, 6, range(0, size, 29)) >= 2 * (size // 29)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_manifest_that_was_cut_anywhere_is_refused(tmp_path: Path, closed: bool) -> None:
+    store = lived(tmp_path / "db", close=closed)
+    whole = copied(tmp_path / "db", tmp_path / "whole")
+    store.close()
+    size = manifest(whole).stat().st_size
+    assert check_lengths(whole, tmp_path, 6, range(size)) == 2 * size
+
+
+def test_a_manifest_whose_end_was_emptied_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    lived(tmp_path / "db")
+    file = manifest(tmp_path / "db")
+    size = file.stat().st_size
+    os.truncate(file, read_manifest(file.read_bytes()[: size - 150]).whole_bytes)
+    os.truncate(file, size)
+    before = {found.name: found.read_bytes() for found in (tmp_path / "db").iterdir()}
+    with pytest.raises(
+        Corrupted, match=r"has lost a part of its MANIFEST-\d+: it ends at byte \d+.*RocksDB would open"
+    ):
+        RocksDBStore(tmp_path / "db", KIND).open()
+    assert {found.name: found.read_bytes() for found in (tmp_path / "db").iterdir()} == before
+
+
+def test_without_a_record_the_log_tells(tmp_path: Path) -> None:
+    store = lived(tmp_path / "db", close=False)
+    store.put(b"k0", b"7")
+    store.commit({CHANGELOG: 7})
+    path = copied(tmp_path / "db", tmp_path / "cut")
+    store.close()
+    (path / WITNESS_FILE).unlink()
+    os.truncate(manifest(path), manifest(path).stat().st_size - 150)
+    with pytest.raises(Corrupted, match="and the log begins at"):
+        RocksDBStore(path, KIND).open()
+
+
+def test_a_record_of_an_earlier_manifest_refuses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    lived(path)
+    old = (path / WITNESS_FILE).read_bytes()
+    lived(path, create=False, commits=1)
+    (path / WITNESS_FILE).write_bytes(old.replace(b'"bytes": ', b'"bytes": 99'))  # as if others had written since
+    assert contents(path) == ({b"7"}, 7)
+    for said in (b"", b"{}", b"\0\0\0", b"[1]\n"):
+        (path / WITNESS_FILE).write_bytes(said)
+        assert contents(path) == ({b"7"}, 7)
+
+
+def test_a_file_that_the_manifest_does_not_name_is_kept_where_nobody_can_tell(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "db"
+    lived(path)
+    (path / "999998.sst").write_bytes(b"left by a kill in a flush")
+    assert contents(path) == ({b"6"}, 6)
+    assert not (path / LOST_DIRECTORY).exists(), "the record says that it is not missed"
+    (path / WITNESS_FILE).unlink()
+    (path / "999999.sst").write_bytes(b"or a part of the store")
+    with caplog.at_level(logging.WARNING), RocksDBStore(path, KIND) as store:
+        assert not (path / "999999.sst").exists()
+        assert (path / LOST_DIRECTORY / "999999.sst").read_bytes() == b"or a part of the store"
+        assert store.committed_offset(CHANGELOG) == 6
+    assert "999999.sst" in caplog.text
+    assert not (path / LOST_DIRECTORY).exists(), "closed as Kafka Streams expects it"
+
+
+def test_rows_without_status_and_offset_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "db"
+    lived(path)
+    (path / WITNESS_FILE).unlink()
+    cut = path
+    from rocksdict import Options, Rdict
+
+    options = Options(raw_mode=True)
+    raw = Rdict(str(cut), options, column_families={"default": options, "offsets": options})
+    raw.drop_column_family("offsets")
+    raw.close()
+    with caplog.at_level(logging.INFO), RocksDBStore(cut, KIND):
+        assert "has rows, and no status and no offset" in caplog.text
+
+
+def test_a_damaged_log_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = lived(tmp_path / "db", commits=1, close=False)
+    for number in range(2, 12):
+        store.put_all((b"k%d" % key, b"%d" % number) for key in range(5))
+        store.commit({CHANGELOG: number})
+    path = copied(tmp_path / "db", tmp_path / "damaged")
+    store.close()
+    (log,) = (file for file in path.glob("*.log") if file.stat().st_size)
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    with caplog.at_level(logging.WARNING):
+        rows, offset = contents(path)
+    assert rows == {b"%d" % (offset or 0)}
+    assert 1 <= (offset or 0) < 11
+    assert "is damaged" in caplog.text
+    assert f"'{CHANGELOG}': {offset}" in caplog.text
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.unit.stores.test_rocksdb_witness import CHANGELOG, lived
+store = lived(Path(sys.argv[1]), create=sys.argv[2] == "create", close=False)
+store.put(b"k0", b"more")
+store.commit({CHANGELOG: 99})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_under_exactly_once_a_store_that_this_library_committed_to_last_is_whole_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    run = subprocess.run([sys.executable, "-c", KILLED, str(path), "create"], timeout=60, check=False)
+    assert run.returncode == -signal.SIGKILL
+    with RocksDBStore(path, KIND, exactly_once=True) as store:
+        assert (store.get(b"k0"), store.committed_offset(CHANGELOG)) == (b"more", 99)
+
+
+def test_under_exactly_once_a_store_that_others_left_open_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    store = lived(path, close=False)
+    killed = copied(path, tmp_path / "killed")
+    store.close()
+    (killed / WITNESS_FILE).unlink()
+    with pytest.raises(Corrupted, match="not closed cleanly"):
+        RocksDBStore(killed, KIND, exactly_once=True).open()
