@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-FIXED_DESCRIPTORS = 8
+FIXED_DESCRIPTORS = 9
 """Descriptors of an open store without a file of rows, measured: its log file, ``LOG``, ``LOCK``, MANIFEST, and its
 directory several times. Each SST file that is in use is one more."""
 
