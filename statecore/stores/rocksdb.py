@@ -23,42 +23,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import Invalid
 from statecore.formats import offsets as offset_format
-from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.formats.position import Position, decode_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores import forks
-from statecore.stores.files import AnyPath, given_path, set_modes
+from statecore.stores.files import AnyPath, given_path
 from statecore.stores.memory import SharedMemory
-from statecore.stores.options import StoreOptions
 from statecore.stores.rocksdb_commit import commit_batch, status_batch, write
-from statecore.stores.rocksdb_directory import (
-    check_request,
-    claimed,
-    close_handles,
-    existing_families,
-    first_failure,
-    open_database,
-    require_database,
-    tidy,
-)
+from statecore.stores.rocksdb_directory import check_request, first_failure
 from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_files import (
-    check_offsets,
-    compact_files,
-    ingest_files,
-    looked_up,
-    refuse_foreign_rows,
-    refuse_unclean,
-)
+from statecore.stores.rocksdb_files import check_offsets, compact_files, ingest_files, looked_up, refuse_unclean
+from statecore.stores.rocksdb_handles import DatabaseHandles
 from statecore.stores.rocksdb_instant import RocksDBInstant
-from statecore.stores.rocksdb_links import Shadow, opened_through_links
-from statecore.stores.rocksdb_ownership import Claim
 from statecore.stores.rocksdb_scan import ListScan
 from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import StoreSettings
@@ -102,23 +83,18 @@ class RocksDBStore(StagedStore):
         self._path = given_path(path)
         super().__init__(str(self._path), settings or StoreSettings())
         self._kind = kind
-        self._create = create
-        self._create_if_missing = create_if_missing
-        self._made = False
         self._read_only = read_only
         self._exactly_once = exactly_once
-        self._families: dict[str, Any] = {}
-        self._handles: dict[str, Any] = {}
-        self._db: Any = None
-        self._memory: SharedMemory | None = None
+        opened = DatabaseHandles(
+            self._path, kind, create=create, create_if_missing=create_if_missing, read_only=read_only
+        )
+        self._families, self._handles = opened.families, opened.column_families
         self._get: Any = None  # of the rows' family, while it is open
-        self._shadow: Shadow | None = None
         self._rows_ahead = False
         self.written: Any = None
         """The batch that was written last; see :func:`.rocksdb_commit.write`."""
-        self._witness = Witness(self._path)
         self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
-        self._claim: Claim | None = None  # the last: a store that is dropped drops its native objects first
+        self._opened = opened  # the last: it has the claim, and a store that is dropped drops native objects first
 
     @property
     def kind(self) -> StoreKind:
@@ -162,54 +138,33 @@ class RocksDBStore(StagedStore):
 
     def _open(self) -> None:
         forks.opening(self._path, self)
-        if self._read_only:
-            require_database(self._path)
-            self._shadow, _ = opened_through_links(self._path, self._open_at)
-            return
-        self._claim, self._made = claimed(self._path, create=self._create, begun=self._create_if_missing)
-        self._open_at(self._claim.directory)
+        self._opened.open(self._settings, self._begin)
 
-    def _open_at(self, where: Path) -> None:
-        options = StoreOptions(self._path.name, self._settings)
-        wanted = {DEFAULT_COLUMN_FAMILY, self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}
-        self._witness = Witness(self._path if self._claim is None else self._claim.directory)
+    def _begin(self) -> None:
         try:
-            if not self._made:
-                self._witness.look(read_only=self._read_only)
-                found = existing_families(self._path, where, self._kind, begun=self._create_if_missing)
-                wanted = found if self._read_only else wanted | found
-            self._db = open_database(
-                self._path,
-                where,
-                wanted,
-                create=self._made,
-                read_only=self._read_only,
-                options=options,
-            )
-            for name in wanted:
-                self._families[name] = self._db.get_column_family(name)
-                self._handles[name] = self._db.get_column_family_handle(name)
-            self._memory = options.memory
-            self._memory.join(self)
-            refuse_foreign_rows(self._path, self._kind, self._families)
             self._forget(self._read_position())
-            self._witness.opened(self._families, self._kind.data_column_family, self._db.latest_sequence_number())
+            if self._memory is not None:
+                self._memory.join(self)
             if not self._read_only:
                 if self._exactly_once and not self._witness.whole:
                     refuse_unclean(self._path, self.status)
                 self._witness.record(rows_ahead=False)  # before anything is written: else it could be Kafka Streams'
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
-            try:
-                if self._claim is not None:
-                    if self._db is None:
-                        self._claim.check()  # somebody who does not know of claims may have been quicker
-                    else:
-                        tidy(where)
-            finally:
-                self._release()
-                self._unclaim()
+            self._end_reads()
             raise
+
+    @property
+    def _db(self) -> Any:
+        return self._opened.database
+
+    @property
+    def _memory(self) -> SharedMemory | None:
+        return self._opened.memory
+
+    @property
+    def _witness(self) -> Witness:
+        return self._opened.witness
 
     def close(self) -> None:
         """Close the database, cleanly unless rows were ingested and no commit followed; see the module's text.
@@ -223,14 +178,14 @@ class RocksDBStore(StagedStore):
             return
         failure = unclosed = None
         try:
-            if self._claim is not None:
-                failure = first_failure(self._write_out, self._tidy)
+            if not self._read_only:
+                failure = first_failure(self._write_out, self._opened.tidy)
         finally:
-            unclosed = self._release()
-            if self._claim is not None:
-                with suppress(OSError):  # a compaction may have ended after the tidying
-                    set_modes(self._claim.directory)
-            self._unclaim()
+            with self._lock:
+                self._end_reads()
+                for scan in list(self._scans):
+                    scan.close()
+                unclosed = self._opened.close()
         if failure := failure or unclosed:
             raise failure
 
@@ -240,33 +195,9 @@ class RocksDBStore(StagedStore):
         self.flush()
         self._witness.closed()
 
-    def _tidy(self) -> None:
-        if self._claim is not None:
-            tidy(self._claim.directory, whole=self._made)
-
-    def _release(self) -> StatecoreError | None:
-        """Drop every handle: RocksDB keeps its lock as long as one of them lives; returns what failed meanwhile."""
-        with self._lock:
-            self._end_reads()
-            for scan in list(self._scans):
-                scan.close()
-            self._handles.clear()
-            families, self._families = self._families, {}
-            db, self._db = self._db, None
-            failure = close_handles(self._path, [*families.values(), *([] if db is None else [db])])
-            if self._shadow is not None:
-                self._shadow.cleanup()
-                self._shadow = None
-        return failure
-
-    def _unclaim(self) -> None:
-        if self._claim is not None:
-            self._claim.release()
-            self._claim = None
-
     def disown(self) -> list[Any]:
         """Be closed in a forked child; see :mod:`statecore.stores.forks`."""
-        native = [self._db, *self._families.values(), *self._handles.values()]
+        native = []
         for scan in self._scans:
             native.append(scan.iterator)
             scan.close()
@@ -274,9 +205,7 @@ class RocksDBStore(StagedStore):
             if isinstance(view.instant, RocksDBInstant):
                 native += view.instant.native_objects()
         self._disown_reads()
-        self._unclaim()
-        self._db, self._families, self._handles, self._shadow = None, {}, {}, None
-        return native
+        return native + self._opened.disown()
 
     @property
     def _data(self) -> Any:
@@ -314,10 +243,10 @@ class RocksDBStore(StagedStore):
 
     def _instant(self) -> RocksDBInstant:
         offsets = self._families.get(OFFSETS_COLUMN_FAMILY)
-        return RocksDBInstant(self._path, self._data, offsets, keeps=self._claim)
+        return RocksDBInstant(self._path, self._data, offsets, keeps=self._opened.claim)
 
     def _rows_instant(self) -> RocksDBInstant:
-        return RocksDBInstant(self._path, self._data, None, points=False, keeps=self._claim)
+        return RocksDBInstant(self._path, self._data, None, points=False, keeps=self._opened.claim)
 
     def approximate_num_entries(self) -> int:
         """RocksDB's ``rocksdb.estimate-num-keys``, which Kafka Streams shows too: exact for keys written once."""
@@ -334,7 +263,7 @@ class RocksDBStore(StagedStore):
 
     def _lists(self, family: str) -> ListScan:
         self._check_open()
-        scan = ListScan(self._path, self._families[family], keeps=self._claim)
+        scan = ListScan(self._path, self._families[family], keeps=self._opened.claim)
         self._scans.add(scan)
         return scan
 

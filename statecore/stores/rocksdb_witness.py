@@ -13,7 +13,8 @@ flush or a compaction leaves one. So a database is refused only when there is a 
 Both only ever say less than they could: the record may be missing or old. Commits write none, so they cost nothing.
 
 Where nobody can tell (no record of this MANIFEST), files that it does not name get a second name in ``lost/``, where
-RocksDB's own repair puts such files, before RocksDB deletes the first one. RocksDB and Kafka Streams look at neither.
+RocksDB's own repair puts such files, before RocksDB deletes the first one; a database whose files cannot get one is
+not opened for writing. RocksDB and Kafka Streams look at neither.
 
 The record also tells whose rows these are. A commit of this library writes rows and offset at once, so after a kill
 they agree, whatever ``status`` says. Of a store that Kafka Streams wrote to last nobody can know that.
@@ -28,6 +29,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from filecmp import cmp
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +123,7 @@ class Witness:
 
         Raises:
             Corrupted: its MANIFEST does not say all that it said.
+            Capacity, Invalid, Retryable: files that would go could not be kept.
         """
         self._sight = sight = _look(self.path)
         if sight is None:
@@ -311,12 +315,37 @@ def _note_opening(path: Path, sequence: int) -> None:
 
 
 def _keep(path: Path, files: tuple[Path, ...]) -> None:
-    """Give SST files that RocksDB is about to delete a second name."""
-    with suppress(OSError):
-        (path / LOST_DIRECTORY).mkdir(exist_ok=True)
+    """Give SST files that RocksDB is about to delete a second name.
+
+    Raises:
+        Capacity, Invalid, Retryable: one could not be given, so the database must not be opened for writing.
+    """
+    lost = path / LOST_DIRECTORY
+    try:
+        lost.mkdir(exist_ok=True)
         for file in files:
-            with suppress(FileExistsError, FileNotFoundError):
-                link_or_copy(file, path / LOST_DIRECTORY / file.name)
+            with suppress(FileNotFoundError):  # who has the database open has deleted it
+                _link(file, lost)
+        sync_file(lost)
+    except OSError as error:
+        raise translate(path, f"Keeping SST files without an entry in {LOST_DIRECTORY}/ of", error) from error
+
+
+def _link(file: Path, lost: Path) -> None:
+    """Under a name of its own: RocksDB gives a number again that its MANIFEST does not know any more."""
+    for number in count(1):
+        target = lost / (file.name if number == 1 else f"{file.stem}-{number}{file.suffix}")
+        try:
+            if not target.exists():
+                link_or_copy(file, target)
+                return
+        except FileExistsError:
+            continue
+        except OSError:
+            target.unlink(missing_ok=True)  # a part of a copy
+            raise
+        if target.samefile(file) or cmp(file, target, shallow=False):
+            return
 
 
 def _refusal(sight: _Sight, path: Path, why: str) -> Corrupted:

@@ -10,7 +10,8 @@ its process id, then the number of each batch once the store has returned from c
 
 Every batch sets all keys to its number: rows of two different numbers, or rows and an offset that differ, show a mix.
 Modes: ``commit`` writes and commits, with a flush now and then; ``lives`` also closes and opens the store every few
-batches; ``families`` also flushes single column families behind the store's back; ``ingest`` ingests files instead.
+batches; ``families`` also flushes single column families behind the store's back; ``ingest`` ingests files instead;
+``merges`` has large rows and small write buffers, so that RocksDB flushes and merges files all the time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.config_setter import ConfigurableOptions
 from statecore.stores.options import data_options
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
@@ -31,6 +33,18 @@ from statecore.stores.settings import Durability, StoreSettings
 KIND = StoreKind.TIMESTAMPED_KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 0)
 KEYS = [b"key-%03d" % number for number in range(100)]
+MERGES = "merges"
+PADDING = b" " * 1000
+
+
+def merge_often(_: str, options: ConfigurableOptions) -> None:
+    """A config setter: two batches fill a write buffer, and two files are enough to be merged."""
+    options.set_write_buffer_size(200_000)
+    options.set_level_zero_file_num_compaction_trigger(2)
+
+
+def settings_of(mode: str, durability: Durability = Durability.SYNC) -> StoreSettings:
+    return StoreSettings(durability, rocksdb_config_setter=merge_often if mode == MERGES else None)
 
 
 def kill_at_write(when: str) -> None:
@@ -49,9 +63,8 @@ def kill_at_write(when: str) -> None:
     RocksDBStore._write = writing  # type: ignore[method-assign]
 
 
-def opened(directory: Path, durability: Durability = Durability.SYNC) -> RocksDBStore:
-    path = directory / "db"
-    store = RocksDBStore(path, KIND, create_if_missing=True, settings=StoreSettings(durability))
+def opened(directory: Path, settings: StoreSettings) -> RocksDBStore:
+    store = RocksDBStore(directory / "db", KIND, create_if_missing=True, settings=settings)
     store.open()
     return store
 
@@ -70,8 +83,10 @@ def ingest(store: RocksDBStore, directory: Path, number: int) -> None:
         store.compact()
 
 
-def disturb(store: RocksDBStore, directory: Path, mode: str, number: int, durability: Durability) -> RocksDBStore:
+def disturb(store: RocksDBStore, directory: Path, mode: str, number: int, settings: StoreSettings) -> RocksDBStore:
     """What happens to a store between two batches."""
+    if mode == MERGES and number % 5 == 0:
+        store.compact()
     if mode == "families":
         families = sorted(store._families)
         store._families[families[number % len(families)]].flush()
@@ -79,22 +94,24 @@ def disturb(store: RocksDBStore, directory: Path, mode: str, number: int, durabi
         store.flush()
     if mode == "lives" and number % 5 == 0:
         store.close()
-        return opened(directory, durability)
+        return opened(directory, settings)
     return store
 
 
 def write(mode: str, directory: Path, durability: Durability = Durability.SYNC) -> None:
-    store = opened(directory, durability)
+    settings = settings_of(mode, durability)
+    store = opened(directory, settings)
+    padding = PADDING if mode == MERGES else b""
     for number in count((store.committed_offset(CHANGELOG) or 0) + 1):
         if mode == "ingest":
             ingest(store, directory, number)
         else:
             with store.transaction() as aborted:
                 aborted.put(KEYS[number % len(KEYS)], b"-1")
-            store.put_all((key, b"%d" % number) for key in KEYS)
+            store.put_all((key, b"%d" % number + padding) for key in KEYS)
         store.commit({CHANGELOG: number})
         os.write(1, b"%d\n" % number)
-        store = disturb(store, directory, mode, number, durability)
+        store = disturb(store, directory, mode, number, settings)
 
 
 def serve(directory: Path) -> None:

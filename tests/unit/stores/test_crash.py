@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +16,16 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Corrupted, NotFound
+from statecore.stores import rocksdb_witness
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
-from tests.unit.stores.crash import CHANGELOG, KEYS, KIND
+from tests.unit.stores.crash import CHANGELOG, KEYS, KIND, MERGES, PADDING
 
 LONGEST_LIFE = 0.1
 """Seconds; a writer opens its store in some 20 ms and commits every millisecond or two."""
+
+OPENING = 0.03
+"""Seconds, in which a writer has not much more than opened its store."""
 
 
 class Writers:
@@ -98,6 +103,52 @@ def test_a_kill_leaves_data_and_offset_in_agreement(
     tmp_path: Path, mode: str, durability: Durability, kills: int
 ) -> None:
     check(mode, durability, tmp_path, kills, seed=11)
+
+
+def check_merging(directory: Path, kills: int, seed: int) -> int:
+    """Kill writers that flush and merge files, and those after them while they open what is left.
+
+    After each kill a copy is opened for writing, so that what the kill left is still there for the next one.
+
+    Returns:
+        How many kills left files that the MANIFEST does not name.
+    """
+    moments = random.Random(seed)
+    acknowledged = unnamed = 0
+    path, copy = directory / "db", directory / "copy"
+    with writers(directory) as killed:
+        for _ in range(kills):
+            for longest in (5 * LONGEST_LIFE, OPENING, OPENING):
+                last = killed.killed(MERGES, Durability.PROCESS, moments.uniform(0, longest))
+                acknowledged = max(acknowledged, last)
+                if not (path / "CURRENT").exists():
+                    assert acknowledged == 0
+                    continue
+                shutil.copytree(path, copy)
+                sight = rocksdb_witness._look(copy)
+                assert sight is not None
+                unnamed += bool(sight.unnamed)
+                whole = acknowledged > 0  # a store of which nobody knows is opened as one in the making
+                with RocksDBStore(copy, KIND, exactly_once=whole, create_if_missing=not whole) as store:
+                    offset = store.committed_offset(CHANGELOG) or 0
+                    assert offset >= acknowledged
+                    assert dict(store.all()) == (dict.fromkeys(KEYS, b"%d" % offset + PADDING) if offset else {})
+                assert not (copy / rocksdb_witness.LOST_DIRECTORY).exists()
+                shutil.rmtree(copy)
+    assert acknowledged > 0
+    return unnamed
+
+
+def test_a_kill_in_a_flush_a_compaction_or_an_opening_leaves_a_store_that_opens(tmp_path: Path) -> None:
+    check_merging(tmp_path, kills=5, seed=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_a_campaign_of_kills_in_flushes_compactions_and_openings_leaves_stores_that_open(
+    tmp_path: Path, seed: int
+) -> None:
+    assert check_merging(tmp_path, kills=100, seed=seed) > 0
 
 
 @pytest.mark.parametrize(("mode", "number"), [("before-write", 2), ("after-write", 3)])

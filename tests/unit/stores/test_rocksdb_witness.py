@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted
+from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
+from statecore.stores import rocksdb_witness
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE
 
@@ -140,6 +142,47 @@ def test_a_file_that_the_manifest_does_not_name_is_kept_where_nobody_can_tell(
         assert store.committed_offset(CHANGELOG) == 6
     assert "999999.sst" in caplog.text
     assert not (path / LOST_DIRECTORY).exists(), "closed as Kafka Streams expects it"
+
+
+@pytest.mark.parametrize(
+    ("errno_", "kind"), [(errno.ENOSPC, Capacity), (errno.EACCES, Invalid), (errno.EIO, Retryable)]
+)
+def test_a_store_whose_files_cannot_be_kept_is_not_opened_for_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errno_: int, kind: type[StatecoreError]
+) -> None:
+    """Neither linked nor copied, as on a full file system without hard links; what was begun of a copy goes."""
+    path = tmp_path / "db"
+    lived(path)
+    (path / WITNESS_FILE).unlink()
+    (path / "999999.sst").write_bytes(b"or a part of the store")
+    before = {file.name for file in path.iterdir()}
+
+    def fail(_: Path, target: Path) -> None:
+        target.write_bytes(b"or a pa")
+        raise OSError(errno_, os.strerror(errno_))
+
+    with monkeypatch.context() as full:
+        full.setattr(rocksdb_witness, "link_or_copy", fail)
+        with pytest.raises(kind, match=f"Keeping SST files without an entry in lost/ of {path} failed"):
+            RocksDBStore(path, KIND).open()
+        assert contents(path, read_only=True) == ({b"6"}, 6), "who reads deletes nothing"
+    assert {file.name for file in path.iterdir()} == before | {LOST_DIRECTORY}
+    with RocksDBStore(path, KIND):
+        assert [file.read_bytes() for file in (path / LOST_DIRECTORY).iterdir()] == [b"or a part of the store"]
+
+
+def test_a_kept_file_does_not_lose_its_place_to_another_of_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    lived(path)
+    (path / LOST_DIRECTORY).mkdir()
+    for name in ("999997.sst", "999998.sst"):
+        (path / LOST_DIRECTORY / name).write_bytes(b"kept before")
+    (path / WITNESS_FILE).unlink()
+    (path / "999997.sst").write_bytes(b"kept before")
+    (path / "999998.sst").write_bytes(b"another")
+    with RocksDBStore(path, KIND):
+        kept = {file.name: file.read_bytes() for file in (path / LOST_DIRECTORY).iterdir()}
+    assert kept == {"999997.sst": b"kept before", "999998.sst": b"kept before", "999998-2.sst": b"another"}
 
 
 def test_rows_without_status_and_offset_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

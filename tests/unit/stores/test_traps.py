@@ -65,7 +65,7 @@ if child == 0:
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
 assert not path.with_name("of-child").exists()
-assert Path(reader._shadow.name).is_dir()
+assert Path(reader._opened._shadow.name).is_dir()
 assert reader.get(b"c") == b"d"
 reader.close()
 assert list(views[1]) == [(b"b", b"parent")]
@@ -206,7 +206,7 @@ def test_every_write_is_forced_to_the_disk_unless_the_process_s_death_is_all_it_
     tmp_path: Path, durability: Durability
 ) -> None:
     with RocksDBStore(tmp_path / "db", PLAIN, create=True, settings=StoreSettings(durability)) as store:
-        spy = store._db = Spy(store._db)
+        spy = store._opened.database = Spy(store._db)
         for number in range(3):
             store.put(b"a", b"b")
             store.commit({CHANGELOG: number})
