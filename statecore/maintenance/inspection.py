@@ -24,6 +24,7 @@ from statecore.maintenance.trouble import application_trouble, store_trouble
 from statecore.maintenance.views import DatabaseView, Inspection, StoreView
 from statecore.runtime.application_lock import LOCK_FILE
 from statecore.runtime.database_state import DatabaseState, is_database
+from statecore.runtime.open_stores import writer_among
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.files import tree_bytes
@@ -67,7 +68,7 @@ def inspect(
     for place, (view, unreadable) in zip(places, looked, strict=True):
         key = place.topology, place.store
         trouble = [*([Trouble(kinds[key][2])] if kinds[key][2] else []), *([unreadable] if unreadable else [])]
-        trouble += store_trouble(view, running=running, logged=logged[key])
+        trouble += store_trouble(view, running=running or view.holder is not None, logged=logged[key])
         damage = _said(one for one in trouble if one.damage)
         views.append(replace(view, trouble=_said(trouble), damage=damage, logged=logged[key]))
     found = tuple(
@@ -147,12 +148,15 @@ def _look(
     """One store of one task without what is wrong with it, and why its checkpoint file cannot be read, if so."""
     segments = place.segments if place.segmented else [Segment(path, None) for path in place.databases]
     interval = _interval(kind, _declared(spec, place), segments)
+    holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no trouble
     looked = [_database(segment, interval, estimate=estimate) for segment in segments]
     databases = tuple(one for one in looked if one is not None)
-    if not running:  # a segment in the making has no CURRENT yet, and one that expires has none any more
+    if (
+        not running and holder is None
+    ):  # a segment in the making has no CURRENT yet, and one that expires has none any more
         databases += tuple(_headless(place))
     outside, unreadable = store_checkpoint(place)
-    view = StoreView(place.task, place.store, kind, left, place.segmented, databases, (), (), outside)
+    view = StoreView(place.task, place.store, kind, left, place.segmented, databases, (), (), outside, holder=holder)
     return view, unreadable
 
 
