@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import gcd
+from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
@@ -29,6 +30,9 @@ from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.files import tree_bytes
 from statecore.stores.lock_holder import lock_holder
+from statecore.stores.rocksdb_links import files_of
+from statecore.stores.rocksdb_ownership import writer_of
+from statecore.stores.rocksdb_witness import Witness
 
 
 def inspect(
@@ -199,6 +203,7 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
     state = DatabaseState((), {}, None)
     broken = kind = ""
     try:
+        _look_at_manifest(segment.path)
         with Database(segment.path) as database:
             state = database.state
             for family in database.families - {OFFSETS_COLUMN_FAMILY}:
@@ -213,6 +218,20 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
         segment.path.name, start, end, dict(sorted(state.offsets.items())), state.status, rows, size,
         tuple(sorted(state.column_families)), older, broken, kind,
     )  # fmt: skip
+
+
+def _look_at_manifest(path: Path) -> None:
+    """See whether a database's MANIFEST is whole: RocksDB reads one that lost its end without a word.
+
+    Raises:
+        Corrupted: it is not, and nobody is at work there.
+    """
+    before = files_of(path)
+    try:
+        Witness(path).look(read_only=True)
+    except Corrupted:
+        if writer_of(path) is None and files_of(path) == before:
+            raise
 
 
 def _is_older(family: str, families: frozenset[str]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.inspection import check_application, inspect
@@ -316,3 +316,21 @@ def test_a_store_that_a_processor_has_open_is_no_trouble(tmp_path):
         assert look(tmp_path).to_json()["stores"][0]["open_by"]["process"] == os.getpid()
     (seen,) = look(tmp_path).stores
     assert (seen.holder, seen.closed, seen.trouble) == (None, True, ())
+
+
+def test_a_manifest_that_lost_its_end_is_damage(tmp_path):
+    """RocksDB opens such a database without a word, as an older store."""
+    path = tmp_path / "app/0_0/rocksdb/s"
+    with RocksDBStore(path, StoreKind.KEY_VALUE, create=True) as store:
+        for offset in range(3):
+            store.put(b"a%d" % offset, b"1")
+            store.commit({TopicPartition("app-s-changelog", 0): offset})
+            store.flush()
+    assert trouble_of(tmp_path) == []
+    (manifest,) = path.glob("MANIFEST-*")
+    os.truncate(manifest, manifest.stat().st_size - 1)
+    before = sorted((file.name, file.read_bytes()) for file in path.iterdir())
+    found = look(tmp_path)
+    assert "has lost a part of its MANIFEST" in found.stores[0].damage[0]
+    assert found.exit_code == Corrupted.exit_code
+    assert sorted((file.name, file.read_bytes()) for file in path.iterdir()) == before
