@@ -79,15 +79,11 @@ def show(inspection: Inspection, *, segments: bool = False, console: Console | N
 
     console = console or result_console()
     console.print(f"{inspection.application_id} in {inspection.path}", style="bold", markup=False)
-    if inspection.holder is None:
-        console.print("not running: nobody holds its lock", markup=False)
-    else:
-        console.print(f"in use by {inspection.holder}: shown is what was flushed last", markup=False)
+    console.print(_in_use(inspection), markup=False)
     by_store: dict[tuple[str, str], list[StoreView]] = {}
     for store in inspection.stores:
         by_store.setdefault((store.task.rpartition("/")[0], store.store), []).append(store)
-    running = inspection.holder is not None
-    rows = {key: [_row(store, inspection.estimated, running) for store in stores] for key, stores in by_store.items()}
+    rows = {key: [_row(store, inspection) for store in stores] for key, stores in by_store.items()}
     header = ("task", "offset", "state", "rows", "bytes", "segments")
     widths = [
         max(map(len, column)) for column in zip(header, *(row for part in rows.values() for row in part), strict=True)
@@ -110,6 +106,16 @@ def show(inspection: Inspection, *, segments: bool = False, console: Console | N
                 _indented(console, f"{what}: {_offsets(store)}", 6)
     _show_beside(console, inspection)
     _show_trouble(console, inspection)
+
+
+def _in_use(inspection: Inspection) -> str:
+    if inspection.holder is not None:
+        return f"in use by {inspection.holder}: shown is what was flushed last"
+    holders = sorted({str(store.holder) for store in inspection.stores if store.holder is not None})
+    if holders:
+        more = f" and {len(holders) - _MANY_PARTITIONS} more" if len(holders) > _MANY_PARTITIONS else ""
+        return f"stores are open: {', '.join(holders[:_MANY_PARTITIONS])}{more}; shown is what they flushed last"
+    return "not running: nobody holds its lock"
 
 
 def _heading(stores: Sequence[StoreView]) -> str:
@@ -135,13 +141,14 @@ def _about(stores: Sequence[StoreView]) -> list[str]:
     return lines
 
 
-def _row(store: StoreView, estimated: bool, running: bool) -> tuple[str, ...]:
+def _row(store: StoreView, inspection: Inspection) -> tuple[str, ...]:
+    running = inspection.holder is not None or store.holder is not None
     offsets = list(store.offsets.values())
     said = f"{offsets[0]:,}" if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
     if any(one.broken for one in store.databases):
         said = "broken" if not offsets else said
     state = {None: "-", True: "closed", False: "open" if running else "not closed"}[store.closed]
-    rows = f"{'~' if estimated else ''}{store.rows:,}"
+    rows = f"{'~' if inspection.estimated else ''}{store.rows:,}"
     task = store.task.rpartition("/")[2]
     return task, said, state, rows, f"{store.bytes:,}", str(len(store.databases)) if store.segmented else "-"
 

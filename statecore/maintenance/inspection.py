@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import gcd
+from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
@@ -24,10 +25,14 @@ from statecore.maintenance.trouble import application_trouble, store_trouble
 from statecore.maintenance.views import DatabaseView, Inspection, StoreView
 from statecore.runtime.application_lock import LOCK_FILE
 from statecore.runtime.database_state import DatabaseState, is_database
+from statecore.runtime.open_stores import writer_among
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.files import tree_bytes
 from statecore.stores.lock_holder import lock_holder
+from statecore.stores.rocksdb_links import files_of
+from statecore.stores.rocksdb_ownership import writer_of
+from statecore.stores.rocksdb_witness import Witness
 
 
 def inspect(
@@ -67,7 +72,7 @@ def inspect(
     for place, (view, unreadable) in zip(places, looked, strict=True):
         key = place.topology, place.store
         trouble = [*([Trouble(kinds[key][2])] if kinds[key][2] else []), *([unreadable] if unreadable else [])]
-        trouble += store_trouble(view, running=running, logged=logged[key])
+        trouble += store_trouble(view, running=running or view.holder is not None, logged=logged[key])
         damage = _said(one for one in trouble if one.damage)
         views.append(replace(view, trouble=_said(trouble), damage=damage, logged=logged[key]))
     found = tuple(
@@ -147,12 +152,15 @@ def _look(
     """One store of one task without what is wrong with it, and why its checkpoint file cannot be read, if so."""
     segments = place.segments if place.segmented else [Segment(path, None) for path in place.databases]
     interval = _interval(kind, _declared(spec, place), segments)
+    holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no trouble
     looked = [_database(segment, interval, estimate=estimate) for segment in segments]
     databases = tuple(one for one in looked if one is not None)
-    if not running:  # a segment in the making has no CURRENT yet, and one that expires has none any more
+    if (
+        not running and holder is None
+    ):  # a segment in the making has no CURRENT yet, and one that expires has none any more
         databases += tuple(_headless(place))
     outside, unreadable = store_checkpoint(place)
-    view = StoreView(place.task, place.store, kind, left, place.segmented, databases, (), (), outside)
+    view = StoreView(place.task, place.store, kind, left, place.segmented, databases, (), (), outside, holder=holder)
     return view, unreadable
 
 
@@ -195,6 +203,7 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
     state = DatabaseState((), {}, None)
     broken = kind = ""
     try:
+        _look_at_manifest(segment.path)
         with Database(segment.path) as database:
             state = database.state
             for family in database.families - {OFFSETS_COLUMN_FAMILY}:
@@ -209,6 +218,20 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
         segment.path.name, start, end, dict(sorted(state.offsets.items())), state.status, rows, size,
         tuple(sorted(state.column_families)), older, broken, kind,
     )  # fmt: skip
+
+
+def _look_at_manifest(path: Path) -> None:
+    """See whether a database's MANIFEST is whole: RocksDB reads one that lost its end without a word.
+
+    Raises:
+        Corrupted: it is not, and nobody is at work there.
+    """
+    before = files_of(path)
+    try:
+        Witness(path).look(read_only=True)
+    except Corrupted:
+        if writer_of(path) is None and files_of(path) == before:
+            raise
 
 
 def _is_older(family: str, families: frozenset[str]) -> bool:

@@ -64,6 +64,8 @@ class StoreView:
             noticing, or with which it cannot start.
         outside: offsets that lie in ``.checkpoint_<store>``, for stores that do not manage their own.
         logged: whether it has a changelog, as declared, or as far as its databases tell.
+        holder: who has one of its databases open, or ``None``; a processor on this library's stores is seen by nothing
+            else.
     """
 
     task: str
@@ -76,6 +78,7 @@ class StoreView:
     damage: tuple[str, ...]
     outside: Mapping[TopicPartition, int]
     logged: bool = True
+    holder: Holder | None = None
 
     @property
     def keeps_no_offset(self) -> bool:
@@ -146,7 +149,7 @@ class Inspection:
         return {
             "application_id": self.application_id,
             "path": str(self.path),
-            "lock": {"process": self.holder.process, "command": self.holder.command} if self.holder else None,
+            "lock": _holder_json(self.holder),
             "rows_are": "estimated" if self.estimated else "counted",
             "stores": [_store_json(store) for store in self.stores],
             "leftovers": [asdict(leftover) for leftover in self.leftovers],
@@ -154,6 +157,10 @@ class Inspection:
             "damage": list(self.damage),
             "exit_code": self.exit_code,
         }
+
+
+def _holder_json(holder: Holder | None) -> dict[str, Any] | None:
+    return {"process": holder.process, "command": holder.command} if holder else None
 
 
 def _store_json(store: StoreView) -> dict[str, Any]:
@@ -166,6 +173,7 @@ def _store_json(store: StoreView) -> dict[str, Any]:
         "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
         "logged": store.logged,
         "closed": store.closed,
+        "open_by": _holder_json(store.holder),
         "rows": store.rows,
         "bytes": store.bytes,
         "segmented": store.segmented,

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.processor.commit_policy import CommitSettings
@@ -63,7 +64,7 @@ class ProcessorSettings:
 
     @classmethod
     def from_properties(
-        cls, properties: Mapping[str, object] | Path, environ: Mapping[str, str] = os.environ
+        cls, properties: Mapping[str, object] | str | Path, environ: Mapping[str, str] = os.environ
     ) -> ProcessorSettings:
         """The settings under Kafka Streams' names; unknown names are ignored.
 
@@ -76,9 +77,15 @@ class ProcessorSettings:
                 be translated for a client that is not Java.
             NotFound: there is no such file.
         """
-        source = str(properties) if isinstance(properties, Path) else "the properties"
-        given: Mapping[str, object] = load_properties(properties) if isinstance(properties, Path) else properties
-        java = translate({name: str(value) for name, value in given.items()}, source)
+        if isinstance(properties, (str, Path)):
+            source = str(properties)
+            given: Mapping[str, object] = load_properties(Path(properties))
+        else:
+            source, given = "the properties", properties
+        try:
+            java = translate({name: str(value) for name, value in given.items()}, source)
+        except Invalid as error:  # its action is that of a command line
+            raise Invalid(error.what, action="Do what each line says.", **error.context) from error
         kafka = _expanded(java, {**environ, **java.secrets})
         guarantee = java.processing_guarantee or ProcessingGuarantee.AT_LEAST_ONCE
         exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2

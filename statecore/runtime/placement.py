@@ -57,6 +57,7 @@ from statecore.runtime.journal import (
     read_journal,
     read_record,
 )
+from statecore.runtime.open_stores import refuse_open_stores
 from statecore.runtime.placement_plan import PlacementPlan, plan_placement
 from statecore.runtime.settlement import SET_ASIDE, Outcome, Settlement
 from statecore.runtime.siblings import SiblingStore, StoreImage
@@ -137,7 +138,7 @@ def apply_placement(
 
     Raises:
         Corrupted: an image is not what it must be; nothing was replaced by it.
-        Fenced: the lock was lost.
+        Fenced: the lock was lost, or somebody has opened a store of these tasks meanwhile.
     """
     directory = plan.directory
     directory.check_locked()
@@ -152,6 +153,8 @@ def apply_placement(
         try:
             entries = Assembly(directory, staging, faults, progress).assemble(todo)
             faults.reach("placement.before-journal")
+            for task in todo:
+                refuse_open_stores(directory.task_path(task.task))
             directory.give_to_owner()
             journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
             journal.verified(entries).write(staging, MARK)

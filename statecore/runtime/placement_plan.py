@@ -47,6 +47,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.runtime.contents import PLAIN_PARENT, names_in, store_of, stores_in
 from statecore.runtime.journal import PlacedStore, read_record
 from statecore.runtime.kept_stores import KeptStores
+from statecore.runtime.open_stores import refuse_open_stores
 from statecore.runtime.ownership import unwritable
 from statecore.runtime.siblings import SiblingStore, StoreImage
 from statecore.runtime.state_directory import GLOBAL_TASK, StateDirectory, store_directory
@@ -135,7 +136,7 @@ def plan_placement(
 
     Raises:
         Invalid: something speaks against it; all reasons are named, nothing was changed.
-        Fenced: the lock is not held.
+        Fenced: the lock is not held, or somebody has a store of these tasks open.
     """
     directory.check_locked()
     record = read_record(directory.work_path) if request_id and resumes else None
@@ -149,6 +150,7 @@ def plan_placement(
         if {image.store for image in restored} <= {store.store for store in placed}:
             tasks.append(TaskPlan(task, True, restored, already_placed=placed))
             continue
+        refuse_open_stores(live)
         declared = tuple(sibling for sibling in others if sibling.task == task)
         planner = _TaskPlanner(task, live, restored, declared, guarantee, replace)
         tasks.append(planner.plan())

@@ -24,6 +24,7 @@ from statecore.metrics import NO_METRICS, Metrics
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
 from statecore.runtime.contents import PLAIN_PARENT, stores_in
 from statecore.stores.base import StateStore
+from statecore.stores.files import AnyPath, given_path
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.legacy_task import MeantFor, TakenOver, TaskOffsets, TaskStore
 from statecore.stores.rocksdb import RocksDBStore
@@ -77,7 +78,7 @@ class TaskDirectory:
 
 
 def open_task_directory(
-    directory: Path,
+    directory: AnyPath,
     stores: Mapping[str, LoggedStore],
     *,
     exactly_once: bool,
@@ -107,6 +108,7 @@ def open_task_directory(
             database each. Nothing was changed.
         Fenced, Corrupted, Capacity: see :meth:`TaskOffsets.open`; the stores are closed.
     """
+    directory = given_path(directory)
     undeclared = [found.name for found in stores_in(directory) if found.databases and found.store not in stores]
     if undeclared and not ignore_foreign:
         raise Invalid(

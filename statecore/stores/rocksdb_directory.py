@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
+from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.stores.files import DIRECTORY_MODE, set_modes, sync_file, sync_tree
 from statecore.stores.open_files import is_crowded, merge_in_steps
@@ -34,6 +34,11 @@ def check_request(kind: StoreKind, *, create: bool, create_if_missing: bool, rea
     Raises:
         Invalid: a kind that this version cannot open, or more than one way of opening.
     """
+    if not isinstance(kind, StoreKind):
+        raise Invalid(
+            f"{kind!r} is no kind of a store.",
+            action=f"Give a StoreKind: {', '.join(f'StoreKind.{one.name}' for one in StoreKind if one.can_be_built)}.",
+        )
     if not kind.can_be_built:
         raise Invalid(
             f"A store of kind {kind.value} cannot be opened by this version.",
@@ -162,8 +167,9 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
         begun: take a database without the data family that has no file of rows: a process was killed while it made it.
 
     Raises:
-        Invalid: it has a family that the kind does not have, or this user may not read it.
-        Corrupted: it lacks the data family (Kafka Streams would open it as an empty store, silently).
+        Invalid: it has a family that the kind does not have, or lacks the one of its rows (Kafka Streams would open it
+            as an empty store, silently); or this user may not read it.
+        Corrupted: it cannot be read.
     """
     from rocksdict import Options, Rdict
 
@@ -180,9 +186,10 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
             store_path=str(path),
         )
     if data not in found and not (begun and not _may_have_rows(where)):  # families come one by one
-        raise Corrupted(
-            f"{path} lacks the column family {data} of a {kind.value} store.",
-            action="Check the kind that the store was opened as; if it is right, rebuild the store from its changelog.",
+        raise Invalid(
+            f"{path} lacks the column family {data} of a {kind.value} store; it is a store of another kind.",
+            action="Open it as the kind that it is (statecore inspect tells); nothing was changed. To have another "
+            "kind, name another directory, and restore the store from its changelog.",
             store_path=str(path),
         )
     return found

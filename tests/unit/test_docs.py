@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
@@ -58,10 +59,11 @@ def test_the_processor_with_checkpoints_can_be_stopped_and_started(tmp_path: Pat
     for _ in range(2):
         exec(snippet("checkpoints.md"), {"state_dir": tmp_path, "process": process})
     task = tmp_path / "my-app" / "0_0"
-    assert not (task / ".checkpoint").exists()
+    changelog = TopicPartition("my-app-counts-changelog", 0)
+    assert decode_checkpoint((task / ".checkpoint").read_bytes(), "") == {changelog: 4}
     with RocksDBStore(task / "rocksdb" / "counts", StoreKind.KEY_VALUE, exactly_once=True) as store:
         assert dict(store.all()) == {b"offset": b"4"}
-        assert store.committed_offset(TopicPartition("my-app-counts-changelog", 0)) == 4
+        assert store.committed_offset(changelog) == 4
 
 
 def test_the_rows_of_a_windowed_store_are_read_one_at_a_time(

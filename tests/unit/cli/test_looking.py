@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pyarrow import parquet
 from statecore.cli import dump as dump_command
 from statecore.cli.dump import iso
 from statecore.cli.main import main
+from statecore.formats.kinds import StoreKind
+from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.maintenance.stored import offsets, write_database, write_golden
 
 BASE = 1_357_034_400_000
@@ -244,3 +247,12 @@ def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
     assert (code, f"There is no directory {tmp_path / 'absent'}." in err) == (14, True)
     code, _, err = run("inspect", "--application-id", "shpo")
     assert (code, "did you mean shop?" in err) == (14, True)
+
+
+def test_who_has_a_store_open_is_named(run, state_dir):
+    """A processor on this library's stores holds no lock of the application."""
+    with RocksDBStore(state_dir / "shop/0_1/rocksdb/orders", StoreKind.TIMESTAMPED_KEY_VALUE):
+        code, out, _ = run("inspect")
+    assert code == 0
+    assert f"stores are open: process {os.getpid()} (this process); shown is what they flushed last" in out
+    assert "was not closed" not in out

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.inspection import check_application, inspect
 from statecore.maintenance.layout import application_directory, applications
 from statecore.runtime.state_directory import StateDirectory
 from statecore.spec.reader import read_spec
 from statecore.stores.lock_holder import lock_holder
+from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.maintenance.stored import CASES, offsets, write_database, write_golden
 
 SPEC = """\
@@ -299,3 +303,34 @@ def test_rows_of_a_versioned_store_that_kafka_streams_will_replay_over_are_troub
     assert ["replays its changelog over them" in one for one in found] == [True] * wrong
     (store,) = look(tmp_path, spec=declared).stores
     assert (store.rows, list(store.offsets.values())) == (rows, [offset])
+
+
+def test_a_store_that_a_processor_has_open_is_no_trouble(tmp_path):
+    """A processor on this library's stores holds no lock of the application."""
+    path = tmp_path / "app/0_0/rocksdb/s"
+    with RocksDBStore(path, StoreKind.KEY_VALUE, create=True) as store:
+        store.put(b"a", b"1")
+        store.commit({TopicPartition("app-s-changelog", 0): 7})
+        (seen,) = look(tmp_path).stores
+        assert (seen.holder and seen.holder.process, seen.closed, seen.trouble) == (os.getpid(), False, ())
+        assert look(tmp_path).to_json()["stores"][0]["open_by"]["process"] == os.getpid()
+    (seen,) = look(tmp_path).stores
+    assert (seen.holder, seen.closed, seen.trouble) == (None, True, ())
+
+
+def test_a_manifest_that_lost_its_end_is_damage(tmp_path):
+    """RocksDB opens such a database without a word, as an older store."""
+    path = tmp_path / "app/0_0/rocksdb/s"
+    with RocksDBStore(path, StoreKind.KEY_VALUE, create=True) as store:
+        for offset in range(3):
+            store.put(b"a%d" % offset, b"1")
+            store.commit({TopicPartition("app-s-changelog", 0): offset})
+            store.flush()
+    assert trouble_of(tmp_path) == []
+    (manifest,) = path.glob("MANIFEST-*")
+    os.truncate(manifest, manifest.stat().st_size - 1)
+    before = sorted((file.name, file.read_bytes()) for file in path.iterdir())
+    found = look(tmp_path)
+    assert "has lost a part of its MANIFEST" in found.stores[0].damage[0]
+    assert found.exit_code == Corrupted.exit_code
+    assert sorted((file.name, file.read_bytes()) for file in path.iterdir()) == before

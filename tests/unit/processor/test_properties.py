@@ -90,3 +90,15 @@ def test_application_and_cluster_have_no_default(name: str) -> None:
 def test_a_file_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no file"):
         ProcessorSettings.from_properties(tmp_path / "app.properties")
+
+
+def test_a_file_may_be_named_by_a_text(tmp_path: Path) -> None:
+    (tmp_path / "app.properties").write_text("application.id=shop\nbootstrap.servers=b:1\n")
+    assert ProcessorSettings.from_properties(f"{tmp_path}/app.properties").application_id == "shop"
+
+
+def test_a_refusal_does_not_speak_of_a_command_line() -> None:
+    given = {"application.id": "a", "bootstrap.servers": "b:1", "processing.guarantee": "exactly_once"}
+    with pytest.raises(Invalid, match="Kafka Streams 4 knows") as refused:
+        ProcessorSettings.from_properties(given)
+    assert "--" not in str(refused.value)

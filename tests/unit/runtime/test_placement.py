@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -490,3 +492,40 @@ def test_a_journal_of_another_version_is_refused(directory):
     (directory.work_path / "journal.json").write_text("{")
     with pytest.raises(Invalid, match="is not readable"):
         recover(directory)
+
+
+def test_a_task_whose_store_a_processor_has_open_is_not_replaced(directory):
+    """Such a processor does not hold the application's lock."""
+    make_live(directory, "0_0", "s")
+    images = make_image(directory, "0_0", "s"), make_image(directory, "0_1", "s")
+    plan = plan_placement(directory, images, guarantee=EOS, replace=True)
+    with RocksDBStore(directory.store_path("0_0", "s", KIND), KIND) as store:
+        with pytest.raises(Fenced, match=r"store s in .*0_0 is open: process \d+ .* works on it"):
+            plan_placement(directory, images, guarantee=EOS, replace=True)
+        with pytest.raises(Fenced, match="Stop that process"):
+            apply_placement(plan)
+        store.put(b"more", b"rows")
+        store.commit({changelog("0_0", "s"): 6})
+    assert offset_of(directory, "0_0", "s") == 6
+    assert not directory.task_path("0_1").exists()
+    plan_placement(directory, images[1:], guarantee=EOS)  # another task is not concerned
+
+
+def test_a_task_that_another_process_has_open_is_not_replaced(directory):
+    live = make_live(directory, "0_0", "s")
+    path = directory.store_path("0_0", "s", KIND)
+    script = (
+        "import sys; from statecore import RocksDBStore, StoreKind\n"
+        "with RocksDBStore(sys.argv[1], StoreKind.KEY_VALUE): print('open', flush=True); sys.stdin.read()"
+    )
+    del live
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        with pytest.raises(Fenced, match=f"process {process.pid} "):
+            plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
+        process.communicate()
+    place(directory, make_image(directory, "0_0", "s"), replace=True)
+    assert offset_of(directory, "0_0", "s") == 9

@@ -70,3 +70,10 @@ def test_a_store_that_stands_at_an_offset_is_known_after_a_crash(tmp_path: Path)
         store = RocksDBStore(tmp_path / "rocksdb" / "counts", StoreKind.KEY_VALUE)
         crashed = TaskOffsets(tmp_path, [TaskStore("counts", store, (CHANGELOG,))], exactly_once=True)
         assert crashed.known_offsets() == {CHANGELOG: 42}
+
+
+def test_the_directory_may_be_named_by_a_text(tmp_path: Path) -> None:
+    with open_task_directory(f"{tmp_path}/app/0_0", STORES, exactly_once=True) as task:
+        task.stores["counts"].put(b"a", b"1")
+        task.commit({"counts": {CHANGELOG: 1}})
+    assert (tmp_path / "app" / "0_0" / "rocksdb" / "counts" / "CURRENT").is_file()

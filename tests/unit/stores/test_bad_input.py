@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import pytest
@@ -269,3 +270,9 @@ def test_a_damaged_file_of_rows_is_corrupt_and_stays(tmp_path: Path, damage: str
     path.unlink()
     with FileStore(path) as store:  # the lock was let go
         assert list(store.all()) == []
+
+
+@pytest.mark.parametrize("kind", ["key-value", "KEY_VALUE", None])
+def test_what_is_no_kind_of_a_store_is_refused(tmp_path: Path, kind: Any) -> None:
+    with pytest.raises(Invalid, match=r"no kind of a store.*StoreKind\.KEY_VALUE"):
+        RocksDBStore(tmp_path / "db", kind, create=True)

@@ -295,9 +295,9 @@ def test_a_timestamped_store_is_not_opened_as_a_plain_one(tmp_path: Path) -> Non
         RocksDBStore(tmp_path / "db", PLAIN).open()
 
 
-def test_a_missing_data_family_is_corrupt_because_kafka_streams_would_open_it_empty(tmp_path: Path) -> None:
+def test_a_missing_data_family_is_refused_because_kafka_streams_would_open_it_empty(tmp_path: Path) -> None:
     raw(tmp_path / "db", {"offsets": {b"status": bytes(8)}})
-    with pytest.raises(Corrupted, match="lacks the column family keyValueWithTimestamp"):
+    with pytest.raises(Invalid, match="lacks the column family keyValueWithTimestamp"):
         RocksDBStore(tmp_path / "db", TIMESTAMPED).open()
 
 

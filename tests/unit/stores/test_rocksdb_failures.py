@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from statecore.errors import Corrupted, Fenced, Invalid
+from statecore.errors import Fenced, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.stores import rocksdb_directory
 from statecore.stores.rocksdb import RocksDBStore
@@ -144,7 +144,7 @@ def test_what_is_there_is_opened_when_one_is_made_only_if_missing(tmp_path: Path
     path = fresh(tmp_path / "db")
     with RocksDBStore(path, PLAIN, create_if_missing=True) as store:
         assert dict(store.all()) == ROWS
-    with pytest.raises(Corrupted, match="lacks the column family"):
+    with pytest.raises(Invalid, match="lacks the column family"):
         RocksDBStore(path, TIMESTAMPED, create_if_missing=True).open()
 
 
@@ -191,7 +191,7 @@ def test_rows_in_the_log_of_another_kind_are_not_taken_for_a_beginning(tmp_path:
         (copy / file.name).write_bytes(file.read_bytes())
     database.close()
     assert not list(copy.glob("*.sst"))
-    with pytest.raises(Corrupted, match="lacks the column family"):
+    with pytest.raises(Invalid, match="lacks the column family"):
         RocksDBStore(copy, TIMESTAMPED, create_if_missing=True).open()
     with RocksDBStore(copy, PLAIN) as store:
         assert list(store.all()) == [(b"a", b"1")]
