@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted
+from statecore.errors import Capacity, Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
+from statecore.stores import rocksdb_witness
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE
 
@@ -98,6 +99,21 @@ def test_a_manifest_whose_end_was_emptied_is_refused_and_nothing_is_changed(tmp_
     ):
         RocksDBStore(tmp_path / "db", KIND).open()
     assert {found.name: found.read_bytes() for found in (tmp_path / "db").iterdir()} == before
+
+
+def test_a_manifest_that_was_cut_is_refused_where_no_temporary_directory_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived(tmp_path / "db")
+    file = manifest(tmp_path / "db")
+    os.truncate(file, file.stat().st_size - 150)
+
+    def refused(_: Path) -> None:
+        raise Capacity("No temporary directory can be made.", action="Set TMPDIR.")
+
+    monkeypatch.setattr(rocksdb_witness, "Shadow", refused)
+    with pytest.raises(Corrupted, match="has lost a part"):
+        RocksDBStore(tmp_path / "db", KIND).open()
 
 
 def test_without_a_record_the_log_tells(tmp_path: Path) -> None:
