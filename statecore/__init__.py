@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from statecore.stores.metered import MeteredStore
     from statecore.stores.query import QueryView
     from statecore.stores.rocksdb import RocksDBStore
-    from statecore.stores.settings import Durability, MemorySettings, StoreSettings
+    from statecore.stores.settings import KEEP_FILES, Durability, MemorySettings, StoreSettings
     from statecore.stores.staged import StagedStore
     from statecore.stores.transaction import Transaction
     from statecore.telemetry import metrics_from_environment
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "KEEP_FILES",
     "Capacity",
     "ChangeLoggingStore",
     "CheckpointSettings",
@@ -187,7 +188,7 @@ _NAMES = {
     "stores.metered": ("MeteredStore",),
     "stores.query": ("QueryView",),
     "stores.rocksdb": ("RocksDBStore",),
-    "stores.settings": ("Durability", "MemorySettings", "StoreSettings"),
+    "stores.settings": ("KEEP_FILES", "Durability", "MemorySettings", "StoreSettings"),
     "stores.staged": ("StagedStore",),
     "stores.transaction": ("Transaction",),
     "telemetry": ("metrics_from_environment",),
