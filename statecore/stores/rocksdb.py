@@ -162,15 +162,15 @@ class RocksDBStore(StagedStore):
 
     def _open(self) -> None:
         forks.opening(self._path, self)
+        options = StoreOptions(self._path.name, self._settings)  # first: a user's setter may be refused
         if self._read_only:
             require_database(self._path)
-            self._shadow, _ = opened_through_links(self._path, self._open_at)
+            self._shadow, _ = opened_through_links(self._path, lambda where: self._open_at(where, options))
             return
         self._claim, self._made = claimed(self._path, create=self._create, begun=self._create_if_missing)
-        self._open_at(self._claim.directory)
+        self._open_at(self._claim.directory, options)
 
-    def _open_at(self, where: Path) -> None:
-        options = StoreOptions(self._path.name, self._settings)
+    def _open_at(self, where: Path, options: StoreOptions) -> None:
         wanted = {DEFAULT_COLUMN_FAMILY, self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}
         self._witness = Witness(self._path if self._claim is None else self._claim.directory)
         try:
