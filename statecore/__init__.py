@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
     from statecore.changelog.groups import committed_offsets
     from statecore.changelog.model import OffsetRange
+    from statecore.changelog.reader import ChangelogReader
     from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
     from statecore.extras import MissingExtra
     from statecore.formats.kinds import StoreKind
@@ -59,6 +60,7 @@ __all__ = [
     "KEEP_FILES",
     "Capacity",
     "ChangeLoggingStore",
+    "ChangelogReader",
     "CheckpointSettings",
     "Cluster",
     "CommitPolicy",
@@ -132,6 +134,7 @@ _NAMES = {
     "changelog.cluster": ("Cluster",),
     "changelog.groups": ("committed_offsets",),
     "changelog.model": ("OffsetRange",),
+    "changelog.reader": ("ChangelogReader",),
     "errors": ("Capacity", "Corrupted", "Fenced", "Invalid", "NotFound", "Retryable", "StatecoreError"),
     "formats.kinds": ("StoreKind",),
     "formats.rows.keys": (

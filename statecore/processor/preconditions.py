@@ -36,11 +36,9 @@ def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets,
         has_rows: whether the store has any rows.
     """
     if committed is None:
-        return (
-            f"The store has rows and no offset of {partition}: nobody knows which records they are of."
-            if (has_rows)
-            else None
-        )
+        if not has_rows:
+            return None
+        return f"The store has rows and no offset of {partition}: nobody knows which records they are of."
     if committed + 1 > log.log_end:
         return (
             f"The store stands at offset {committed} of {partition}, whose log ends at {log.log_end}: the topic was "

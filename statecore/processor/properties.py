@@ -32,6 +32,7 @@ from statecore.processor.restoring import RestoreSettings
 from statecore.runtime.checkpoint_policy import INTERVAL_PROPERTY, CheckpointSettings
 from statecore.spec.java_properties import JavaConfiguration, load_properties, translate
 from statecore.spec.model import ProcessingGuarantee
+from statecore.stores.files import AnyPath, given_path
 from statecore.stores.settings import StoreSettings
 
 
@@ -64,12 +65,12 @@ class ProcessorSettings:
 
     @classmethod
     def from_properties(
-        cls, properties: Mapping[str, object] | str | Path, environ: Mapping[str, str] = os.environ
+        cls, properties: Mapping[str, object] | AnyPath, environ: Mapping[str, str] = os.environ
     ) -> ProcessorSettings:
         """The settings under Kafka Streams' names; unknown names are ignored.
 
         Args:
-            properties: names and values (texts or numbers), or a ``.properties`` file.
+            properties: names and values (texts or numbers), or the path of a ``.properties`` file.
             environ: fills in ``${env:NAME}`` where how to connect names it.
 
         Raises:
@@ -77,11 +78,11 @@ class ProcessorSettings:
                 be translated for a client that is not Java.
             NotFound: there is no such file.
         """
-        if isinstance(properties, (str, Path)):
-            source = str(properties)
-            given: Mapping[str, object] = load_properties(Path(properties))
+        given: Mapping[str, object]
+        if isinstance(properties, Mapping):
+            given, source = properties, "the properties"
         else:
-            source, given = "the properties", properties
+            given, source = load_properties(given_path(properties)), os.fspath(properties)
         try:
             java = translate({name: str(value) for name, value in given.items()}, source)
         except Invalid as error:  # its action is that of a command line

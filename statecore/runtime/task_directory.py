@@ -22,12 +22,13 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.runtime.contents import PLAIN_PARENT, stores_in
+from statecore.runtime.contents import PLAIN_PARENT, StoreDirectory, stores_in
 from statecore.stores.base import StateStore
-from statecore.stores.files import AnyPath, given_path
+from statecore.stores.files import DIRECTORY_MODE, AnyPath, given_path
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.legacy_task import MeantFor, TakenOver, TaskOffsets, TaskStore
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_errors import translate
 from statecore.stores.settings import StoreSettings
 
 
@@ -105,11 +106,11 @@ def open_task_directory(
 
     Raises:
         Invalid: the directory has a store or an offset that nobody declared, or a kind is kept in segments, one
-            database each. Nothing was changed.
+            database each; it is no directory, or this user has no right to it. Nothing was changed.
         Fenced, Corrupted, Capacity: see :meth:`TaskOffsets.open`; the stores are closed.
     """
     directory = given_path(directory)
-    undeclared = [found.name for found in stores_in(directory) if found.databases and found.store not in stores]
+    undeclared = [found.name for found in _found(directory) if found.databases and found.store not in stores]
     if undeclared and not ignore_foreign:
         raise Invalid(
             f"{directory} has stores that were not declared: {', '.join(undeclared)}.",
@@ -121,10 +122,26 @@ def open_task_directory(
         for name, one in stores.items()
     ]
     offsets = TaskOffsets(directory, listed, exactly_once=exactly_once, is_global=is_global, meant_for=meant_for)
-    directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    _make(directory)
     checkpointer = TaskCheckpointer(offsets, checkpoints, metrics=metrics)
     taken_over = checkpointer.open(ignore_foreign=ignore_foreign)
     return TaskDirectory({one.name: one.store for one in listed}, taken_over, checkpointer)
+
+
+def _found(directory: Path) -> list[StoreDirectory]:
+    try:
+        return stores_in(directory)
+    except OSError as error:
+        raise translate(directory, "Looking into", error) from error
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise Invalid(f"{directory} is no directory.", action="Name a directory; nothing was changed.") from error
+    except OSError as error:
+        raise translate(directory, "Making", error) from error
 
 
 def _store(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from statecore.formats.position import Position
+from statecore.formats.position import Position, copy_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.merge import Entry
 from statecore.stores.settings import StoreSettings
@@ -137,7 +137,7 @@ class MemoryInstant:
 
     def position(self) -> Position:
         """The position."""
-        return {topic: dict(partitions) for topic, partitions in self._position.items()}
+        return copy_position(self._position)
 
     def close(self) -> None:
         """Let go of the rows."""

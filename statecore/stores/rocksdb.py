@@ -309,9 +309,9 @@ class RocksDBStore(StagedStore):
             self._data.flush()  # else RocksDB may flush keys that overlap, and its file would look like one of the runs
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
-        self._rows_ahead = True
-        self._witness.record(rows_ahead=True, durably=True)
-        with self._lock:
+        with self._lock:  # another thread may flush this store, and would write down that no rows are ahead
+            self._rows_ahead = True
+            self._witness.record(rows_ahead=True, durably=True)
             return ingest_files(self._path, self._data, [given_path(run) for run in runs])
 
     def compact(self) -> None:

@@ -361,8 +361,9 @@ def _as_it_would_open(path: Path) -> str:
     """What RocksDB would make of it, in words; empty when it could not open it."""
     from rocksdict import AccessType, Options, Rdict
 
-    shadow = Shadow(path)
+    shadow: Shadow | None = None
     try:
+        shadow = Shadow(path)
         names = Rdict.list_cf(shadow.name, Options(raw_mode=True))
         columns = {name: Options(raw_mode=True) for name in names}
         read_only = AccessType.read_only()
@@ -383,7 +384,8 @@ def _as_it_would_open(path: Path) -> str:
     except Exception:  # it is only a word more in an error that is raised anyway
         return ""
     finally:
-        shadow.cleanup()
+        if shadow is not None:
+            shadow.cleanup()
     has = {"rows": rows, "a status": STATUS_KEY in keys, "an offset": any(_is_offset(key) for key in keys)}
     with_, without = ([name for name, there in has.items() if there is wanted] for wanted in (True, False))
     said = [f"{word} {' and '.join(names)}" for word, names in (("with", with_), ("without", without)) if names]

@@ -100,3 +100,9 @@ def test_documentation_imports_public_names_only(code: str) -> None:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "statecore":
             assert node.module == "statecore", ast.unparse(node)
             assert {one.name for one in node.names} <= set(NAMED), ast.unparse(node)
+
+
+def test_the_library_s_page_speaks_of_public_names() -> None:
+    """What is given for an argument there can be imported from here."""
+    spoken = re.findall(r"`[^`\n]*?=([A-Z]\w+)", (DOCS / "library.md").read_text())
+    assert {"KEEP_FILES", "OnStale"} <= set(spoken) <= {*NAMED, "True"}

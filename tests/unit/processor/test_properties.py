@@ -54,6 +54,12 @@ def test_a_properties_file_is_read_and_unknown_names_are_ignored(tmp_path: Path)
     assert settings.store_path("clicks", "0_3") == Path("/var/lib/ks/orders/0_3/rocksdb/clicks")
 
 
+def test_a_properties_file_may_be_named_by_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "app.properties"
+    path.write_text("application.id=orders\nbootstrap.servers=kafka:9093\n")
+    assert ProcessorSettings.from_properties(str(path)) == ProcessorSettings.from_properties(path)
+
+
 def test_exactly_once_commits_every_tenth_of_a_second() -> None:
     settings = ProcessorSettings.from_properties({**LEAST, "processing.guarantee": "exactly_once_v2"})
     assert settings.commit.interval_ms == 100

@@ -30,6 +30,19 @@ def test_a_directory_is_made_and_opened_again_with_its_offset(tmp_path: Path) ->
         assert in_file == {CHANGELOG: 42}, "a crash before the first checkpoint leaves it"
 
 
+def test_a_directory_may_be_named_by_a_text(tmp_path: Path) -> None:
+    with open_task_directory(str(tmp_path / "app" / "0_0"), STORES, exactly_once=True) as task:
+        task.commit({"counts": {CHANGELOG: 42}})
+    assert (tmp_path / "app" / "0_0" / "rocksdb" / "counts").is_dir()
+
+
+def test_a_directory_that_cannot_be_made_is_invalid(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for directory in (tmp_path / "file", tmp_path / "file" / "0_0", tmp_path / ("n" * 300)):
+        with pytest.raises(Invalid, match=directory.name):
+            open_task_directory(directory, STORES, exactly_once=True)
+
+
 def test_offsets_of_an_older_version_are_taken_over(tmp_path: Path) -> None:
     with RocksDBStore(tmp_path / "rocksdb" / "counts", StoreKind.KEY_VALUE, create=True) as store:
         store.put(b"a", b"1")

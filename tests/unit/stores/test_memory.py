@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.memory import memory_of
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import KEEP_FILES, Durability, MemorySettings, StoreSettings
+from tests.unit.stores.test_rocksdb import sst
 
 PLAIN = StoreKind.KEY_VALUE
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -89,6 +93,33 @@ def test_a_store_that_cannot_make_room_does_not_harm_the_commit_of_another(
         with pytest.raises(Capacity, match="rests"):
             _fill(rests, 1)
         rests._families["default"] = data
+
+
+def test_a_flush_for_others_does_not_hide_that_rows_are_ahead_of_their_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting, noted = threading.Event(), threading.Event()
+    note = Witness.record
+
+    def slowly(witness: Witness, *, rows_ahead: bool, durably: bool = False) -> None:
+        if threading.current_thread() is flusher:
+            noting.set()
+            noted.wait(1)
+        note(witness, rows_ahead=rows_ahead, durably=durably)
+        if rows_ahead:
+            noted.set()
+
+    with RocksDBStore(tmp_path / "db", PLAIN, create=True) as store:
+        _fill(store, 10)
+        flusher = threading.Thread(target=store.flush_memtables)
+        monkeypatch.setattr(Witness, "record", slowly)
+        flusher.start()
+        assert noting.wait(60)
+        store.ingest([sst(tmp_path / "run.sst", {b"ahead": b"of offset 1"})])
+        flusher.join()
+        killed = shutil.copytree(tmp_path / "db", tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK"))
+    with pytest.raises(Corrupted, match="may be ahead"):
+        RocksDBStore(killed, PLAIN, exactly_once=True).open()
 
 
 class _Full:

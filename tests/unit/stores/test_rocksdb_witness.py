@@ -102,6 +102,21 @@ def test_a_manifest_whose_end_was_emptied_is_refused_and_nothing_is_changed(tmp_
     assert {found.name: found.read_bytes() for found in (tmp_path / "db").iterdir()} == before
 
 
+def test_a_manifest_that_was_cut_is_refused_where_no_temporary_directory_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived(tmp_path / "db")
+    file = manifest(tmp_path / "db")
+    os.truncate(file, file.stat().st_size - 150)
+
+    def refused(_: Path) -> None:
+        raise Capacity("No temporary directory can be made.", action="Set TMPDIR.")
+
+    monkeypatch.setattr(rocksdb_witness, "Shadow", refused)
+    with pytest.raises(Corrupted, match="has lost a part"):
+        RocksDBStore(tmp_path / "db", KIND).open()
+
+
 def test_without_a_record_the_log_tells(tmp_path: Path) -> None:
     store = lived(tmp_path / "db", close=False)
     store.put(b"k0", b"7")
