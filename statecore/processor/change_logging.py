@@ -146,9 +146,11 @@ class ChangeLoggingStore(WrappedStore):
                 topic=self._changelog.topic,
                 partition=self._changelog.partition,
             ) from error
-        except Exception as error:
+        except BaseException as error:
             self._behind = True
-            self._refuse(error)
+            if isinstance(error, Exception):
+                self._refuse(error)
+            raise  # a signal handler's: nobody knows whether it was sent
         self._sent.append(sent)
         if len(self._sent) > _MOST_IN_FLIGHT:
             self._take(self._sent.popleft())

@@ -6,7 +6,8 @@ flush or a compaction leaves one. So a database is refused only when there is a 
 
 - **A record** beside the database, ``statecore-witness``: this MANIFEST was at least so long when the store was opened,
   flushed or closed. Whoever opens a database for writing makes a new MANIFEST, with another number; so a record of
-  before Kafka Streams wrote to the store says nothing, and refuses nothing.
+  before Kafka Streams wrote to the store says nothing, and refuses nothing. Nor does one whose checksum is wrong, or
+  that is of another database (its ``IDENTITY``): each of its lines is a CRC-32C and what it is of.
 - **The log**: what the MANIFEST does not have in files must be in the log, without a gap. RocksDB deletes a log only
   after the MANIFEST names the files of its rows.
 
@@ -33,6 +34,8 @@ from filecmp import cmp
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from crc32c import crc32c
 
 from statecore.errors import Corrupted
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
@@ -117,6 +120,7 @@ class Witness:
     _sight: _Sight | None = field(default=None, init=False)
     _rows_ahead: bool = field(default=False, init=False)
     _goes_at_close: bool = field(default=False, init=False)
+    _on_disk: str | None = field(default=None, init=False)
 
     def look(self, *, read_only: bool) -> None:
         """Look at the files of a database that is about to be opened; to be opened for writing, keep what would go.
@@ -211,6 +215,9 @@ class Witness:
     def record(self, *, rows_ahead: bool, durably: bool = False) -> None:
         """Write down how long the MANIFEST of the open database is. What fails here makes a weaker witness, no error.
 
+        The first record of a MANIFEST is forced to the disk, because without it a store that lost power would not be
+        known to be whole; but not that of a fresh database, which is forced to the disk as one when it is closed.
+
         Args:
             rows_ahead: whether rows may be ahead of the offset, so that the store is not whole after a kill.
             durably: force it to the disk, and fail where that fails: nobody may forget it.
@@ -221,18 +228,21 @@ class Witness:
         try:
             current = (self.path / "CURRENT").read_text().strip()
             said = {
+                "database": _identity(self.path),
                 "manifest": current,
                 "bytes": (self.path / current).stat().st_size,
                 "rows_ahead": rows_ahead or self._rows_ahead,
             }
             partial = self.path / f"{WITNESS_FILE}.tmp"
             try:
-                partial.write_text(f"{json.dumps(said)}\n")
-                if durably:
+                partial.write_text(_line(said))
+                synced = durably or (self._sight is not None and self._on_disk != current)
+                if synced:
                     sync_file(partial)
                 partial.replace(self.path / WITNESS_FILE)
-                if durably:
+                if synced:
                     sync_file(self.path)
+                    self._on_disk = current
             except BaseException:
                 partial.unlink(missing_ok=True)
                 raise
@@ -295,13 +305,40 @@ def _blocks_from_the_end(file: Path) -> Iterator[bytes]:
 
 
 def _read_record(path: Path) -> _Record | None:
-    """What was written down; ``None`` when there is nothing, or nothing that is understood."""
+    """What was written down; ``None`` when there is nothing, nothing that is understood, or it is of another database.
+
+    A line that is damaged, as a kill or a loss of power leaves it, says nothing.
+    """
     try:
-        said, *openings = [json.loads(line) for line in (path / WITNESS_FILE).read_text().splitlines()]
-        sequences = frozenset(int(opening["opening"]) for opening in openings)
+        first, *more = (path / WITNESS_FILE).read_bytes().splitlines()
+        said, openings = _said(first), [_said(line) for line in more]
+        if said is None or said["database"] != _identity(path):
+            return None
+        sequences = frozenset(int(opening["opening"]) for opening in openings if opening is not None)
         return _Record(str(said["manifest"]), int(said["bytes"]), bool(said["rows_ahead"]), sequences)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _line(said: Mapping[str, Any]) -> str:
+    text = json.dumps(said)
+    return f"{crc32c(text.encode()):08x} {text}\n"
+
+
+def _said(line: bytes) -> dict[str, Any] | None:
+    check, _, text = line.partition(b" ")
+    if check != b"%08x" % crc32c(text):
+        return None
+    said: dict[str, Any] = json.loads(text)
+    return said
+
+
+def _identity(path: Path) -> str:
+    """What RocksDB called the database when it was made; copies have the same."""
+    try:
+        return (path / "IDENTITY").read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _note_opening(path: Path, sequence: int) -> None:
@@ -311,7 +348,7 @@ def _note_opening(path: Path, sequence: int) -> None:
     """
     with suppress(OSError):
         with (path / WITNESS_FILE).open("a") as file:
-            file.write(f'{{"opening": {sequence}}}\n')
+            file.write(_line({"opening": sequence}))
 
 
 def _keep(path: Path, files: tuple[Path, ...]) -> None:

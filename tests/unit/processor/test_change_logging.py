@@ -142,6 +142,21 @@ def test_a_record_that_cannot_be_sent_is_not_committed(
     assert store.get(b"a") is None
 
 
+def test_a_row_whose_record_a_signal_handler_kept_from_being_sent_is_not_committed(
+    store: ChangeLoggingStore, producer: ListedProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    store.put(b"a", b"1")
+    monkeypatch.setattr(producer, "send", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.put(b"b", b"2")
+    with pytest.raises(Invalid, match="may have records that the store lacks"):
+        store.commit()
+    assert store.committed_offset(CHANGELOG) is None
+
+
 def test_a_producer_without_acknowledgements_is_refused() -> None:
     """With ``acks=0`` every offset is -1."""
     store = logged(InMemoryStore(), ListedProducer(first=-1))

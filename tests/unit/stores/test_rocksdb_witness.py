@@ -141,6 +141,50 @@ def test_a_record_of_an_earlier_manifest_refuses_nothing(tmp_path: Path) -> None
         assert contents(path) == ({b"7"}, 7)
 
 
+def test_no_bit_of_the_record_refuses_a_store_that_is_whole(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    lived(whole)
+    record = (whole / WITNESS_FILE).read_bytes()
+    expected = contents(copied(whole, tmp_path / "copy"))
+    for bit in range(record.index(b"bytes") * 8, record.index(b"rows_ahead") * 8):
+        flipped = bytearray(record)
+        flipped[bit // 8] ^= 1 << bit % 8
+        (whole / WITNESS_FILE).write_bytes(flipped)
+        assert contents(whole, read_only=True) == expected
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 100_000, b'{"manifest": "x", "bytes": 1e999, "rows_ahead": false}', b"\xff\n\n"]
+)
+def test_a_record_that_is_not_understood_refuses_nothing(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "db"
+    lived(path)
+    (path / WITNESS_FILE).write_bytes(text)
+    assert contents(path) == ({b"6"}, 6)
+
+
+def test_a_record_of_another_database_refuses_nothing(tmp_path: Path) -> None:
+    path, other = tmp_path / "db", tmp_path / "other"
+    lived(path, commits=2)
+    lived(other, commits=12)
+    assert manifest(path).name == manifest(other).name
+    shutil.copy(other / WITNESS_FILE, path / WITNESS_FILE)
+    assert contents(path) == ({b"2"}, 2)
+
+
+def test_the_record_of_an_opening_is_on_the_disk_before_a_commit_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "db"
+    lived(path)
+    synced: list[str] = []
+    monkeypatch.setattr(rocksdb_witness, "sync_file", lambda file: synced.append(file.name))
+    with RocksDBStore(path, KIND) as store:
+        assert synced == [f"{WITNESS_FILE}.tmp", path.name]
+        store.flush()
+        assert len(synced) == 2
+
+
 def test_a_file_that_the_manifest_does_not_name_is_kept_where_nobody_can_tell(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
