@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
@@ -54,7 +55,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
         Invalid: a key is no partition, two keys name one partition and differ in its offset, or an offset is no whole
             number from 0 on (or -4) that fits into an int64.
     """
-    if not isinstance(offsets, Mapping):
+    if type(offsets) is not dict and not isinstance(offsets, Mapping):
         raise Invalid(
             f"Offsets are a mapping of partitions, not {type(offsets).__name__}; nothing was committed.",
             action="Give {TopicPartition(topic, partition): offset}.",
@@ -62,6 +63,9 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
     checked: dict[TopicPartition, int | None] = {}
     for given, value in offsets.items():
         partition = as_topic_partition(given)
+        if type(value) is int and 0 <= value <= _INT64_MAX and partition not in checked:
+            checked[partition] = value
+            continue
         offset = None if value is None else whole_number(value)
         if value is not None and (offset is None or not (0 <= offset <= _INT64_MAX or offset == OFFSET_UNKNOWN)):
             raise Invalid(
@@ -101,7 +105,12 @@ def decode_int64(value: bytes) -> int:
 
 def offset_key(partition: TopicPartition) -> bytes:
     """The key under which the offset of a changelog partition lies: ``<topic>-<partition>``."""
-    return str(partition).encode()
+    return _offset_key(partition.topic, partition.partition)
+
+
+@lru_cache(4096, typed=True)  # of plain text and number: a partition equals a tuple, which has another text
+def _offset_key(topic: str, partition: int) -> bytes:
+    return f"{topic}-{partition}".encode()
 
 
 def partition_of_key(key: bytes) -> TopicPartition | None:

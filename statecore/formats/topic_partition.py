@@ -45,7 +45,7 @@ def as_topic_partition(given: Any) -> TopicPartition:
                 action="Give a TopicPartition(topic, partition); those of kafka-python and confluent-kafka will do.",
             )
         named = TopicPartition(str(topic), partition)
-    if not is_topic_name(named.topic) or named.topic in (".", "..") or not 0 <= named.partition <= _INT32_MAX:
+    if not _is_allowed(*named):
         raise Invalid(
             f"Topic {named.topic[:250]!r}, partition {named.partition} is none that Kafka allows; nothing was changed.",
             action="A topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or"
@@ -54,6 +54,11 @@ def as_topic_partition(given: Any) -> TopicPartition:
             partition=named.partition,
         )
     return named
+
+
+@lru_cache(4096)
+def _is_allowed(topic: str, partition: int) -> bool:
+    return is_topic_name(topic) and topic not in (".", "..") and 0 <= partition <= _INT32_MAX
 
 
 @lru_cache(1024)

@@ -40,8 +40,9 @@ from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_files import check_offsets, compact_files, ingest_files, looked_up, refuse_unclean
 from statecore.stores.rocksdb_handles import DatabaseHandles
 from statecore.stores.rocksdb_instant import RocksDBInstant
-from statecore.stores.rocksdb_scan import ListScan
+from statecore.stores.rocksdb_scan import ListScan, LongScan, committed_rows
 from statecore.stores.rocksdb_witness import Witness
+from statecore.stores.rows import Row, check_key
 from statecore.stores.settings import StoreSettings
 from statecore.stores.staged import Pending, StagedStore
 
@@ -91,9 +92,7 @@ class RocksDBStore(StagedStore):
         self._families, self._handles = opened.families, opened.column_families
         self._get: Any = None  # of the rows' family, while it is open
         self._rows_ahead = False
-        self.written: Any = None
-        """The batch that was written last; see :func:`.rocksdb_commit.write`."""
-        self._scans: weakref.WeakSet[ListScan] = weakref.WeakSet()
+        self._scans: weakref.WeakSet[ListScan | LongScan] = weakref.WeakSet()
         self._opened = opened  # the last: it has the claim, and a store that is dropped drops native objects first
 
     @property
@@ -221,6 +220,29 @@ class RocksDBStore(StagedStore):
             raise translate(self._path, "Reading", error) from error
         return row
 
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[Row]:
+        """Staged and committed rows of this moment, merged; see :meth:`ReadableRows.scan`."""
+        with self._lock:
+            if not self._settled:
+                self._before_read()
+            if self._staged.values:
+                return super().scan(lower, upper, reverse=reverse)
+            if lower is not None:
+                check_key(lower)
+            if upper is not None:
+                check_key(upper)
+            return committed_rows(
+                self._path,
+                self._data,
+                lower,
+                upper,
+                reverse=reverse,
+                lock=self._lock,
+                opened=self._handles,
+                scans=self._scans,
+                keeps=self._opened.claim,
+            )
+
     def _read(self, key: bytes) -> bytes | None:
         row: bytes | None = looked_up(self._path, self._data, key)
         return row
@@ -324,14 +346,16 @@ class RocksDBStore(StagedStore):
             self._memory.make_room(self)
         data, meta = self._handles[self._kind.data_column_family], self._handles[OFFSETS_COLUMN_FAMILY]
         known = (key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys) if pending.forget else ()
-        return commit_batch(self._path, pending, data, meta, known), pending.forget or bool(pending.offsets)
+        says_where = pending.forget or bool(pending.offsets)
+        written: list[None] = []
+        return commit_batch(self._path, pending, data, meta, known), says_where, written
 
     def _publish(self, prepared: Any) -> None:
-        self._write(prepared[0])
+        write(self._path, self._db, prepared[0], self._settings.durability, prepared[2])
 
     def _published(self, prepared: Any) -> bool:
-        batch, says_where = prepared
-        if self.written is not batch:
+        _, says_where, written = prepared
+        if not written:
             return False
         if says_where and self._rows_ahead:
             self._rows_ahead = False
@@ -387,10 +411,8 @@ class RocksDBStore(StagedStore):
         return value
 
     def _write_status(self, status: int) -> None:
-        self._write(status_batch(status, self._handles[OFFSETS_COLUMN_FAMILY]))
-
-    def _write(self, batch: Any) -> None:
-        write(self._path, self._db, batch, self._settings.durability, self)
+        batch = status_batch(status, self._handles[OFFSETS_COLUMN_FAMILY])
+        write(self._path, self._db, batch, self._settings.durability, [])
 
     def _check_writable(self) -> None:
         self._check_open()

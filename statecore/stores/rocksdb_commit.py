@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, partial
-from operator import call
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from statecore.errors import Invalid
 from statecore.formats.offsets import POSITION_KEY, STATUS_KEY, encode_int64, offset_key
@@ -14,12 +13,6 @@ from statecore.formats.position import encode_position
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.settings import Durability
 from statecore.stores.staged import Pending
-
-
-class Writer(Protocol):
-    """Whoever writes, and wants to know which batch was written last."""
-
-    written: Any
 
 
 def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iterable[bytes]) -> Any:
@@ -37,12 +30,13 @@ def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iter
     """
     batch = _write_batch()(raw_mode=True)
     put, delete = batch.put, batch.delete
-    for key, value in pending.staged.items():
+    staged = pending.staged.values
+    for key, value in staged.items():
         if value is None:
             delete(key, data)
         else:
             put(key, value, data)
-    if len(batch) != len(pending.staged):  # it leaves out what it cannot hold, and does not tell
+    if len(batch) != len(staged):  # it leaves out what it cannot hold, and does not tell
         raise Invalid(
             f"RocksDB does not take all rows of a commit to {path}.",
             action="Abort, and write smaller rows.",
@@ -68,25 +62,20 @@ def status_batch(status: int, meta: Any) -> Any:
     return batch
 
 
-def write(path: Path, database: Any, batch: Any, durability: Durability, writer: Writer) -> None:
-    """Write a batch, and note it as ``writer.written``, with no moment in between at which a signal handler could run.
+def write(path: Path, database: Any, batch: Any, durability: Durability, written: list[None]) -> None:
+    """Write a batch, and note that in ``written``, with no moment in between at which a signal handler could run.
 
-    Handlers run between two steps of the interpreter. Here these two are one step: ``any`` makes both calls.
+    Handlers run between two steps of the interpreter. Here these two are one step: ``extend`` calls rocksdict, and has
+    an item more when that has returned.
 
     Raises:
         StatecoreError: RocksDB refused or failed; nothing was written.
     """
-    steps = map(
-        call,
-        (
-            partial(database.write, batch, _write_options(durability is Durability.SYNC)),
-            partial(setattr, writer, "written", batch),
-        ),
-    )
+    step = map(database.write, (batch,), (_write_options(durability is Durability.SYNC),))
     try:
-        any(steps)
+        written.extend(step)
     except Exception as error:
-        if writer.written is batch or type(error) is not Exception:
+        if written or type(error) is not Exception:
             raise  # what a handler raised; rocksdict raises Exception itself
         raise translate(path, "Writing to", error) from error
 

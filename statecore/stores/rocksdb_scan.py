@@ -1,7 +1,8 @@
 """Scans of one column family that cannot end early unnoticed.
 
 rocksdict's ``items()`` stops at a corrupt block as if the rows ended there. An iterator says so when it is asked for
-its status, which every scan here does at its end; there is no other way to scan in this package.
+its status, which every scan here does at its end; there is no other way to scan in this package. ``items()`` is quicker
+by the row, so it may read the bulk of a long scan: an iterator of the same moment says whether that was all.
 
 Bounds are kept here, too: in rocksdict 0.3.29 ``ReadOptions.set_iterate_lower_bound`` sets the upper bound, and an
 iterator reads its bounds from the ``ReadOptions`` when that is gone. And a snapshot's iterators do not show the
@@ -12,12 +13,17 @@ A scan holds an iterator, an iterator holds the database's lock: whoever closes 
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections.abc import Iterator, Sized
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from statecore.errors import Invalid
 from statecore.stores.merge import Entry
 from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rows import Row
 
 _FIRST_CHUNK_ROWS = 16
 _CHUNK_ROWS = 1024
@@ -33,11 +39,12 @@ class FamilyIterator:
     Args:
         path: the database, for messages.
         family: rocksdict's handle of the family.
+        native: rocksdict's iterator, if there is one already.
     """
 
-    def __init__(self, path: Path, family: Any) -> None:
+    def __init__(self, path: Path, family: Any, native: Any = None) -> None:
         self.path = path
-        self.native: Any = family.iter()
+        self.native: Any = family.iter() if native is None else native
         """The iterator; ``None`` when it was closed."""
         self.user: object = None
         """The token of the cursor that moved it last (the cursor itself would keep both alive in a circle)."""
@@ -111,14 +118,187 @@ class RocksDBCursor:
     def _place(self, iterator: Any) -> None:
         if self._next is not None:
             (iterator.seek_for_prev if self._reverse else iterator.seek)(self._next)
-        elif not self._reverse:
-            iterator.seek(self._start or b"")
-        elif self._start is None:
-            iterator.seek_to_last()
         else:
-            iterator.seek_for_prev(self._start)
-            if iterator.valid() and iterator.key() == self._start:
-                iterator.prev()
+            _begin(iterator, self._start, self._reverse)
+
+
+def _begin(iterator: Any, start: bytes | None, reverse: bool) -> None:
+    """Put an iterator on the first row wanted: from ``start`` on, or in reverse the one before it."""
+    if not reverse:
+        iterator.seek(start or b"")
+    elif start is None:
+        iterator.seek_to_last()
+    else:
+        iterator.seek_for_prev(start)
+        if iterator.valid() and iterator.key() == start:
+            iterator.prev()
+
+
+def committed_rows(
+    path: Path,
+    family: Any,
+    lower: bytes | None,
+    upper: bytes | None,
+    *,
+    reverse: bool,
+    lock: threading.RLock,
+    opened: Sized,
+    scans: weakref.WeakSet[Any],
+    keeps: object = None,
+) -> Iterator[Row]:
+    """Rows of a column family with ``lower <= key < upper`` as they are now; the lock is held.
+
+    The first rows are read at once. When they are all, nothing of rocksdict is left that would have to be closed.
+
+    Args:
+        path: the database, for messages.
+        family: rocksdict's handle of the family.
+        lower: smallest key wanted, or ``None``.
+        upper: the key to stop before, or ``None``.
+        reverse: from the greatest key down.
+        lock: the store's; held for each chunk of rows.
+        opened: empty when the store was closed since.
+        scans: where a scan that goes on is noted, to be closed with the store.
+        keeps: what must not go before the iterators: it holds the database open.
+
+    Raises:
+        Corrupted: a block cannot be read; from the iterator that is returned, too.
+        Invalid: from that iterator: the store was closed before it had ended.
+    """
+    iterator = family.iter()
+    if reverse or lower is None:
+        _begin(iterator, upper if reverse else lower, reverse)
+    else:
+        iterator.seek(lower)
+    end = lower if reverse else upper
+    valid, read_key, read_value = iterator.valid, iterator.key, iterator.value
+    advance = iterator.prev if reverse else iterator.next
+    rows: list[Row] = []
+    size = 0
+    while valid():
+        key = read_key()
+        if end is not None and (key < end if reverse else key >= end):
+            break
+        if len(rows) == _FIRST_CHUNK_ROWS or size > _CHUNK_BYTES:
+            scan = LongScan(path, family, iterator, key, end, reverse=reverse, lock=lock, keeps=keeps)
+            scans.add(scan)
+            return chain(rows, chain.from_iterable(iter(scan.chunk, [])))
+        value = read_value()
+        rows.append((key, value))
+        size += len(value)
+        advance()
+    try:
+        iterator.status()
+    except Exception as error:
+        raise translate(path, "Scanning", error) from error
+    return _until_closed(path, rows, opened)
+
+
+def _until_closed(path: Path, rows: list[Row], opened: Sized) -> Iterator[Row]:
+    if not opened:
+        raise _closed(path)
+    yield from rows
+    if not opened:
+        raise _closed(path)
+
+
+class LongScan:
+    """The rows of a scan behind the first few, a chunk at a time.
+
+    rocksdict's ``items()`` reads them. Where it ends, for whatever reason, the iterator of the same moment goes on, and
+    says whether there is nothing more.
+
+    Args:
+        path: the database, for messages.
+        family: rocksdict's handle of the family.
+        iterator: rocksdict's iterator, made in the moment that is to be shown, which is this one still.
+        first: the key of the first row, which exists.
+        end: the key to stop before, or in reverse the last one wanted; or ``None``.
+        reverse: from the greatest key down.
+        lock: the store's.
+        keeps: what must not go before the iterators.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        family: Any,
+        iterator: Any,
+        first: bytes,
+        end: bytes | None,
+        *,
+        reverse: bool,
+        lock: threading.RLock,
+        keeps: object,
+    ) -> None:
+        items = family.items(reverse, first)
+        self._path = path
+        self._family = family
+        self._next = first + b"\0" if reverse else first  # what the rest begins with, or in reverse ends before
+        self._end = end
+        self._reverse = reverse
+        self._lock = lock
+        self._rest: RocksDBCursor | None = None
+        self._ended = False
+        self.iterator: tuple[Any, Any] | None = (items, iterator)
+        """rocksdict's iterators; ``None`` at the end and when closed."""
+        self._keeps = keeps
+
+    def chunk(self) -> list[Row]:
+        """The next rows; empty after the last.
+
+        Raises:
+            Corrupted: a block cannot be read.
+            Invalid: it was closed before its end.
+        """
+        if self._ended:
+            return []
+        if self.iterator is None:  # in a forked child the lock may be that of a thread that is not here
+            raise _closed(self._path)
+        with self._lock:
+            if self.iterator is None:
+                raise _closed(self._path)
+            if self._rest is None:
+                rows = self._items(self.iterator[0])
+                if rows:
+                    self._next = rows[-1][0] if self._reverse else rows[-1][0] + b"\0"
+                    return rows
+                self._rest = self._behind(FamilyIterator(self._path, self._family, self.iterator[1]))
+            rows = cast(list[Row], self._rest.chunk())
+            if not rows:
+                self._ended = True
+                self.close()
+            return rows
+
+    def _behind(self, iterator: FamilyIterator) -> RocksDBCursor:
+        if self._reverse:
+            return RocksDBCursor(iterator, self._end, self._next, reverse=True)
+        return RocksDBCursor(iterator, self._next, self._end)
+
+    def _items(self, items: Any) -> list[Row]:
+        rows: list[Row] = []
+        size = 0
+        end, reverse = self._end, self._reverse
+        for row in islice(items, _CHUNK_ROWS):
+            if end is not None and (row[0] < end if reverse else row[0] >= end):
+                break
+            rows.append(row)
+            size += len(row[1])
+            if size > _CHUNK_BYTES:
+                break
+        return rows
+
+    def close(self) -> None:
+        """Let go of the iterators."""
+        self.iterator = self._rest = self._family = None
+
+
+def _closed(path: Path) -> Invalid:
+    return Invalid(
+        f"The store at {path} was closed during a scan.",
+        action="Keep it open until the scan has ended.",
+        store_path=str(path),
+    )
 
 
 class ListScan:
@@ -155,11 +335,7 @@ class ListScan:
             raise StopIteration
         iterator = self.iterator
         if iterator is None:
-            raise Invalid(
-                f"The store at {self._path} was closed during a scan.",
-                action="Keep it open until the scan has ended.",
-                store_path=str(self._path),
-            )
+            raise _closed(self._path)
         valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
         keys: list[bytes] = []
         values: list[bytes] = []
