@@ -50,6 +50,13 @@ class Writers:
             acknowledged = int(line)
         return acknowledged
 
+    def longest_life(self, mode: str, durability: Durability) -> float:
+        """Seconds that a writer may live: enough to commit, however busy the machine is."""
+        delay = LONGEST_LIFE
+        while not self.killed(mode, durability, delay):
+            delay *= 2
+        return delay
+
 
 @contextmanager
 def writers(directory: Path) -> Iterator[Writers]:
@@ -66,9 +73,12 @@ def rows_and_offset(path: Path) -> tuple[dict[bytes, bytes], int | None, int | N
 def check(mode: str, durability: Durability, directory: Path, kills: int, seed: int) -> None:
     moments = random.Random(seed)
     acknowledged = 0
+    (directory / "before").mkdir()
+    with writers(directory / "before") as killed:
+        longest = killed.longest_life(mode, durability)
     with writers(directory) as killed:
         for _ in range(kills):
-            last = killed.killed(mode, durability, moments.uniform(0, LONGEST_LIFE))
+            last = killed.killed(mode, durability, moments.uniform(0, longest))
             acknowledged = max(acknowledged, last)
             try:
                 rows, offset, status = rows_and_offset(directory / "db")
