@@ -11,10 +11,17 @@ database itself says ``status`` = 1; a process killed in between leaves rows ahe
 under exactly-once Kafka Streams wipes such a store, under at-least-once it applies the same records again, which
 changes nothing. ``close`` only writes ``status`` = 0 when a commit followed the ingest.
 
+**Open** claims the directory, so that one store has it (:mod:`.rocksdb_ownership`), and looks at its MANIFEST before
+RocksDB does (:mod:`.rocksdb_witness`). The record that tells whether it is whole, and whose the rows are,
+``statecore-witness``, stays there; RocksDB and Kafka Streams pass it over. A fork is refused (:mod:`.forks`).
+
+**Compaction** is RocksDB's own, in the background, as in Kafka Streams; who needs the files as they are turns it off
+(``KEEP_FILES`` in :mod:`.settings`).
+
 **Close** flushes every family, so that no log content is left, and leaves the directory as Kafka Streams expects it:
 without rocksdict's and RocksDB's own notes (``rocksdict-config.json``, ``LOG``) and with its modes. Then all handles
 are released, those of iterators and query views too, else the database stays locked; whoever waits for the lock finds
-everything done. Who may open a directory says :mod:`.rocksdb_ownership`. A fork is refused (:mod:`.forks`).
+everything done. In which order is :mod:`.rocksdb_handles`.
 
 **Read-only** goes through a temporary directory of symbolic links (:mod:`.rocksdb_links`).
 """

@@ -92,3 +92,20 @@ def test_a_setter_that_fails_is_named_and_nothing_is_made(tmp_path: Path) -> Non
 
 def test_rocksdict_has_no_way_to_set_comparator_or_merge_operator() -> None:
     assert not [name for name in dir(Options) if "comparator" in name or "merge_operator" in name]
+
+
+def test_a_store_whose_setter_failed_is_opened_once_the_setter_works(tmp_path: Path) -> None:
+    """Nothing was made and nothing is held meanwhile."""
+    works = False
+
+    def setter(_: str, options: Any) -> None:
+        assert works
+
+    path = tmp_path / "0_0" / "rocksdb" / "counts"
+    store = RocksDBStore(path, KIND, create=True, settings=StoreSettings(rocksdb_config_setter=setter))
+    with pytest.raises(Invalid, match="config setter of store counts failed"):
+        store.open()
+    assert not path.exists()
+    works = True
+    with store:
+        assert store.is_open
