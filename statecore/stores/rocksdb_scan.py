@@ -1,8 +1,8 @@
 """Scans of one column family that cannot end early unnoticed.
 
 rocksdict's ``items()`` stops at a corrupt block as if the rows ended there. An iterator says so when it is asked for
-its status, which every scan here does at its end; there is no other way to scan in this package. ``items()`` is quicker
-by the row, so it may read the bulk of a long scan: an iterator of the same moment says whether that was all.
+its status, which every scan here does at its end; there is no other way to scan in this package. ``items()`` takes less
+time for a row, though, so it may read the bulk of a long scan: an iterator of the same moment says if that was all.
 
 Bounds are kept here, too: in rocksdict 0.3.29 ``ReadOptions.set_iterate_lower_bound`` sets the upper bound, and an
 iterator reads its bounds from the ``ReadOptions`` when that is gone. And a snapshot's iterators do not show the

@@ -49,18 +49,18 @@ def settings_of(mode: str, durability: Durability = Durability.SYNC) -> StoreSet
 
 def kill_at_write(when: str) -> None:
     """Let the process kill itself around the write of the third commit."""
-    write = RocksDBStore._write
+    publish = RocksDBStore._publish
     commits = count(1)
 
-    def writing(store: RocksDBStore, batch: Any) -> None:
-        third = len(batch) > len(KEYS) and next(commits) == 3
+    def publishing(store: RocksDBStore, prepared: Any) -> None:
+        third = len(prepared[0]) > len(KEYS) and next(commits) == 3
         if third and when == "before-write":
             os.kill(os.getpid(), signal.SIGKILL)
-        write(store, batch)
+        publish(store, prepared)
         if third:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    RocksDBStore._write = writing  # type: ignore[method-assign]
+    RocksDBStore._publish = publishing  # type: ignore[method-assign]
 
 
 def opened(directory: Path, settings: StoreSettings) -> RocksDBStore:
