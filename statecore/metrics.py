@@ -208,7 +208,7 @@ class OpenTelemetryMetrics(Metrics):
         except ImportError as error:
             raise Invalid(
                 "OpenTelemetry is not installed.",
-                action="Install it (pip install 'statecore[metrics]'), or use no metrics.",
+                action="Install opentelemetry-api (pip install 'statecore[metrics]'), or use no metrics.",
             ) from error
         self._observation = metrics.Observation
         self._meter = meter if meter is not None else metrics.get_meter("statecore")
