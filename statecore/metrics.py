@@ -207,7 +207,8 @@ class OpenTelemetryMetrics(Metrics):
             from opentelemetry import metrics
         except ImportError as error:
             raise Invalid(
-                "OpenTelemetry is not installed.", action="Install opentelemetry-api, or use no metrics."
+                "OpenTelemetry is not installed.",
+                action="Install opentelemetry-api (pip install 'statecore[metrics]'), or use no metrics.",
             ) from error
         self._observation = metrics.Observation
         self._meter = meter if meter is not None else metrics.get_meter("statecore")

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
+from statecore.choices import chosen
 from statecore.extras import is_installed, require
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import offsets_of_position
@@ -86,6 +87,10 @@ class RestoreSettings:
     transaction_wait: float = 60.0
     stall_timeout: float = 60.0
     positions: bool = False
+
+    def __post_init__(self) -> None:
+        for name, among in (("isolation", IsolationLevel), ("reader", RestoreReader), ("on_stale", OnStale)):
+            object.__setattr__(self, name, chosen(among, getattr(self, name), name))
 
 
 @dataclass(frozen=True)

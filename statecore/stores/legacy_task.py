@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from statecore.choices import chosen
 from statecore.errors import Invalid, NotFound
 from statecore.formats.checkpoint import CHECKPOINT_FILE, position_file, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
@@ -137,7 +138,7 @@ class TaskOffsets:
                 )
         self.directory = given_path(directory)
         self.stores = tuple(stores)
-        self.meant_for = meant_for
+        self.meant_for = chosen(MeantFor, meant_for, "meant_for")
         self._exactly_once = exactly_once
         self._is_global = is_global
         self._file = self.directory / CHECKPOINT_FILE
