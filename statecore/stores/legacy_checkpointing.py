@@ -21,7 +21,7 @@ in the store: after 10 000 offsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from threading import Lock
+from threading import RLock
 
 from statecore.errors import Invalid
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
@@ -85,7 +85,7 @@ class LegacyCheckpointingStore(WrappedStore):
         self._on_disk: dict[TopicPartition, int] = {}
         self._undecided: tuple[int, dict[TopicPartition, int], Position] | None = None
         self._corrupted = False
-        self._publishing = Lock()  # so that a query never sees rows of one commit with the offset of another
+        self._publishing = RLock()  # so that a query never sees rows of one commit with the offset of another
 
     @property
     def manages_offsets(self) -> bool:
@@ -179,10 +179,11 @@ class LegacyCheckpointingStore(WrappedStore):
             self._undecided = self._store.commit_number, offsets, position
             try:
                 commit()
-                if self._store.commit_number == self._undecided[0]:  # it cannot tell, and did not raise
-                    self._undecided = -1, offsets, position
+                if self._undecided is not None:  # else a signal handler has asked the store, and knows already
+                    self._undecided = -1, offsets, position  # a store that cannot tell did not raise either
             finally:
                 self._settle()
+                self._undecided = None
 
     def _settle(self) -> None:
         """Take over what a commit published, though a signal handler may have interrupted it."""
@@ -192,7 +193,7 @@ class LegacyCheckpointingStore(WrappedStore):
         if self._store.commit_number != number:
             self._offsets = offsets
             self._committed_position = position
-        self._undecided = None
+            self._undecided = None
 
     def abort(self) -> None:
         """Drop what was written since the last commit; the position that came from the file stays."""

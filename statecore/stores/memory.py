@@ -74,7 +74,10 @@ class SharedMemory:
             return
         with self._changing:
             members = list(self._members)
-        largest = max(members, key=lambda member: member.memtable_bytes(), default=store)
+        bytes_of = {member: member.memtable_bytes() for member in members}
+        largest = max(bytes_of, key=bytes_of.__getitem__, default=store)
+        if not bytes_of.get(largest):  # all are busy: the next commit asks again
+            return
         try:
             largest.flush_memtables()
         except StatecoreError as error:

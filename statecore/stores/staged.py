@@ -130,7 +130,9 @@ class StagedStore(StateStore):
                 self._settle()
                 if self._running is not None and self._running.lost and not self._running.joined:
                     self._drop()
-        self._settled = self._running is None
+                self._settled = self.is_open and self._running is None  # who measures may ask while it is closed
+        else:
+            self._settled = True
 
     def _before_write(self) -> None:
         self._check_writable()

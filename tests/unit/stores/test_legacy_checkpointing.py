@@ -232,3 +232,22 @@ def test_a_query_sees_rows_and_offset_of_the_same_commit(world: World) -> None:
     assert (view.get(b"k"), view.committed_offset(CHANGELOG)) == (b"1", 7)
     with store.query_view() as now:
         assert (now.get(b"k"), now.committed_offset(CHANGELOG)) == (b"2", 8)
+
+
+def test_a_signal_handler_may_ask_the_store_in_the_middle_of_its_commit(
+    at_least_once: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = at_least_once.opened()
+    store.commit({CHANGELOG: 7})
+    commit, seen = at_least_once.rows.commit, []
+
+    def interrupted(offsets: dict[TopicPartition, int | None]) -> None:
+        for step in (lambda: None, lambda: commit(offsets)):
+            step()
+            with store.query_view() as view:
+                seen.append((view.committed_offset(CHANGELOG), store.committed_offset(CHANGELOG)))
+
+    monkeypatch.setattr(at_least_once.rows, "commit", interrupted)
+    store.commit({CHANGELOG: 8})
+    assert seen == [(7, 7), (7, 7)], "this store cannot tell that it has committed before its commit returns"
+    assert store.committed_offset(CHANGELOG) == 8
