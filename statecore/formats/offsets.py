@@ -62,7 +62,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
         )
     checked: dict[TopicPartition, int | None] = {}
     for given, value in offsets.items():
-        partition = as_topic_partition(given)
+        partition = given if type(given) is TopicPartition and _SOUND.get(given) is given else _sound(given)
         if type(value) is int and 0 <= value <= _INT64_MAX and partition not in checked:
             checked[partition] = value
             continue
@@ -82,6 +82,22 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
                 partition=partition.partition,
             )
     return checked
+
+
+_SOUND: dict[TopicPartition, TopicPartition] = {}
+"""Partitions that were looked at, and are. A processor commits the offset of the same few, the same objects, for ever;
+an equal one may still be another (a partition of ``False`` equals 0)."""
+
+_REMEMBERED = 4096
+
+
+def _sound(given: Any) -> TopicPartition:
+    partition = as_topic_partition(given)
+    if partition is given:
+        if len(_SOUND) >= _REMEMBERED:
+            _SOUND.clear()
+        _SOUND[given] = given
+    return partition
 
 
 def encode_int64(value: int) -> bytes:
