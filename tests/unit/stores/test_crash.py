@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.stores import rocksdb_witness
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
@@ -82,7 +82,7 @@ def check(mode: str, durability: Durability, directory: Path, kills: int, seed: 
             acknowledged = max(acknowledged, last)
             try:
                 rows, offset, status = rows_and_offset(directory / "db")
-            except (NotFound, Corrupted):  # killed while it made the database: nothing was acknowledged
+            except (NotFound, Corrupted, Invalid):  # killed while it made the database: nothing was acknowledged
                 assert acknowledged == 0
                 continue
             assert (offset or 0) >= acknowledged
