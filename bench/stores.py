@@ -1,6 +1,6 @@
 """What staging, atomic commits and query views cost, and how much of it is the disk.
 
-    python -m bench.stores [--records N] [--directory D] [--ratios]
+    python -m bench.stores [--records N] [--directory D] [--ratios [--durability sync]]
 
 Rows of 16 + 100 bytes. ``direct`` is a ``WriteBatch`` filled and written through rocksdict with no store around it; the
 store does the same after staging the rows in memory, where the writer reads them back and scans see them in key order.
@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -29,11 +29,14 @@ from statecore.stores.options import data_options, offsets_options
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 
+T = TypeVar("T")
+Row = tuple[bytes, bytes]
+
 CHANGELOG = TopicPartition("bench-store-changelog", 0)
 VALUE = bytes(range(100))
 BATCHES = (1, 10, 100, 1000, 10_000, 100_000)
 RUNS = 3
-ROUNDS = 9
+ROUNDS = 15
 
 
 def keys(count: int) -> list[bytes]:
@@ -110,62 +113,80 @@ def writes(root: Path, count: int) -> None:
         print(f"{'  CPU, microseconds each':<28}" + "".join(f"{cost:>11.2f}" for _, cost in figures), flush=True)
 
 
-def ratios(root: Path, count: int) -> None:
-    """The store beside plain rocksdict, in turns, in one process: medians of CPU time, and how many times as much."""
+def ratios(root: Path, count: int, durability: Durability) -> None:
+    """The store beside plain rocksdict, in turns: medians of the thread's CPU time, and of each round's ratio."""
     from rocksdict import WriteBatch, WriteOptions
 
     changelog = str(CHANGELOG).encode()
-    rows = keys(count)
-    settings = StoreSettings(Durability.PROCESS)
+    rows = [(key, VALUE) for key in keys(count)]
+    settings = StoreSettings(durability)
     with (
         RocksDBStore(root / "plain", StoreKind.KEY_VALUE, create=True, settings=settings) as plain,
         RocksDBStore(root / "store", StoreKind.KEY_VALUE, create=True, settings=settings) as store,
     ):
         write = WriteOptions()
-        write.sync = False
+        write.sync = durability is Durability.SYNC
 
-        def plainly(size: int, total: int) -> None:
+        def plainly(size: int) -> Callable[[list[Row]], None]:
             data, offsets = plain._handles["default"], plain._handles["offsets"]
-            for at in range(0, total, size):
-                batch = WriteBatch(raw_mode=True)
-                put = batch.put
-                for key in rows[at : at + size]:
-                    put(key, VALUE, data)
-                put(changelog, at.to_bytes(8, "big"), offsets)
-                plain._db.write(batch, write)
 
-        def stored_one_by_one(size: int, total: int) -> None:
-            for at in range(0, total, size):
-                for key in rows[at : at + size]:
-                    store.put(key, VALUE)
-                store.commit({CHANGELOG: at})
+            def write_all(part: list[Row]) -> None:
+                for at in range(0, len(part), size):
+                    batch = WriteBatch(raw_mode=True)
+                    put = batch.put
+                    for key, value in part[at : at + size]:
+                        put(key, value, data)
+                    put(changelog, at.to_bytes(8, "big"), offsets)
+                    plain._db.write(batch, write)
 
-        def stored_at_once(size: int, total: int) -> None:
-            for at in range(0, total, size):
-                store.put_all([(key, VALUE) for key in rows[at : at + size]])
-                store.commit({CHANGELOG: at})
+            return write_all
 
-        print(f"\n{'CPU, microseconds a row':<40}{'rocksdict':>10}{'store':>10}{'ratio':>8}{'goal':>6}")
-        some = min(count, 20_000)
-        beside("commit of 1,000, put", 1.3, some, lambda: plainly(1000, some), lambda: stored_one_by_one(1000, some))
-        beside("commit of 1,000, put_all", 1.3, some, lambda: plainly(1000, some), lambda: stored_at_once(1000, some))
-        beside("commit of 1", 2, 5000, lambda: plainly(1, 5000), lambda: stored_one_by_one(1, 5000))
-        store.put_all([(key, VALUE) for key in rows])
+        def one_by_one(size: int) -> Callable[[list[Row]], None]:
+            def put_each(part: list[Row]) -> None:
+                for at in range(0, len(part), size):
+                    for key, value in part[at : at + size]:
+                        store.put(key, value)
+                    store.commit({CHANGELOG: at})
+
+            return put_each
+
+        def at_once(size: int) -> Callable[[list[Row]], None]:
+            def put_lists(part: list[Row]) -> None:
+                for at in range(0, len(part), size):
+                    store.put_all(part[at : at + size])
+                    store.commit({CHANGELOG: at})
+
+            return put_lists
+
+        print(f"\n{'CPU of the thread, microseconds a row':<40}{'rocksdict':>10}{'store':>10}{'ratio':>8}{'goal':>6}")
+        some = rows[: min(count, 20_000)]
+        beside("commit of 1,000, put", 1.3, some, 1000, plainly(1000), one_by_one(1000))
+        beside("commit of 1,000, put_all", 1.3, some, 1000, plainly(1000), at_once(1000))
+        beside("commit of 1", 2, some, 100, plainly(1), one_by_one(1))
+        store.put_all(rows)
         store.commit({CHANGELOG: count})
         store.compact()
         family = store._data
-        wanted = random.Random(2).sample(rows, some)
-        prefixes = [key[:14] for key in wanted[:3000]]
+        wanted = random.Random(2).sample([key for key, _ in rows], len(some))
+        prefixes = [key[:14] for key in wanted[:5000]]
         beside(
-            "get", 1.1, some, lambda: [family.get(key) for key in wanted], lambda: [store.get(key) for key in wanted]
+            "get",
+            1.1,
+            wanted,
+            200,
+            lambda part: [family.get(key) for key in part],
+            lambda part: [store.get(key) for key in part],
         )
-        beside("all", 1.1, count, lambda: walk(family), lambda: exhaust(store.all()))
+        every = [key for key, _ in rows]
+        beside("all", 1.1, every, count, lambda _: walk(family), lambda _: exhaust(store.all()))
+        beside("all, items()", 1.1, every, count, lambda _: exhaust(family.items()), lambda _: exhaust(store.all()))
         beside(
             "prefix scan",
             1.1,
-            len(prefixes),
-            lambda: [list(checked(family, prefix)) for prefix in prefixes],
-            lambda: [list(store.prefix_scan(prefix)) for prefix in prefixes],
+            prefixes,
+            100,
+            lambda part: [list(checked(family, prefix)) for prefix in part],
+            lambda part: [list(store.prefix_scan(prefix)) for prefix in part],
         )
 
 
@@ -196,15 +217,28 @@ def checked(family: Any, prefix: bytes) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def beside(name: str, goal: float, count: int, plain: Callable[[], Any], store: Callable[[], Any]) -> None:
-    took: tuple[list[float], list[float]] = [], []
+def beside(
+    name: str,
+    goal: float,
+    items: list[T],
+    slice_of: int,
+    plain: Callable[[list[T]], Any],
+    store: Callable[[list[T]], Any],
+) -> None:
+    """Both ways over the same items, in turns of a slice, so that what else the machine does falls on both."""
+    ratios, costs = [], []
     for _ in range(ROUNDS):
-        for action, times in zip((plain, store), took, strict=True):
-            began = time.process_time()
-            action()
-            times.append((time.process_time() - began) / count * 1e6)
-    first, second = map(statistics.median, took)
-    print(f"{name:<40}{first:>10.2f}{second:>10.2f}{second / first:>8.2f}{goal:>6}", flush=True)
+        took = [0, 0]
+        for at in range(0, len(items), slice_of):
+            part = items[at : at + slice_of]
+            for way, action in enumerate((plain, store)):
+                began = time.thread_time_ns()
+                action(part)
+                took[way] += time.thread_time_ns() - began
+        costs.append([nanoseconds / len(items) / 1000 for nanoseconds in took])
+        ratios.append(took[1] / took[0])
+    first, second = map(statistics.median, zip(*costs, strict=True))
+    print(f"{name:<40}{first:>10.2f}{second:>10.2f}{statistics.median(ratios):>8.2f}{goal:>6}", flush=True)
 
 
 def timed(count: int, action: Callable[[], Any]) -> float:
@@ -261,9 +295,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--directory", type=Path, help="where to write; the system's temporary directory by default")
     parser.add_argument("--ratios", action="store_true", help="only the store beside plain rocksdict")
+    parser.add_argument("--durability", choices=[one.value for one in Durability], default="process")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as root:
-        ratios(Path(root), arguments.records)
+        ratios(Path(root), arguments.records, Durability(arguments.durability))
         if arguments.ratios:
             return
         writes(Path(root), arguments.records)

@@ -91,6 +91,7 @@ class RocksDBStore(StagedStore):
         self._path = given_path(path)
         super().__init__(str(self._path), settings or StoreSettings())
         self._kind = kind
+        self._data_family = kind.data_column_family
         self._read_only = read_only
         self._exactly_once = exactly_once
         opened = DatabaseHandles(
@@ -215,7 +216,7 @@ class RocksDBStore(StagedStore):
 
     @property
     def _data(self) -> Any:
-        return self._families[self._kind.data_column_family]
+        return self._families[self._data_family]
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key, or ``None``; writes that are not committed yet are seen."""
@@ -288,7 +289,7 @@ class RocksDBStore(StagedStore):
         Raises:
             Corrupted: a block cannot be read.
         """
-        return self._lists(self._kind.data_column_family)
+        return self._lists(self._data_family)
 
     def _lists(self, family: str) -> ListScan:
         self._check_open()
@@ -305,7 +306,7 @@ class RocksDBStore(StagedStore):
         Raises:
             Corrupted: a block cannot be read, or the offsets are not in their format.
         """
-        for name in self._families.keys() - {self._kind.data_column_family, OFFSETS_COLUMN_FAMILY}:
+        for name in self._families.keys() - {self._data_family, OFFSETS_COLUMN_FAMILY}:
             sum(len(keys) for keys, _ in self._lists(name))
         if OFFSETS_COLUMN_FAMILY in self._families:
             check_offsets(self._lists(OFFSETS_COLUMN_FAMILY))
@@ -349,16 +350,17 @@ class RocksDBStore(StagedStore):
         compact_files(self._path, self._data)
 
     def _prepare(self, pending: Pending) -> Any:
-        if self._memory is not None:
-            self._memory.make_room(self)
-        data, meta = self._handles[self._kind.data_column_family], self._handles[OFFSETS_COLUMN_FAMILY]
+        memory, handles = self._opened.memory, self._handles
+        if memory is not None:
+            memory.make_room(self)
+        data, meta = handles[self._data_family], handles[OFFSETS_COLUMN_FAMILY]
         known = (key for keys, _ in self._lists(OFFSETS_COLUMN_FAMILY) for key in keys) if pending.forget else ()
         says_where = pending.forget or bool(pending.offsets)
         written: list[None] = []
         return commit_batch(self._path, pending, data, meta, known), says_where, written
 
     def _publish(self, prepared: Any) -> None:
-        write(self._path, self._db, prepared[0], self._settings.durability, prepared[2])
+        write(self._path, self._opened.database, prepared[0], self._settings.durability, prepared[2])
 
     def _published(self, prepared: Any) -> bool:
         _, says_where, written = prepared

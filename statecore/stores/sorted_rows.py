@@ -42,6 +42,8 @@ _ABSENT: Final = _Absent()
 class SortedRows:
     """A dict of rows with key order and snapshots; a value of ``None`` says that the row is deleted."""
 
+    __slots__ = ("_blocks", "_greatest", "_placed", "_prune_at", "_snapshots", "_value_bytes", "values")
+
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}
         """The rows, to look one up at the least cost; changed here alone."""
