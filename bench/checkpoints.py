@@ -31,12 +31,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from bench.checkpoints_plot import Panel, plot
+from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.placement.trees import link_tree
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.runtime.files import link_tree
-from statecore.stores.files import tree_bytes
-from statecore.stores.legacy_task import TaskOffsets, TaskStore
+from statecore.runtime.task_offsets import TaskOffsets, TaskStore
 from statecore.stores.rocksdb import RocksDBStore
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

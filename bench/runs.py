@@ -23,7 +23,7 @@ from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import merged, runs
+from statecore.images import runs, runs_digest
 from statecore.images.image import build_image
 from statecore.images.model import Run
 
@@ -91,7 +91,7 @@ def main() -> None:
     kind = StoreKind(arguments.kind)
     made = batches(arguments.records, arguments.keys, arguments.value, arguments.tombstones)
     runs.warm()
-    merged.warm()
+    runs_digest.warm()
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         builder = runs.RunBuilder(kind, directory, memory_budget=arguments.memory << 20, keep_tombstones=False)

@@ -5,7 +5,7 @@
     spark-submit spark_jobs/restore.py --report report.json \\
         --request '{"spec_path": "stores.yaml", "state_dir": "/var/lib/kafka-streams"}'
 
-The request's fields are those of ``statecore.spark.request.RestoreRequest``. The report, or the error that stopped the
+The request's fields are those of ``statecore.jobs.request.RestoreRequest``. The report, or the error that stopped the
 job, is written to ``--report`` as one JSON document; the exit code is the error's.
 """
 

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from statecore.processor.restoring import OnStale, Restored, RestoreReader, RestoreSettings, restore
     from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
     from statecore.runtime.task_directory import LoggedStore, TaskDirectory, open_task_directory
+    from statecore.runtime.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
     from statecore.spec.model import ProcessingGuarantee
     from statecore.stores.base import StateStore, commit_requested
     from statecore.stores.file import FileStore
     from statecore.stores.in_memory import InMemoryStore
     from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
-    from statecore.stores.legacy_task import MeantFor, TakenOver, TaskOffsets, TaskStore
     from statecore.stores.metered import MeteredStore
     from statecore.stores.query import QueryView
     from statecore.stores.rocksdb import RocksDBStore
@@ -182,12 +182,12 @@ _NAMES = {
     "processor.restoring": ("OnStale", "RestoreReader", "RestoreSettings", "Restored", "restore"),
     "runtime.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
     "runtime.task_directory": ("LoggedStore", "TaskDirectory", "open_task_directory"),
+    "runtime.task_offsets": ("MeantFor", "TakenOver", "TaskOffsets", "TaskStore"),
     "spec.model": ("ProcessingGuarantee",),
     "stores.base": ("StateStore", "commit_requested"),
     "stores.file": ("FileStore",),
     "stores.in_memory": ("InMemoryStore",),
     "stores.legacy_checkpointing": ("LegacyCheckpointingStore",),
-    "stores.legacy_task": ("MeantFor", "TakenOver", "TaskOffsets", "TaskStore"),
     "stores.metered": ("MeteredStore",),
     "stores.query": ("QueryView",),
     "stores.rocksdb": ("RocksDBStore",),

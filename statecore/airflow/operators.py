@@ -34,8 +34,8 @@ from statecore.airflow.job_progress import STARTING, ProgressRecorder
 from statecore.airflow.requests import check_paths
 from statecore.airflow.settings import Settings
 from statecore.errors import Invalid, Retryable, StatecoreError
-from statecore.images.attempt import Attempt
-from statecore.images.report_index import ReportIndex
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.report_index import ReportIndex
 from statecore.spark.jvm import quick_start_options
 from statecore.spark.masters import is_local
 from statecore.spark.session import log_configuration

@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from statecore.images.attempt import Attempt
-from statecore.images.report_head import ReportError as ReportError
-from statecore.images.report_head import combined_digest
-from statecore.images.report_head import read_report as read_report
-from statecore.images.report_index import directory_name
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.report_head import ReportError as ReportError
+from statecore.jobs.report_head import combined_digest
+from statecore.jobs.report_head import read_report as read_report
+from statecore.jobs.report_index import directory_name
 
 PART_LIMIT = 256 * 1024
 """Bytes of JSON that the part of one store may take in XCom; partitions beyond it are only counted."""

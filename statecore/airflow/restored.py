@@ -1,6 +1,6 @@
 """What the page *State stores* shows: instances of applications, newest first, filtered and cut into pages.
 
-An instance is one application on one host below one state directory (``statecore.images.attempt.Instance``): what was
+An instance is one application on one host below one state directory (``statecore.jobs.attempt.Instance``): what was
 restored elsewhere says nothing about it. A run may restore some stores or partitions only, so the latest word on each
 store partition may lie in an older report than the instance's latest. Nothing here touches Airflow's database.
 """
@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from statecore.images.attempt import Instance
-from statecore.images.report_head import Outcome, ReportHead
-from statecore.images.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
+from statecore.jobs.attempt import Instance
+from statecore.jobs.report_head import Outcome, ReportHead
+from statecore.jobs.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
 
 APPLICATIONS_A_PAGE = 10
 REPORTS_A_PAGE = 50

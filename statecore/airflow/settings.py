@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from statecore.errors import Invalid
-from statecore.images.report_index import reports_directory
+from statecore.jobs.report_index import reports_directory
 from statecore.spec.spark_settings import SparkSettings, properties
 
 

@@ -19,10 +19,10 @@ from statecore.airflow.restored import (
 )
 from statecore.airflow.store_style import SCRIPT, STYLE
 from statecore.formats.kinds import StoreKind
-from statecore.images.attempt import Instance, age, moment
-from statecore.images.report_head import Outcome, ReportHead, RestoredPartition
-from statecore.images.report_index import ApplicationReports, InstanceReports
-from statecore.images.restored_store import RestoredStore, restored_stores
+from statecore.jobs.attempt import Instance, age, moment
+from statecore.jobs.report_head import Outcome, ReportHead, RestoredPartition
+from statecore.jobs.report_index import ApplicationReports, InstanceReports
+from statecore.jobs.restored_store import RestoredStore, restored_stores
 
 _STATES = {"": "all", "restored": "restored last", "failed": "failed last", "begun": "no end reported"}
 

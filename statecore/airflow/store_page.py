@@ -30,10 +30,10 @@ from fastapi.responses import HTMLResponse
 from statecore.airflow import restored, store_markup
 from statecore.airflow.restored import Filter
 from statecore.airflow.settings import Settings
-from statecore.images.attempt import Instance
-from statecore.images.report_head import Outcome
-from statecore.images.report_index import InstanceReports, ReportIndex
-from statecore.images.restored_store import restored_stores
+from statecore.jobs.attempt import Instance
+from statecore.jobs.report_head import Outcome
+from statecore.jobs.report_index import InstanceReports, ReportIndex
+from statecore.jobs.restored_store import restored_stores
 
 DOCUMENT_VERSION = 1
 """Of what ``/stores`` and ``/reports`` answer."""

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         taken = list(limited(dump.batches(), limit + 1))
         output.document({**about, **_document(dump, taken, limit)})
     elif arguments.format == "jsonl":
-        from statecore.maintenance.dump_files import write_json_lines
+        from statecore.maintenance.dump_output import write_json_lines
 
         write_json_lines(limited(dump.batches(), arguments.limit), sys.stdout.buffer, _json_columns(dump))
     else:
@@ -112,7 +112,7 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
 
 
 def _write(arguments: argparse.Namespace, dump: Dump, about: dict[str, str]) -> int:
-    from statecore.maintenance.dump_files import whole_file, write_json_lines, write_parquet
+    from statecore.maintenance.dump_output import whole_file, write_json_lines, write_parquet
 
     with whole_file(arguments.output, overwrite=arguments.force) as file:
         if arguments.format == "parquet":
@@ -130,7 +130,7 @@ def _json_columns(dump: Dump) -> list[str]:
 
 
 def _document(dump: Dump, taken: Sequence[pa.RecordBatch], limit: int) -> dict[str, Any]:
-    from statecore.maintenance.dump_files import json_rows
+    from statecore.maintenance.dump_output import json_rows
 
     rows = [row for batch in taken for row in json_rows(batch, _json_columns(dump))]
     return {"rows": rows[:limit], "more": len(rows) > limit}
@@ -232,7 +232,7 @@ def _blocks(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]
 
 def _texts(batch: pa.RecordBatch, names: Sequence[str]) -> list[list[str]]:
     from statecore.maintenance.dump import TIMES
-    from statecore.maintenance.dump_files import json_rows
+    from statecore.maintenance.dump_output import json_rows
 
     return [[_text(row[name], time=name in TIMES) for name in names] for row in json_rows(batch)]
 

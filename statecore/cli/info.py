@@ -17,10 +17,10 @@ from statecore.errors import Invalid, NotFound
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statecore.images.report_head import ReportHead
-    from statecore.images.report_index import InstanceReports, ReportIndex
-    from statecore.images.restored_store import RestoredStore
-    from statecore.maintenance.restores import Restores, UnfinishedRestore
+    from statecore.jobs.report_head import ReportHead
+    from statecore.jobs.report_index import InstanceReports, ReportIndex
+    from statecore.jobs.restored_store import RestoredStore
+    from statecore.jobs.restores import Restores, UnfinishedRestore
 
 DOCUMENT_VERSION = 1
 """Of the document under ``--json``."""
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
-    from statecore.images.report_index import ReportIndex, reports_directory
+    from statecore.jobs.report_index import ReportIndex, reports_directory
 
     said = arguments.state_dir or os.environ.get("STATECORE_STATE_DIR")
     index = ReportIndex(arguments.reports or reports_directory(os.environ), keep=False)
@@ -86,8 +86,8 @@ def _unreadable(directory: Path, error: OSError) -> Invalid:
 
 def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every application of a state directory, or the one that is asked for."""
+    from statecore.jobs.restores import directories, restores_of
     from statecore.maintenance.layout import application_directory, applications, no_application
-    from statecore.maintenance.restores import directories, restores_of
 
     names = [wanted] if wanted is not None else sorted({*applications(state_dir), *directories(state_dir)})
     if not names:
@@ -103,8 +103,8 @@ def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Rest
 
 def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every instance that the reports name; the directories of those on this host are looked at."""
-    from statecore.maintenance.restores import known_of, restores_of
-    from statecore.runtime.state_directory import StateDirectory
+    from statecore.jobs.restores import known_of, restores_of
+    from statecore.placement.state_directory import StateDirectory
 
     if not index.directory.is_dir():
         raise Invalid(
@@ -130,7 +130,7 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
 
 
 def _instances(index: ReportIndex, application_id: str | None) -> list[InstanceReports]:
-    from statecore.images.report_index import directory_name
+    from statecore.jobs.report_index import directory_name
 
     names = index.names() if application_id is None else [directory_name(application_id)]
     return [
@@ -270,7 +270,7 @@ def _when(head: ReportHead) -> str:
 
 
 def _age(when: str) -> str:
-    from statecore.images.attempt import age, moment
+    from statecore.jobs.attempt import age, moment
 
     found = moment(when)
     return age(found) if found else when

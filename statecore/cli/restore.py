@@ -12,8 +12,8 @@ from statecore.cli.output import Output
 from statecore.spec.size import parse_size
 
 if TYPE_CHECKING:
-    from statecore.images.plan import RestorePlan
-    from statecore.images.report import RestoreReport
+    from statecore.jobs.plan import RestorePlan
+    from statecore.jobs.report import RestoreReport
 
 
 _LEFT = "left to Kafka Streams"
@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Restore, or plan, and show the outcome."""
     from statecore.extras import require
     from statecore.faults import fault_points_from_environment
-    from statecore.images.plan import VersionedStart
-    from statecore.spark.request import RestoreRequest
+    from statecore.jobs.plan import VersionedStart
+    from statecore.jobs.request import RestoreRequest
     from statecore.spec.reader import load_spec
     from statecore.spec.spark_settings import properties
 
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if not arguments.plan:
         require("spark")
 
-    from statecore.images.report import RestoreReport
+    from statecore.jobs.report import RestoreReport
     from statecore.spark.restore import run_restore
     from statecore.telemetry import metered
 

@@ -10,7 +10,8 @@ without a database there is no offset, and under exactly-once Kafka Streams woul
 Ingest accepts a file with a flipped bit, so every file is hashed where it lies in the database, after ingest, and that
 hash must be the one taken when the run was finished. (Once: it covers whatever happened to the file until then.)
 
-Rows and digest come from the runs, without a scan (:mod:`statecore.images.merged`); what RocksDB rewrote is read back.
+Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`); what RocksDB rewrote is read
+back.
 
 Runs that overlap stay as they are up to a few; above that RocksDB merges them into disjoint files here, where nobody
 waits for it, instead of at the application's first start.
@@ -24,14 +25,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
+from statecore.filesystem import file_sha256, link_or_copy, sync_file, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, combined, digest_rows
-from statecore.images.merged import damaged, merged_digest
 from statecore.images.model import Image, Run, Segmentation
-from statecore.stores.files import file_sha256, link_or_copy, sync_file, tree_bytes
+from statecore.images.runs_digest import damaged, merged_digest
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
 from statecore.stores.settings import KEEP_FILES, Durability

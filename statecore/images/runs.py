@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statecore.filesystem import sync_file
 from statecore.formats.key_value import put_on_timestamps
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
@@ -34,7 +35,6 @@ from statecore.images.model import Run, Segmentation
 from statecore.images.records import checked_records
 from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
-from statecore.stores.files import sync_file
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
 """Bytes of batches and table that a builder holds before it drops what was overwritten, or cuts a run."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statecore.errors import Capacity, Invalid
-from statecore.stores.files import file_sha256
+from statecore.filesystem import file_sha256
 from statecore.stores.options import data_options
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
 from statecore.formats.offsets import STATUS_KEY, decode_int64, partition_of_key
-from statecore.runtime.database_state import DatabaseState
+from statecore.placement.database_state import DatabaseState
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_links import Shadow, files_of, opened_through_links
 

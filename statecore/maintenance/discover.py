@@ -24,7 +24,7 @@ from statecore.maintenance.drafts import Drafts, Notes, OpenStore, distinct
 from statecore.maintenance.samples import Sample, sample
 from statecore.maintenance.survey import FoundStore, survey
 from statecore.maintenance.topology import Subtopology, parse_topology
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
 _CHECKED_FOR_MARKERS = 8

@@ -24,7 +24,7 @@ from statecore.maintenance.deserialisers import Deserialiser
 from statecore.maintenance.evidence import conclude, listed, of_name
 from statecore.maintenance.layout import StorePlace, named_instead, store_places
 from statecore.maintenance.recognise import families_leave, recognise
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec
 
 MILLISECONDS = pa.timestamp("ms", tz="UTC")

@@ -13,6 +13,7 @@ from math import gcd
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.maintenance.database import Database
@@ -23,12 +24,11 @@ from statecore.maintenance.leftovers import leftovers, store_checkpoint
 from statecore.maintenance.recognise import recognise
 from statecore.maintenance.trouble import application_trouble, store_trouble
 from statecore.maintenance.views import DatabaseView, Inspection, StoreView
-from statecore.runtime.application_lock import LOCK_FILE
-from statecore.runtime.database_state import DatabaseState, is_database
-from statecore.runtime.open_stores import writer_among
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.application_lock import LOCK_FILE
+from statecore.placement.database_state import DatabaseState, is_database
+from statecore.placement.open_stores import writer_among
+from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
-from statecore.stores.files import tree_bytes
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb_links import files_of
 from statecore.stores.rocksdb_ownership import writer_of

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
-from statecore.runtime.application_lock import LOCK_FILE
-from statecore.runtime.database_state import is_database
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.application_lock import LOCK_FILE
+from statecore.placement.database_state import is_database
+from statecore.placement.state_directory import StateDirectory
 
 GLOBAL = "global"
 """The directory of the global stores, which takes the place of a task's."""

@@ -11,7 +11,7 @@ from statecore.formats.checkpoint import CHECKPOINT_FILE, POSITION_SUFFIX, decod
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.findings import Trouble
 from statecore.maintenance.layout import StorePlace
-from statecore.runtime.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
 
 
 @dataclass(frozen=True)

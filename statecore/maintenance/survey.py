@@ -13,8 +13,8 @@ from statecore.maintenance.database import Database
 from statecore.maintenance.layout import StorePlace, store_places
 from statecore.maintenance.leftovers import store_checkpoint
 from statecore.maintenance.recognise import Seen, recognise
-from statecore.runtime.database_state import DatabaseState
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.database_state import DatabaseState
+from statecore.placement.state_directory import StateDirectory
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.layout import GLOBAL
 from statecore.maintenance.leftovers import Leftover
-from statecore.runtime.database_state import DatabaseState
+from statecore.placement.database_state import DatabaseState
 from statecore.stores.lock_holder import Holder
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid
+from statecore.filesystem import AnyPath, given_path
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.processor.commit_policy import CommitSettings
@@ -32,7 +33,6 @@ from statecore.processor.restoring import RestoreSettings
 from statecore.runtime.checkpoint_policy import INTERVAL_PROPERTY, CheckpointSettings
 from statecore.spec.java_properties import JavaConfiguration, load_properties, translate
 from statecore.spec.model import ProcessingGuarantee
-from statecore.stores.files import AnyPath, given_path
 from statecore.stores.settings import StoreSettings
 
 

@@ -1,1 +1,1 @@
-"""The state directory of an application: layout, lock, and placement of whole task directories."""
+"""The tasks of an application that works: their stores and offsets, and when a checkpoint is due."""

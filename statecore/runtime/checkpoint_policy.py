@@ -31,7 +31,7 @@ from statecore.metrics import (
     Stopwatch,
 )
 from statecore.progress import Clock
-from statecore.stores.legacy_task import TakenOver, TaskOffsets
+from statecore.runtime.task_offsets import TakenOver, TaskOffsets
 
 INTERVAL_PROPERTY = "statestore.checkpoint.interval.ms"
 DEFAULT_INTERVAL_MS = 300_000

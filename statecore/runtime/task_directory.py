@@ -18,15 +18,15 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from statecore.errors import Invalid
+from statecore.filesystem import DIRECTORY_MODE, AnyPath, given_path
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS, Metrics
+from statecore.placement.contents import PLAIN_PARENT, StoreDirectory, stores_in
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.runtime.contents import PLAIN_PARENT, StoreDirectory, stores_in
+from statecore.runtime.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
 from statecore.stores.base import StateStore
-from statecore.stores.files import DIRECTORY_MODE, AnyPath, given_path
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
-from statecore.stores.legacy_task import MeantFor, TakenOver, TaskOffsets, TaskStore
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.settings import StoreSettings

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore import __version__
 from statecore.errors import Invalid, Retryable
-from statecore.runtime.files import make_directories
+from statecore.placement.trees import make_directories
 from statecore.spark import probe
 from statecore.spark.daemon import PRELOADED
 from statecore.spark.executors import Executor, executors_of

@@ -11,7 +11,7 @@ import traceback
 from typing import Any
 
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
-from statecore.stores.files import MOUNT_FOR_WRITING
+from statecore.filesystem import MOUNT_FOR_WRITING
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM)

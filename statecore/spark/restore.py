@@ -3,7 +3,7 @@
 Order of things, and why a kill at any moment is harmless::
 
     lock      the application's .lock, until the end       a running application makes the job refuse to start
-    recover   finish or clear what a killed job left       (statecore.runtime.placement)
+    recover   finish or clear what a killed job left       (statecore.placement.apply)
     plan      preconditions, then freeze the offsets       nothing was changed before this line
     check     Spark: could every executor take part?       on a cluster; a local driver is its own executor
     read      Spark: ranges → runs                         in the staging directory of the plan
@@ -30,9 +30,8 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.images.attempt import Attempt, utc_now
-from statecore.images.plan import RestorePlan
-from statecore.images.plan_file import (
+from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.frozen_plan import (
     ATTEMPT_SUFFIX,
     REPORT_SUFFIX,
     FrozenPlan,
@@ -41,24 +40,25 @@ from statecore.images.plan_file import (
     save_plan,
     sweep_plans,
 )
-from statecore.images.report import RanOn, RestoreReport
+from statecore.jobs.notes import notes_of
+from statecore.jobs.placing import placement_of
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
+from statecore.jobs.report import RanOn, RestoreReport
+from statecore.jobs.reporting import store_report, work_of
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.staging import staging_base
+from statecore.jobs.tasks import ClusterSettings, ImageResult, RangeResult
+from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
+from statecore.placement.journal import read_record
+from statecore.placement.ownership import parse_owner
+from statecore.placement.state_directory import StateDirectory, ensure_room
+from statecore.placement.trees import make_directories, write_durably
 from statecore.progress import NullProgress, Progress
-from statecore.runtime.files import make_directories, write_durably
-from statecore.runtime.journal import read_record
-from statecore.runtime.ownership import parse_owner
-from statecore.runtime.placement import PlacementPlan, RecoveryReport, apply_placement, recover
-from statecore.runtime.state_directory import StateDirectory, ensure_room
 from statecore.spark.executor_check import Question, check_executors
 from statecore.spark.failures import as_statecore_error
-from statecore.spark.notes import notes_of
-from statecore.spark.placing import placement_of
-from statecore.spark.planning import check_unchanged, covers, plan_restore, why_stale
-from statecore.spark.reporting import store_report, work_of
-from statecore.spark.request import RestoreRequest
 from statecore.spark.session import SparkStart
 from statecore.spark.stages import build_images, read_runs
-from statecore.spark.staging import staging_base
-from statecore.spark.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
 

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from statecore.errors import Invalid
-from statecore.images.plan import RestorePlan
-from statecore.progress import Progress
-from statecore.spark import staging
-from statecore.spark.failures import spark_failure
-from statecore.spark.planning import by_size
-from statecore.spark.tasks import (
+from statecore.jobs import staging
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.planning import by_size
+from statecore.jobs.tasks import (
     ClusterSettings,
     Failure,
     ImageResult,
@@ -30,6 +28,8 @@ from statecore.spark.tasks import (
     build_stores,
     read_ranges,
 )
+from statecore.progress import Progress
+from statecore.spark.failures import spark_failure
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

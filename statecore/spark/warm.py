@@ -14,7 +14,7 @@ import time
 KERNELS = (
     "statecore.changelog.kernel",
     "statecore.images.runs",
-    "statecore.images.merged",
+    "statecore.images.runs_digest",
     "statecore.images.versions.build",
 )
 """Modules whose ``warm`` loads kernels; together they load them all."""

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Fenced
+from statecore.filesystem import FILE_MODE, AnyPath, given_path, write_durably
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
-from statecore.stores.files import FILE_MODE, AnyPath, given_path, write_durably
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.settings import StoreSettings

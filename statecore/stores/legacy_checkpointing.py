@@ -24,14 +24,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from threading import RLock
 
 from statecore.errors import Invalid
+from statecore.filesystem import AnyPath, given_path
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
 from statecore.formats.position import Position, copy_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
-from statecore.stores.files import AnyPath, given_path
-from statecore.stores.legacy_files import (
+from statecore.stores.legacy_offsets import (
     adopt_position,
     read_offsets,
     read_position,

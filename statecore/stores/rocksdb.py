@@ -34,17 +34,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from statecore.errors import Invalid
+from statecore.filesystem import AnyPath, given_path
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
 from statecore.formats.position import Position, decode_position
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores import forks
-from statecore.stores.files import AnyPath, given_path
 from statecore.stores.memory import SharedMemory
 from statecore.stores.rocksdb_commit import commit_batch, status_batch, write
 from statecore.stores.rocksdb_directory import check_request, first_failure
 from statecore.stores.rocksdb_errors import translate
-from statecore.stores.rocksdb_files import check_offsets, compact_files, ingest_files, looked_up, refuse_unclean
+from statecore.stores.rocksdb_families import check_offsets, compact_files, ingest_files, looked_up, refuse_unclean
 from statecore.stores.rocksdb_handles import DatabaseHandles
 from statecore.stores.rocksdb_instant import RocksDBInstant
 from statecore.stores.rocksdb_scan import ListScan, LongScan, committed_rows

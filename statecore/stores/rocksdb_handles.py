@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import StatecoreError
+from statecore.filesystem import set_modes
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
-from statecore.stores.files import set_modes
 from statecore.stores.memory import SharedMemory
 from statecore.stores.options import StoreOptions
 from statecore.stores.rocksdb_directory import (
@@ -25,7 +25,7 @@ from statecore.stores.rocksdb_directory import (
     require_database,
     tidy,
 )
-from statecore.stores.rocksdb_files import refuse_foreign_rows
+from statecore.stores.rocksdb_families import refuse_foreign_rows
 from statecore.stores.rocksdb_links import Shadow, opened_through_links
 from statecore.stores.rocksdb_ownership import Claim
 from statecore.stores.rocksdb_witness import Witness

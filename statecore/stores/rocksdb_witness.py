@@ -38,10 +38,10 @@ from typing import Any
 from crc32c import crc32c
 
 from statecore.errors import Corrupted
+from statecore.filesystem import link_or_copy, sync_file
 from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, partition_of_key
 from statecore.formats.rocksdb_log import BLOCK, Manifest, first_sequence, last_sequence, read_manifest
-from statecore.stores.files import link_or_copy, sync_file
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_links import Shadow
 from statecore.stores.rocksdb_scan import FamilyIterator, RocksDBCursor

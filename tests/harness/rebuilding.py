@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from statecore.images.report import RestoreReport
-from statecore.spark.request import RestoreRequest
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from tests.harness import directory, topics
 from tests.harness.broker import Broker

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from statecore.faults import FaultPoints
-from statecore.images.report import RestoreReport
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
 from statecore.progress import Progress
-from statecore.spark.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from tests.harness import directory, topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores

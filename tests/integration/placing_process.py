@@ -16,9 +16,9 @@ from typing import Any
 from statecore.faults import fault_points_from_environment
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.runtime import settlement
-from statecore.runtime.placement import SiblingStore, StoreImage, apply_placement, plan_placement, recover
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement import settlement
+from statecore.placement.apply import SiblingStore, StoreImage, apply_placement, plan_placement, recover
+from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from statecore.images.plan import VersionedStart
+from statecore.jobs.plan import VersionedStart
 from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker

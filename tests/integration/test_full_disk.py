@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity
-from statecore.runtime.files import fingerprint
+from statecore.placement.trees import fingerprint
 from statecore.spark.session import spark_context
 from tests.harness import mounts
 from tests.harness.broker import Broker

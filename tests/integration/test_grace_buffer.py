@@ -18,8 +18,8 @@ import pytest
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.runtime.placement import SiblingStore, StoreImage, apply_placement, plan_placement
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.apply import SiblingStore, StoreImage, apply_placement, plan_placement
+from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import topics

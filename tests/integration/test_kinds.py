@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from statecore.images.plan import VersionedStart
-from statecore.images.report import RestoreReport
+from statecore.jobs.plan import VersionedStart
+from statecore.jobs.report import RestoreReport
 from statecore.spark.session import spark_context
 from tests.harness.broker import Broker
 from tests.harness.feeds import CHANGED, MORE, SPAN, more
@@ -119,7 +119,7 @@ def live(world: KindsWorld) -> Story:
 
     world.lose()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("statecore.images.plan.plan_ranges", cut_everywhere)
+        patch.setattr("statecore.jobs.plan.plan_ranges", cut_everywhere)
         world.restore()
     told["rebuilt_again"] = world.rows()
     with world.application() as running:

@@ -15,9 +15,9 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.report import RestoreReport
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
 from statecore.progress import NullProgress
-from statecore.spark.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics

@@ -15,9 +15,9 @@ from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+from statecore.runtime.task_offsets import MeantFor, TaskOffsets, TaskStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
-from statecore.stores.legacy_files import read_offsets
-from statecore.stores.legacy_task import MeantFor, TaskOffsets, TaskStore
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores

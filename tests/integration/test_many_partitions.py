@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from statecore.images.report import RestoreReport
-from statecore.spark.request import RestoreRequest
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics

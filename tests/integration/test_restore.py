@@ -14,7 +14,7 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.images.plan import RestorePlan
+from statecore.jobs.plan import RestorePlan
 from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
@@ -78,7 +78,7 @@ def test_a_partition_cut_into_ranges_gives_the_same_rows(world: World, monkeypat
     before = world.live()
     rows = world.rows()
     world.lose()
-    monkeypatch.setattr("statecore.images.plan.plan_ranges", _cut_everywhere)
+    monkeypatch.setattr("statecore.jobs.plan.plan_ranges", _cut_everywhere)
     report = world.restore()
     assert world.rows() == rows
     assert world.reopen() == (before, 0)

@@ -18,9 +18,9 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.report import RestoreReport
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
 from statecore.processor.restoring import RestoreReader, RestoreSettings, restore
-from statecore.spark.request import RestoreRequest
 from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from statecore.spec.reader import load_spec

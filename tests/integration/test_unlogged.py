@@ -11,7 +11,7 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.maintenance.inspection import inspect
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory
 from statecore.spark.session import spark_context
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker

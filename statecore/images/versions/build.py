@@ -45,9 +45,9 @@ from statecore.images.model import Run
 from statecore.images.records import checked_records
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
 from statecore.images.versions import kernel as versions_kernel
-from statecore.images.versions.file import map_records
 from statecore.images.versions.replay import replay
 from statecore.images.versions.rows import RowFiles
+from statecore.images.versions.sorted_records import map_records
 from statecore.images.versions.table import RecordTable
 
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from statecore.formats.segments import first_live_segment
 from statecore.images.addresses import address_of
 from statecore.images.versions import kernel
-from statecore.images.versions.file import MappedRecords
 from statecore.images.versions.kernel import DONE, NEEDS_POOL, NODE_WORDS, OUT_WORDS, ROW_WORDS, RUN_WORDS, WORD
+from statecore.images.versions.sorted_records import MappedRecords
 
 _FIRST_POOL = 256
 _SMALLEST_ARENA = 1 << 12

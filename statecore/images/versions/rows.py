@@ -17,13 +17,13 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from statecore.filesystem import sync_file
 from statecore.images.digest import Digest
 from statecore.images.model import Run
 from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
 from statecore.images.versions import kernel
 from statecore.images.versions.replay import Rows
-from statecore.stores.files import sync_file
 
 MOST_FILES = 64
 """Files that are open at once."""

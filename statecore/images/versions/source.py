@@ -1,8 +1,8 @@
 """Kernels of versioned stores: merge sorted runs, replay each key, write its rows. Imported only to compile.
 
 A run is described by eleven words: the addresses of its keys, key offsets, first records, timestamps, stream times,
-places and values (:mod:`statecore.images.versions.file`), the number of its keys, the stream time of the ranges before
-it, the key it is at, and the first eight bytes of that key as a number.
+places and values (:mod:`statecore.images.versions.sorted_records`), the number of its keys, the stream time of the
+ranges before it, the key it is at, and the first eight bytes of that key as a number.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"

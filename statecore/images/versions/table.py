@@ -15,7 +15,7 @@ from statecore.images.addresses import address_of
 from statecore.images.key_table import KeyTable
 from statecore.images.model import Run
 from statecore.images.versions import kernel
-from statecore.images.versions.file import SortedRecords, write_records
+from statecore.images.versions.sorted_records import SortedRecords, write_records
 
 # Of a record, beside the batches: its place, where it goes, two times, where its value lies, its stream time.
 _BYTES_PER_RECORD = 40

@@ -17,8 +17,8 @@ from statecore.airflow.assets import STORES
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
-from statecore.images.report_head import Outcome, ReportHead
-from statecore.images.report_index import INDEX, ReportIndex
+from statecore.jobs.report_head import Outcome, ReportHead
+from statecore.jobs.report_index import INDEX, ReportIndex
 from tests.unit.airflow.stub import StubSpark, spec
 
 

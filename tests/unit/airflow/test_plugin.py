@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from tests.unit.airflow.home import ROOT, migrate
-from tests.unit.images.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
+from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
 
 # FastAPI's test client says so on import.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from statecore.airflow import reports
-from statecore.images.report_head import Outcome, read_head
-from tests.unit.images.reports import OLD_FAILURE, attempt, done, failed
+from statecore.jobs.report_head import Outcome, read_head
+from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, failed
 
 
 def entry(store: str, partition: int, **fields: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import pytest
 
 from statecore.airflow import restored
 from statecore.airflow.restored import Filter, Run, application_page, report_page, run_of
-from statecore.images.report_head import Outcome
-from statecore.images.report_index import ReportIndex
-from tests.unit.images.reports import attempt, done, entry, failed, write
+from statecore.jobs.report_head import Outcome
+from statecore.jobs.report_index import ReportIndex
+from tests.unit.jobs.reports import attempt, done, entry, failed, write
 
 
 @pytest.fixture

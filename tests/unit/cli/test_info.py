@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
-from statecore.images.plan_file import ATTEMPT_SUFFIX
-from tests.unit.images.reports import OLD_FAILURE, attempt, done, entry, failed, write
-from tests.unit.maintenance.test_restores import Directory
+from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX
+from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, write
+from tests.unit.jobs.test_restores import Directory
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -65,7 +65,7 @@ def test_an_unfinished_restore_says_how_to_go_on(run: Run, orders: Directory) ->
 
 
 def test_who_holds_the_lock_is_said(run: Run, orders: Directory) -> None:
-    code = "import sys; from pathlib import Path; from statecore.runtime.state_directory import StateDirectory\n"
+    code = "import sys; from pathlib import Path; from statecore.placement.state_directory import StateDirectory\n"
     code += (
         f"with StateDirectory(Path({str(orders.directory.state_dir)!r}), 'orders').lock(): print(); sys.stdin.read()"
     )

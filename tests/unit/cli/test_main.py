@@ -14,8 +14,8 @@ from statecore.cli import main as cli
 from statecore.cli import restore
 from statecore.errors import KINDS, Corrupted, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
-from statecore.images.plan import PartitionPlan, RestorePlan
-from statecore.images.report import RestoreReport, StoreReport
+from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.report import RestoreReport, StoreReport
 from statecore.spec.model import ProcessingGuarantee
 
 SPEC = """\

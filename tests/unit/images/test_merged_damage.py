@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from statecore.errors import Corrupted
 from statecore.images.digest import StoreDigest, digest_of
-from statecore.images.merged import merged_digest
 from statecore.images.model import Run
+from statecore.images.runs_digest import merged_digest
 from tests.unit.images.sst_files import GOOD, contents_of, entry, files_of, forged, sealed, varint, written
 
 

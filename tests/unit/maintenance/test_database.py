@@ -11,7 +11,7 @@ import rocksdict
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.maintenance.database import Database
 from statecore.maintenance.inspection import inspect
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory
 from statecore.stores import rocksdb_links as links
 from tests.unit.maintenance.stored import offsets, write_database
 

@@ -15,8 +15,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.maintenance import database as database_module
 from statecore.maintenance.deserialisers import deserialiser
 from statecore.maintenance.dump import MILLISECONDS, Dump, find_store, kind_of
-from statecore.maintenance.dump_files import json_rows, whole_file, write_json_lines, write_parquet
-from statecore.runtime.state_directory import StateDirectory
+from statecore.maintenance.dump_output import json_rows, whole_file, write_json_lines, write_parquet
+from statecore.placement.state_directory import StateDirectory
 from tests.unit.maintenance.stored import CASES, offsets, write_database, write_golden
 
 BASE = 1_357_034_400_000

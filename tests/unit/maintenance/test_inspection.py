@@ -14,7 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.inspection import check_application, inspect
 from statecore.maintenance.layout import application_directory, applications
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import read_spec
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb import RocksDBStore

@@ -13,7 +13,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.maintenance.evidence import Evidence, conclude, is_made_by_dsl, of_name
 from statecore.maintenance.layout import StorePlace, segment_start, store_places
 from statecore.maintenance.recognise import Seen, families_leave, recognise
-from statecore.runtime.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory
 from tests.unit.maintenance.stored import CASES, offsets, write_database, write_golden
 
 HOUR = 3_600_000

@@ -13,10 +13,10 @@ from pathlib import Path
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
+from statecore.runtime.task_offsets import TaskOffsets, TaskStore
 from statecore.stores.base import StateStore
 from statecore.stores.file import FileStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
-from statecore.stores.legacy_task import TaskOffsets, TaskStore
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 

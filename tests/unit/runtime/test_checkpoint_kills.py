@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.stores.legacy_files import read_offsets
+from statecore.stores.legacy_offsets import read_offsets
 from tests.unit.runtime.checkpointing_process import BESIDE, INSIDE, inside, number, rows_beside, task
 
 KILLS = 15

@@ -17,7 +17,7 @@ from statecore.runtime.checkpoint_policy import (
     CheckpointSettings,
     TaskCheckpointer,
 )
-from statecore.stores.legacy_task import TaskOffsets, TaskStore
+from statecore.runtime.task_offsets import TaskOffsets, TaskStore
 from tests.unit.stores.recorded_store import RecordedStore
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_failed_is_tried_again_at_the_next_commit(
         raise Capacity("The disk is full.", action="Free some.")
 
     with monkeypatch.context() as patched:
-        patched.setattr("statecore.stores.legacy_task.write_offsets", full)
+        patched.setattr("statecore.runtime.task_offsets.write_offsets", full)
         with pytest.raises(Capacity):
             task.commit(60)
     assert task.store.committed_offset(CHANGELOG) == 1, "the commit stands"

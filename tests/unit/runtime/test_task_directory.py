@@ -9,8 +9,8 @@ from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.task_directory import LoggedStore, open_task_directory
+from statecore.runtime.task_offsets import MeantFor, TaskOffsets, TaskStore
 from statecore.stores.file import FileStore
-from statecore.stores.legacy_task import MeantFor, TaskOffsets, TaskStore
 from statecore.stores.rocksdb import RocksDBStore
 
 CHANGELOG, BESIDE = TopicPartition("app-counts-changelog", 0), TopicPartition("app-beside-changelog", 0)

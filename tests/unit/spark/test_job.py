@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced
-from statecore.images.attempt import REPORT_VERSION, moment
-from statecore.images.plan import RestorePlan
-from statecore.images.report_head import Outcome, read_head
+from statecore.jobs.attempt import REPORT_VERSION, moment
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.report_head import Outcome, read_head
 from statecore.progress import parse_machine_line
 from statecore.spark import job
 from statecore.spec.model import ProcessingGuarantee

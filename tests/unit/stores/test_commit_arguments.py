@@ -13,10 +13,10 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
+from statecore.runtime.task_offsets import TaskOffsets, TaskStore
 from statecore.stores import rows as row_limits
 from statecore.stores.base import StateStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
-from statecore.stores.legacy_task import TaskOffsets, TaskStore
 from tests.unit.stores.implementations import IMPLEMENTATIONS, QUICK, Factory, rocksdb
 from tests.unit.stores.recorded_store import RecordedStore
 from tests.unit.stores.test_conformance import CHANGELOG, OTHER

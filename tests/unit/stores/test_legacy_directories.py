@@ -14,7 +14,7 @@ from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.stores.legacy_task import MeantFor, TaskOffsets, TaskStore
+from statecore.runtime.task_offsets import MeantFor, TaskOffsets, TaskStore
 from statecore.stores.rocksdb import RocksDBStore
 
 GOLDEN = Path(__file__).parents[2] / "golden"

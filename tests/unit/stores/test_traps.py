@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from statecore import filesystem
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
-from statecore.stores import files, rocksdb_directory
+from statecore.stores import rocksdb_directory
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 
@@ -220,7 +221,7 @@ def test_a_fresh_directory_is_in_its_parent_s_entries_before_anything_is_committ
 
     def sync(path: Path) -> None:
         synced.append(path)
-        files.sync_file(path)
+        filesystem.sync_file(path)
 
     monkeypatch.setattr(rocksdb_directory, "sync_file", sync)
     store = RocksDBStore(tmp_path / "0_0" / "rocksdb" / "counts", PLAIN, create=True)

@@ -15,11 +15,11 @@ from rocksdict import Options, Rdict
 
 from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
+from statecore.filesystem import file_sha256
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.model import Run
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
-from statecore.stores.files import file_sha256
 from tests.unit.images.versions.oracle import VersionedStore
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from statecore.images.versions.build import VersionRunBuilder
-from statecore.images.versions.file import MappedRecords, map_records
 from statecore.images.versions.replay import replay
+from statecore.images.versions.sorted_records import MappedRecords, map_records
 from tests.unit.images.versions.test_build import Put, batch, replayed
 
 

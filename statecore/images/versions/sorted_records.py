@@ -1,0 +1,154 @@
+"""Files of sorted records: every record of an offset range, by key and then by offset, ready to be mapped.
+
+Numbers are little-endian int64, so that a mapped file is read in place::
+
+    magic         8 bytes  "SCVERS01"
+    header        keys K, records N, bytes of keys, bytes of values, bytes of the longest key, two zeros
+    key offsets   K + 1    where each key starts in ``keys``; keys ascend bytewise, each once
+    first records K + 1    the first record of each key
+    timestamps    N        record timestamps in ms: validFrom
+    stream times  N        greatest timestamp of the range up to and with this record
+    places        N + 1    twice the place where the value starts in ``values``, plus one for a tombstone
+    keys          bytes    zeros follow up to a multiple of eight
+    values        bytes    in the order of the records
+
+Offsets are not in the file: the order of a key's records is all that counts, and with its stream time each record
+carries what the records of other keys mean to it.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.errors import Corrupted
+from statecore.filesystem import file_sha256, sync_file
+from statecore.images.digest import EMPTY
+from statecore.images.model import Run
+from statecore.images.sst_writer import write_error
+
+_MAGIC = int.from_bytes(b"SCVERS01", "little")
+_HEADER_WORDS = 8
+# As for SST files: larger writes cost more system time.
+_WRITE_BYTES = 128 << 10
+
+Numbers = npt.NDArray[np.int64]
+
+
+class SortedRecords(NamedTuple):
+    """The parts of a file but its values; see the module for what they are."""
+
+    key_offsets: Numbers
+    keys: npt.NDArray[np.uint8]
+    first_records: Numbers
+    timestamps: Numbers
+    stream_times: Numbers
+    places: Numbers
+
+
+class MappedRecords(NamedTuple):
+    """A file of sorted records, mapped: nothing of it is in memory of ours."""
+
+    records: SortedRecords
+    values: npt.NDArray[np.uint8]
+    longest_key: int
+
+
+def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArray[np.uint8]]) -> Run:
+    """Write a file, durable when this returns; ``values`` are taken one after the other.
+
+    Returns:
+        The run; its digest is that of no rows, for these are no rows of a store yet.
+
+    Raises:
+        Capacity: no room for the file.
+        Invalid: the directory cannot be written.
+    """
+    key_bytes, value_bytes = int(records.key_offsets[-1]), int(records.places[-1] >> 1)
+    longest = int(np.diff(records.key_offsets).max())
+    header = [_MAGIC, len(records.key_offsets) - 1, len(records.timestamps), key_bytes, value_bytes, longest, 0, 0]
+    padding = np.zeros(-key_bytes % 8, np.uint8)
+    digest = sha256()
+    try:
+        path.unlink(missing_ok=True)
+        with path.open("xb", buffering=0) as file:
+            for part in (
+                np.array(header, "<i8"),
+                records.key_offsets,
+                records.first_records,
+                records.timestamps,
+                records.stream_times,
+                records.places,
+                records.keys,
+                padding,
+            ):
+                _write(file, digest, part)
+            for part in values:
+                _write(file, digest, part)
+        sync_file(path)
+    except OSError as error:
+        raise write_error(path, error) from error
+    tombstones = int(np.count_nonzero(records.places[:-1] & 1))
+    return Run(
+        path=str(path),
+        rows=len(records.timestamps),
+        deletes=tombstones,
+        bytes=key_bytes + value_bytes,
+        file_bytes=path.stat().st_size,
+        sha256=digest.hexdigest(),
+        digest=EMPTY,
+        min_key=records.keys[: records.key_offsets[1]].tobytes().hex(),
+        max_key=records.keys[records.key_offsets[-2] :].tobytes().hex(),
+    )
+
+
+def map_records(run: Run) -> MappedRecords:
+    """Map the file of a run after it was checked against the run, byte for byte.
+
+    Raises:
+        Corrupted: the file is missing, or not what it was when it was finished.
+    """
+    path = Path(run.path)
+    if not path.is_file():
+        raise _damaged(run, "is missing")
+    if path.stat().st_size != run.file_bytes:
+        raise _damaged(run, f"has {path.stat().st_size} bytes instead of {run.file_bytes}")
+    if file_sha256(path) != run.sha256:
+        raise _damaged(run, "is not the file it was when it was finished (its SHA-256 differs)")
+    data = np.memmap(path, np.uint8, "r")
+    _, keys, records, key_bytes, value_bytes, longest, *_ = data[: 8 * _HEADER_WORDS].view("<i8").tolist()
+    at = 8 * _HEADER_WORDS
+    parts = []
+    for count in (keys + 1, keys + 1, records, records, records + 1):
+        parts.append(np.asarray(data[at : at + 8 * count]).view(np.int64))
+        at += 8 * count
+    key_offsets, first_records, timestamps, stream_times, places = parts
+    key_data = np.asarray(data[at : at + key_bytes])
+    at += key_bytes + -key_bytes % 8
+    return MappedRecords(
+        SortedRecords(key_offsets, key_data, first_records, timestamps, stream_times, places),
+        np.asarray(data[at : at + value_bytes]),
+        longest,
+    )
+
+
+def _write(file: Any, digest: Any, part: npt.NDArray[Any]) -> None:
+    view = memoryview(part.view(np.uint8).data)
+    digest.update(view)
+    while len(view):
+        view = view[file.write(view[:_WRITE_BYTES]) :]
+
+
+def _damaged(run: Run, how: str) -> Corrupted:
+    return Corrupted(
+        f"The run {run.path} {how}.",
+        action="Build the run again; if it happens twice, check the disk and memory of this host.",
+        path=run.path,
+    )

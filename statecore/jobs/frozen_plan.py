@@ -1,0 +1,102 @@
+"""The files of a request: its frozen plan, how its last try goes or ended, and the report of its stores.
+
+They lie in the application's directory, by a hash of the request's id, as Airflow's run ids hold characters that no
+file name should::
+
+    <application>/.statecore/plans/<request>.json       the plan: a retry reads the same ranges, reuses what was
+                                                        built, and gives the same digest
+    <application>/.statecore/plans/<request>.attempt    the last try since, while it has not come to a good end
+    <application>/.statecore/plans/<request>.report     the report, written before the placement, and after it
+                                                        again with the time when it was finished
+
+What the tries of a plan have built lies in ``<staging>/<plan id>``, below it :data:`RUNS` and :data:`IMAGES`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Invalid
+from statecore.jobs.plan import RestorePlan
+from statecore.placement.trees import make_directories, write_durably
+
+PLANS = "plans"
+PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
+
+RUNS = "runs"
+"""In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>/``, each with its ``result.json``."""
+
+IMAGES = "images"
+"""In a plan's staging directory: ``images/<task>/<store>/``, each with its ``result.json``."""
+
+_KEPT_FILES = 200
+_KEPT_SECONDS = 30 * 86_400.0
+
+
+@dataclass(frozen=True)
+class FrozenPlan:
+    """A plan on disk, and what it answers.
+
+    Attributes:
+        plan: the plan.
+        partitions: the partitions that were asked for; empty for all.
+        made_at: when its end offsets were read, in seconds since the epoch.
+        request_id: the request it was made for.
+        staging: the directory below which it is built; empty in plans of older releases.
+    """
+
+    plan: RestorePlan
+    partitions: tuple[int, ...]
+    made_at: float
+    request_id: str
+    staging: str = ""
+
+
+def plan_path(work_path: Path, request_id: str) -> Path:
+    """Where the plan of a request is kept."""
+    return work_path / PLANS / f"{hashlib.sha256(request_id.encode()).hexdigest()[:24]}{PLAN_SUFFIX}"
+
+
+def save_plan(path: Path, frozen: FrozenPlan) -> None:
+    """Freeze a plan on disk, complete or not at all."""
+    make_directories(path.parent)
+    document = {
+        "request_id": frozen.request_id,
+        "partitions": list(frozen.partitions),
+        "made_at": frozen.made_at,
+        "staging": frozen.staging,
+        "plan": frozen.plan.to_json(),
+    }
+    write_durably(path, json.dumps(document, indent=1).encode())
+
+
+def load_plan(path: Path) -> FrozenPlan | None:
+    """The frozen plan of a request; ``None`` when it has none yet, or none that this release can read."""
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        return FrozenPlan(
+            RestorePlan.from_json(document["plan"]),
+            tuple(document["partitions"]),
+            float(document["made_at"]),
+            str(document["request_id"]),
+            str(document.get("staging") or ""),
+        )
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, Invalid):
+        return None
+
+
+def sweep_plans(work_path: Path, now: float) -> None:
+    """Delete the plans and reports of requests that nobody will retry any more, under the application's lock.
+
+    Args:
+        work_path: the application's ``.statecore``.
+        now: seconds since the epoch.
+    """
+    found = [(file.stat().st_mtime, file) for file in (work_path / PLANS).iterdir() if file.is_file()]
+    for modified, file in sorted(found, reverse=True)[_KEPT_FILES:]:
+        if now - modified > _KEPT_SECONDS:
+            file.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""From the plan of a restore to that of its placement: the images, and the declared stores that stand beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.plan import PartitionPlan, RestorePlan, task_of
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.tasks import ImageResult
+from statecore.placement.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
+from statecore.placement.state_directory import StateDirectory
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
+
+
+def placement_of(
+    plan: RestorePlan,
+    images: Mapping[tuple[str, str], ImageResult] | None,
+    spec: ApplicationSpec,
+    directory: StateDirectory,
+    request: RestoreRequest,
+    *,
+    resumes: bool,
+) -> PlacementPlan:
+    """What placing would do (or, without images yet, every reason not to begin).
+
+    Args:
+        plan: what is restored.
+        images: (task, store) → its image; ``None`` before there are any.
+        spec: the application's stores.
+        directory: where they are placed.
+        request: whether what is there may be replaced, and under which id.
+        resumes: whether what the same request had placed was placed by this very plan.
+
+    Raises:
+        Invalid: something there stands in the way, or would make Kafka Streams wipe a task.
+    """
+    restored = set(plan.stores)
+    siblings = [
+        SiblingStore(task, store.name, store.kind, _changelog_of(store, part), logged=store.is_logged)
+        for task, part in {part.task: part for part in plan.partitions}.items()
+        for store in (*spec.stores, *spec.global_stores)
+        if task_of(store, part.partition) == task
+        and store.kind is not StoreKind.IN_MEMORY
+        and (task, store.name) not in restored
+    ]
+
+    def image_of(parts: Sequence[PartitionPlan]) -> StoreImage:
+        one = parts[0]
+        if images is None:
+            return StoreImage(one.task, one.store, one.kind, one.topic_partition, None, None)
+        path = Path(images[one.task, one.store].image.path)
+        offsets = {part.topic_partition: part.committed_offset for part in parts}
+        return StoreImage(one.task, one.store, one.kind, one.topic_partition, path, offsets)
+
+    return plan_placement(
+        directory,
+        [image_of(parts) for parts in plan.stores.values()],
+        siblings=siblings,
+        guarantee=plan.processing_guarantee,
+        replace=request.replace,
+        request_id=request.request_id,
+        resumes=resumes,
+    )
+
+
+def _changelog_of(store: StoreSpec, part: PartitionPlan) -> TopicPartition | None:
+    """The changelog partition of a store in the task of another; ``None`` where it has none, or none is decided."""
+    if part.is_global or not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
+        return None
+    return TopicPartition(store.changelog, part.partition)

@@ -1,0 +1,235 @@
+"""From a request to a frozen plan: one look at the cluster, every precondition, and when a plan must be made anew.
+
+A plan (its file: ``statecore/jobs/frozen_plan.py``) does not keep for ever. When the changelogs have grown since,
+deletes that lie beyond its ends are compacted away after ``delete.retention.ms``, and a store rebuilt up to those ends
+would keep the dead keys; when a log's start has passed an end, the application could not go on from there and, under
+exactly-once, would wipe the task. Such a plan is made anew (:func:`why_stale`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.errors import Invalid, NotFound
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.frozen_plan import FrozenPlan
+from statecore.jobs.notes import notes_of
+from statecore.jobs.plan import (
+    PartitionPlan,
+    RestorePlan,
+    VersionedStart,
+    end_of,
+    is_left,
+    make_plan,
+    retention_of,
+    segment_interval_of,
+    task_of,
+)
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.selection import check_partitions, select_stores
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.reader import default_changelog
+
+POLL_INTERVAL = 0.5
+
+_DEFAULT_DELETE_RETENTION_MS = 86_400_000
+
+
+def plan_restore(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: RestoreRequest,
+    *,
+    parallelism: Callable[[], int],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[RestorePlan, tuple[str, ...]]:
+    """Look at the topics once, check all preconditions, and freeze the plan.
+
+    Under exactly-once an open transaction keeps the last stable offset below the log end; the job waits for it, up to
+    ``request.transaction_wait`` seconds, and then says which tail is left to the application. It waits for none in a
+    changelog that it does not read.
+
+    Args:
+        cluster: where the topics are.
+        spec: the application.
+        request: what of it to restore.
+        parallelism: tasks that Spark can run at once; asked for late, as Spark is starting meanwhile.
+        clock: monotonic seconds.
+        sleep: waits for seconds.
+
+    Returns:
+        The plan, and notes for the operator.
+
+    Raises:
+        Invalid: the request does not fit spec or topics.
+        NotFound: a changelog topic does not exist.
+        Retryable: no broker could be reached.
+    """
+    stores = select_stores(spec, request.stores, request.partitions)
+    topics = cluster.describe_topics(sorted({store.changelog for store in stores}))
+    wanted = check_partitions(stores, topics, request.partitions)
+    offsets = cluster.log_offsets(_partitions(wanted))
+    read = _partitions({store: parts for store, parts in wanted.items() if not is_left(store, request.versioned)})
+    deadline = clock() + request.transaction_wait
+    while (open_ones := _open_transactions(spec, offsets, read)) and clock() < deadline:
+        sleep(POLL_INTERVAL)
+        offsets = {**offsets, **cluster.log_offsets(open_ones)}
+    reused = _partitions({store: parts for store, parts in wanted.items() if _is_source(spec, store)})
+    committed = committed_offsets(cluster, spec.application_id, reused)
+    _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
+    consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
+    plan = make_plan(
+        spec, wanted, topics, {**offsets, **consumed}, parallelism=parallelism(), versioned=request.versioned
+    )
+    return plan, notes_of(cluster, spec, plan, request)
+
+
+def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:
+    return [TopicPartition(store.changelog, partition) for store, parts in wanted.items() for partition in parts]
+
+
+def _open_transactions(
+    spec: ApplicationSpec, offsets: Mapping[TopicPartition, LogOffsets], read: Sequence[TopicPartition]
+) -> Sequence[TopicPartition]:
+    if spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+        return []
+    return [part for part in read if end_of(offsets[part], spec.processing_guarantee) < offsets[part].log_end]
+
+
+def _is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
+    """Whether a store's changelog is a source topic: Kafka Streams gives its own changelogs no other name.
+
+    Global stores are read whole from their source topic, whatever the group has committed.
+    """
+    return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name, store.topology)
+
+
+def _refuse_unknown_progress(
+    spec: ApplicationSpec, seen: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
+) -> None:
+    """Refuse source topics of which nobody knows how far the application has come: an empty store would be a lie."""
+    unknown = [
+        f"{part} ({'nothing committed' if committed is None else f'committed {committed}'}, records from "
+        f"{log.log_start} to {log.log_end})"
+        for part, (log, committed) in sorted(seen.items())
+        if log.log_end > log.log_start and (committed is None or committed < log.log_start)
+    ]
+    if unknown:
+        raise NotFound(
+            f"The consumer group {spec.application_id} has committed no offset within the log of "
+            + "; ".join(unknown)
+            + ": a store restored from a source topic ends where the application has come to.",
+            action="Check the application id and that the group's offsets have not expired; if the application never "
+            "ran, there is nothing to restore; otherwise leave the store out with --store.",
+            group=spec.application_id,
+        )
+
+
+def _consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
+    """A source topic as far as the application has consumed it; beyond that it is input still to be processed.
+
+    What it has consumed may all be gone: then nothing is known, and no offset before the log's start is given, at which
+    Kafka Streams would find the store corrupted.
+    """
+    end = committed if committed is not None and committed >= seen.log_start else 0
+    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
+
+
+def why_stale(
+    frozen: FrozenPlan,
+    topics: Mapping[str, TopicDescription],
+    offsets: Mapping[TopicPartition, LogOffsets],
+    now: float,
+) -> str | None:
+    """Why a frozen plan must be made anew, or ``None`` while it is good.
+
+    Args:
+        frozen: the plan.
+        topics: its topics as they are now.
+        offsets: its partitions as they are now.
+        now: seconds since the epoch.
+    """
+    for part in frozen.plan.partitions:
+        seen = offsets.get(part.topic_partition)
+        name = f"{part.topic}-{part.partition}"
+        if seen is None:
+            return f"{name} is no partition any more"
+        if part.left_to_restore:
+            continue
+        if seen.log_end < part.end:
+            return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
+        if part.end > 0 and seen.log_start > part.end:
+            return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
+        retention = int(topics[part.topic].configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS)) / 1000
+        # Half of it, because the application needs time, too, to read what lies beyond the end.
+        if seen.log_end > part.log_end and now - frozen.made_at > retention / 2:
+            return (
+                f"{name} has grown since and the plan is {now - frozen.made_at:.0f} s old; deletes in what it grew by "
+                f"may be compacted away after {retention:.0f} s (delete.retention.ms)"
+            )
+    if not frozen.partitions:
+        for topic in {part.topic for part in frozen.plan.partitions}:
+            planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
+            if planned != topics[topic].partitions:
+                return f"{topic} has {topics[topic].partitions} partitions now and had {planned}"
+    return None
+
+
+def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:
+    """Refuse a frozen plan whose topics are not what they were.
+
+    Raises:
+        Invalid: a topic was deleted and created again since the plan was made.
+    """
+    changed = sorted({part.topic for part in plan.partitions if topics[part.topic].topic_id != part.topic_id})
+    if changed:
+        raise Invalid(
+            f"Topics were created anew since the plan was made: {', '.join(changed)}.",
+            action="Start a new restore (under a new request id), which makes a new plan.",
+            topics=changed,
+        )
+
+
+def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: RestoreRequest) -> bool:
+    """Whether a frozen plan answers this request: same application, guarantee, partitions, and stores as declared."""
+    plan = frozen.plan
+    if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
+        return False
+    stores = select_stores(spec, request.stores, request.partitions)
+    asked = {_identity(store, request.versioned) for store in stores}
+    planned = {
+        (
+            part.store,
+            part.kind,
+            part.topic,
+            part.task.rpartition("_")[0],
+            part.retention_ms,
+            part.segment_interval_ms,
+            part.left_to_restore,
+        )
+        for part in plan.partitions
+    }
+    return asked == planned and set(request.partitions) == set(frozen.partitions)
+
+
+def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]:
+    return (
+        store.name,
+        store.kind,
+        store.changelog,
+        task_of(store, 0).rpartition("_")[0],
+        retention_of(store),
+        segment_interval_of(store),
+        is_left(store, versioned),
+    )
+
+
+def by_size(partitions: Sequence[PartitionPlan]) -> list[PartitionPlan]:
+    """Largest first: the last tasks of a stage should be short ones."""
+    return sorted(partitions, key=lambda part: (part.start - part.end, part.task, part.store))

@@ -1,0 +1,186 @@
+"""What a restore did, store partition by store partition: the job's result, for people, for Airflow and for tests.
+
+A report is one JSON document. It lies at the path that the job was given and, of a restore that went well, beside the
+plan in the application's directory (``statecore/jobs/frozen_plan.py``). Every report names its attempt
+(``statecore/jobs/attempt.py``); the rest depends on how that one ended::
+
+    {"version": 2, <the attempt>}                                        it began, and nobody has heard of its end
+    {"version": 2, <the attempt>, "finished": ..., "error": ..., ...}    it failed: the error of statecore/errors.py
+    {"version": 2, <the attempt>, "finished": ..., "stores": [...], ...} it succeeded: a RestoreReport
+
+Version 1 had no version, no attempt and no times; ``statecore/jobs/report_head.py`` takes what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from statecore.jobs.attempt import REPORT_VERSION
+
+
+@dataclass(frozen=True)
+class StoreReport:
+    """One restored store of one task; a global store is one entry over all partitions of its topic.
+
+    Attributes:
+        task: Kafka Streams' task id, or ``global``.
+        store: the store.
+        partition: the partition of task and changelog; -1 for a global store.
+        kind: the store's kind.
+        changelog: the topic it was rebuilt from.
+        start: first offset that was read for (a global store: added up over its partitions, as the next two).
+        end: the read stopped before this offset.
+        committed_offset: the offset stored with the data; -4 for an empty changelog, and for a store that is left to
+            Kafka Streams. A global store's are in ``offsets``; added up they mean nothing.
+        records: records read (aborted ones and control records are not records).
+        tombstones: of them with a null value.
+        null_keys: of them skipped because their key is null.
+        aborted: records dropped because their transaction was aborted.
+        rows: live rows of the image.
+        bytes: bytes of keys and values of the rows.
+        file_bytes: bytes of the image on disk.
+        digest: order-free digest of the rows.
+        runs: runs the image was built from.
+        seconds: time of the tasks that read and built it, added up.
+        tail_left: offsets beyond ``end`` that the application will restore itself.
+        max_timestamp: the greatest record timestamp seen, in ms; -1 without a record.
+        offsets: what the ``offsets`` family says, by ``<topic>-<partition>``.
+        stream_time: what decides the expiry of rows, in ms: the greatest window start, session end or (versioned
+            stores) record timestamp in the changelog, tombstones and dropped rows included. The disk does not keep it.
+            -1 for stores whose rows do not expire, and without a record.
+        segments: databases of segments; 0 where the store has none.
+        expired: rows and deletes left out because their segment has expired at the stream time, as they were met (an
+            index row counts, and so does a key met again in another range): a statistic, not a sum to reconcile.
+        left_to_restore: nothing was read (``start`` and ``end`` say what there was), the image is empty, and Kafka
+            Streams restores the store itself.
+    """
+
+    task: str
+    store: str
+    partition: int
+    kind: str
+    changelog: str
+    start: int
+    end: int
+    committed_offset: int
+    records: int
+    tombstones: int
+    null_keys: int
+    aborted: int
+    rows: int
+    bytes: int
+    file_bytes: int
+    digest: str
+    runs: int
+    seconds: float
+    tail_left: int
+    max_timestamp: int
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    stream_time: int = -1
+    segments: int = 0
+    expired: int = 0
+    left_to_restore: bool = False
+
+
+@dataclass(frozen=True)
+class RanOn:
+    """Where the tasks of a job ran.
+
+    Attributes:
+        master: the Spark master; empty where a report does not say it.
+        executors: how many executors there were when the work began.
+        hosts: their hosts, as the cluster manager names them.
+    """
+
+    master: str = ""
+    executors: int = 0
+    hosts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        count = f"{self.executors} executor{'' if self.executors == 1 else 's'}"
+        return f"Spark runs on {self.master} with {count} on {', '.join(self.hosts)}."
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """The result of one restore of one application.
+
+    Attributes:
+        application_id: Kafka Streams' ``application.id``.
+        plan_id: digest of the plan; equal for a retry of the same request.
+        processing_guarantee: the application's own.
+        state_dir: Kafka Streams' ``state.dir`` that now holds the stores.
+        seconds: wall time from the first check to the last swap.
+        phases: wall seconds of each phase, in order.
+        stores: one entry a store partition, in task and store order.
+        notes: what an operator should know although nothing failed (a tail that is left, for instance).
+        placed: false when the stores were already in place from an earlier attempt of the same request.
+        placement: names the attempt that placed them; whoever finds them in place says the same name.
+        work: where the time of the tasks went, seconds added up over all of them: ``read`` (network, decoding),
+            ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (ingest, commit).
+        request_id: as the following, of the attempt.
+        host: the machine that ran it.
+        user: the user it ran as.
+        process: its process id.
+        release: the version of statecore.
+        started: when it began (ISO 8601, UTC).
+        finished: when its stores were in place; empty while they are being placed.
+        ran_on: where the tasks ran; ``master``, ``executors`` and ``hosts`` of the JSON document.
+    """
+
+    application_id: str
+    plan_id: str
+    processing_guarantee: str
+    state_dir: str
+    seconds: float
+    phases: Mapping[str, float]
+    stores: tuple[StoreReport, ...]
+    notes: tuple[str, ...] = ()
+    placed: bool = True
+    placement: str = ""
+    work: Mapping[str, float] = field(default_factory=dict)
+    request_id: str = ""
+    host: str = ""
+    user: str = ""
+    process: int = 0
+    release: str = ""
+    started: str = ""
+    finished: str = ""
+    ran_on: RanOn = RanOn()
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Sums over all store partitions: records, rows, bytes; and the wall seconds."""
+        return {
+            "records": sum(store.records for store in self.stores),
+            "rows": sum(store.rows for store in self.stores),
+            "bytes": sum(store.bytes for store in self.stores),
+            "tail_left": sum(store.tail_left for store in self.stores),
+            "seconds": self.seconds,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON document, totals included."""
+        document = {**asdict(self), "phases": dict(self.phases), "work": dict(self.work), "totals": self.totals}
+        where = document.pop("ran_on")
+        stores = document.pop("stores")  # last: whoever looks at a report by hand sees first whose it is
+        return {"version": REPORT_VERSION, **document, **where, "hosts": list(self.ran_on.hosts), "stores": stores}
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> RestoreReport:
+        """Read a report back, of any version; the totals are computed anew."""
+        known = {name: document[name] for name in _names(RestoreReport) if name in document}
+        where = {name: document[name] for name in _names(RanOn) if name in document}
+        known["ran_on"] = RanOn(**{**where, "hosts": tuple(where.get("hosts", ()))})
+        known["stores"] = tuple(
+            StoreReport(**{name: store[name] for name in _names(StoreReport) if name in store})
+            for store in document["stores"]
+        )
+        known["notes"] = tuple(document.get("notes", ()))
+        return RestoreReport(**known)
+
+
+def _names(kind: type[RestoreReport] | type[StoreReport] | type[RanOn]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))

@@ -1,0 +1,58 @@
+"""From what the Spark tasks of a restore answered to what its report says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from statecore.jobs.plan import PartitionPlan
+from statecore.jobs.report import StoreReport
+from statecore.jobs.tasks import ImageResult, RangeResult
+
+
+def store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], built: ImageResult) -> StoreReport:
+    """What is reported of one store of one task: of one partition, or of a global store's whole topic.
+
+    Args:
+        parts: the plan of its partitions.
+        read: the ranges that were read for it; none of a store that is left to Kafka Streams.
+        built: its image.
+    """
+    seen, one = [result.statistics for result in read], parts[0]
+    return StoreReport(
+        task=one.task,
+        store=one.store,
+        partition=-1 if one.is_global else one.partition,
+        kind=str(one.kind),
+        changelog=one.topic,
+        start=sum(part.start for part in parts),
+        end=sum(part.end for part in parts),
+        committed_offset=sum(part.committed_offset for part in parts),
+        records=sum(each.records for each in seen),
+        tombstones=sum(each.tombstones for each in seen),
+        null_keys=sum(each.null_keys for each in seen),
+        aborted=sum(each.aborted for each in seen),
+        rows=built.image.rows,
+        bytes=built.image.bytes,
+        file_bytes=built.image.file_bytes,
+        digest=built.image.digest,
+        runs=sum(len(result.runs) for result in read),
+        seconds=round(sum(result.seconds for result in read) + built.seconds, 3),
+        tail_left=sum(part.tail_left for part in parts),
+        max_timestamp=max((each.max_timestamp for each in seen), default=-1),
+        offsets=built.image.offsets,
+        stream_time=max((result.stream_time for result in read), default=-1),
+        segments=built.image.segments,
+        expired=built.image.expired + sum(result.expired for result in read),
+        left_to_restore=one.left_to_restore,
+    )
+
+
+def work_of(
+    runs: Mapping[tuple[str, str], Sequence[RangeResult]], images: Mapping[tuple[str, str], ImageResult]
+) -> dict[str, float]:
+    """Seconds of all tasks added up, by what they did."""
+    work = {"read": 0.0, "collect": 0.0, "write": 0.0, "image": sum(built.seconds for built in images.values())}
+    for result in (one for results in runs.values() for one in results):
+        for name, seconds in result.phases.items():
+            work[name] += seconds
+    return {name: round(seconds, 3) for name, seconds in work.items()}

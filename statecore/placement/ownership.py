@@ -1,0 +1,281 @@
+"""Whose the placed files will be, and with which rights: the application has to open and to write them.
+
+Kafka Streams (``StateDirectory.configurePermissions``) gives ``state.dir`` and the application's directory the mode
+rwxr-x--- at every start, rwxrwx--- where ``allow.os.group.write.access`` is set; everything below it makes by its
+umask. A job that runs as another user than the application therefore copies what it finds:
+
+==========================================  ================================  ========================================
+what exists                                 owner and group                   mode of directories
+==========================================  ================================  ========================================
+the application's directory                 its own                           its own, without the rights of others
+``state.dir``, not yet the application's    its own                           its own, without the rights of others
+neither                                     those of the nearest parent       rwxr-x---
+``--owner user[:group]``                    as given                          as above
+==========================================  ================================  ========================================
+
+Files get the same mode without the right to execute. Nothing gets rights that this process's umask takes, as Kafka
+Streams makes what lies below by its own umask, unless the directory is open to a group. A directory that everybody may
+write to (``/tmp``, an empty volume of a container), or that root owns while this process cannot give files away, says
+nothing about the application: whoever makes something there owns it, and so it is with Kafka Streams.
+
+Giving files to another user takes the capability CAP_CHOWN. Without it there is one way left: a directory that a group
+of this process may write to, as ``allow.os.group.write.access`` makes it. What is placed is then writable by the group.
+
+All of this is decided, and refused, before anything is read.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.errors import Invalid
+from statecore.filesystem import DIRECTORY_MODE, current_umask
+
+_CAP_CHOWN = 1 << 0
+_COPIED = stat.S_ISGID | 0o770
+_GROUP_WRITES = 0o020
+
+MAKING_MODE = 0o700
+"""Of a directory from its making until it is given to its owner."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """What decides which files this process can make for others.
+
+    Attributes:
+        uid: its effective user.
+        gid: its effective group.
+        groups: every group it is in.
+        may_chown: whether it can give files to another user (CAP_CHOWN).
+        umask: the rights that it gives to nobody.
+    """
+
+    uid: int
+    gid: int
+    groups: frozenset[int]
+    may_chown: bool
+    umask: int = 0o022
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """The owner, the group and the modes of everything that is placed.
+
+    Attributes:
+        uid: the user.
+        gid: the group.
+        directory_mode: of directories.
+        source: where they come from, for messages.
+        by_group: whether the application gets at the files through its group, because this process cannot give them to
+            its user.
+    """
+
+    uid: int
+    gid: int
+    directory_mode: int
+    source: str
+    by_group: bool = False
+
+    @property
+    def file_mode(self) -> int:
+        """Of files: as of directories, without the right to execute."""
+        return self.directory_mode & 0o666
+
+    def __str__(self) -> str:
+        mode = stat.filemode(stat.S_IFDIR | self.directory_mode)[1:]
+        return f"{user_name(self.uid)}:{group_name(self.gid)} with mode {mode} ({self.source})"
+
+    def give(self, path: Path) -> None:
+        """Set owner, group and mode of one file or directory; of a link its owner and group alone."""
+        status = path.lstat()
+        if not stat.S_ISLNK(status.st_mode):
+            mode = self.directory_mode if stat.S_ISDIR(status.st_mode) else self.file_mode
+            if stat.S_IMODE(status.st_mode) != mode:
+                path.chmod(mode)  # before the owner: afterwards it would take a second capability
+        self.give_away(path)
+
+    def give_away(self, path: Path) -> None:
+        """Set owner and group alone."""
+        if not self.owns(path):
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+    def give_tree(self, root: Path) -> None:
+        """Set them for a whole tree, what is inside a directory before the directory itself."""
+        for directory, _, names in os.walk(root, topdown=False):
+            for name in names:
+                self.give(Path(directory, name))
+            self.give(Path(directory))
+
+    def owns(self, path: Path) -> bool:
+        """Whether owner and group are these already."""
+        status = path.lstat()
+        return (status.st_uid, status.st_gid) == (self.uid, self.gid)
+
+
+def this_process() -> Process:
+    """What this process may do, as the kernel says (``CapEff``); elsewhere than on Linux root may chown."""
+    uid = os.geteuid()
+    may_chown = uid == 0
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("CapEff:"):
+                may_chown = bool(int(line.partition(":")[2], 16) & _CAP_CHOWN)
+    return Process(uid, os.getegid(), frozenset({os.getegid(), *os.getgroups()}), may_chown, current_umask())
+
+
+def decide_ownership(state_dir: Path, application: Path, owner: str | None, process: Process) -> Ownership:
+    """What everything placed in an application's directory will be given; changes nothing.
+
+    Args:
+        state_dir: Kafka Streams' ``state.dir``; need not exist.
+        application: the application's directory in it; need not exist.
+        owner: ``user``, ``user:group`` or their numbers, where it is not to be copied.
+        process: who asks.
+
+    Raises:
+        Invalid: the user or group is not known, or this process cannot give files to them.
+    """
+    model, is_application = _model(state_dir, application, process)
+    status = model.stat()
+    mode = _mode_of(status, copied=model in (state_dir, application))
+    if not mode & _GROUP_WRITES:  # else the application's users need the group's rights, whatever the umask
+        mode &= ~process.umask | 0o700
+    if owner is not None:
+        uid, gid = parse_owner(owner)
+        _check_given(owner, uid, gid, process)
+        return Ownership(uid, gid, mode, "as --owner says")
+    source = f"as {model} has them"
+    if process.may_chown or status.st_uid == process.uid:
+        gid = status.st_gid if process.may_chown or status.st_gid in process.groups else process.gid
+        return Ownership(status.st_uid, gid, mode, source)
+    if mode & _GROUP_WRITES and status.st_gid in process.groups:
+        return Ownership(process.uid, status.st_gid, mode, f"written through the group of {model}", True)
+    if not is_application and (status.st_uid == 0 or status.st_mode & stat.S_IWOTH):
+        gid = status.st_gid if status.st_mode & stat.S_ISGID else process.gid
+        return Ownership(process.uid, gid, mode, "whoever makes the directory owns it")
+    raise Invalid(
+        f"{model} belongs to uid {status.st_uid}, and this runs as uid {process.uid}, which cannot give files away: "
+        "the application could not write the stores that are put there.",
+        action="Run as the user that the application runs as, or as root; or let both be in the directory's group and "
+        "start the application with allow.os.group.write.access=true and umask 0007. If the application does run as "
+        f"uid {process.uid}, say so with --owner {process.uid}:{process.gid} (owner in a request).",
+        state_dir=str(state_dir),
+    )
+
+
+def parse_owner(text: str) -> tuple[int, int]:
+    """``user`` or ``user:group``, names or numbers, as uid and gid; without a group the user's own.
+
+    Raises:
+        Invalid: not known on this machine, or not of this form.
+    """
+    user, colon, group = text.partition(":")
+    if not user or (colon and not group) or ":" in group:
+        raise Invalid(
+            f"{text!r} names no owner.", action="Write user or user:group, by name or number, such as kafka:kafka."
+        )
+    known = _known_user(user)
+    if known is None and not user.isdecimal():
+        raise Invalid(
+            f"The user {user!r} of the owner {text!r} is not known on this machine.",
+            action="Correct the name, or give the numbers that the application runs with (uid:gid; `id` there says).",
+            owner=text,
+        )
+    if not group and known is None:
+        raise Invalid(
+            f"The uid {user} is no user of this machine, so its group is not known.",
+            action=f"Give the group too: {user}:GID.",
+            owner=text,
+        )
+    uid = known.pw_uid if known is not None else int(user)
+    if not group:
+        assert known is not None
+        return uid, known.pw_gid
+    return uid, _group(group, text)
+
+
+def user_name(uid: int) -> str:
+    """A user's name, or the number where it has none here."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+def group_name(gid: int) -> str:
+    """A group's name, or the number where it has none here."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except (KeyError, OverflowError):
+        return str(gid)
+
+
+def unwritable(directories: Iterable[Path]) -> Path | None:
+    """The first directory, of those given and all below them, that this process may not change; links not followed."""
+    for root in directories:
+        for directory, _, _ in os.walk(root):
+            if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+                return Path(directory)
+    return None
+
+
+def _known_user(user: str) -> pwd.struct_passwd | None:
+    with suppress(KeyError, OverflowError):
+        return pwd.getpwnam(user)
+    with suppress(KeyError, OverflowError, ValueError):
+        return pwd.getpwuid(int(user))
+    return None
+
+
+def _group(group: str, text: str) -> int:
+    with suppress(KeyError):
+        return grp.getgrnam(group).gr_gid
+    if group.isdecimal():
+        return int(group)
+    raise Invalid(
+        f"The group {group!r} of the owner {text!r} is not known on this machine.",
+        action="Correct the name, or give the number that the application runs with (`id` there says).",
+        owner=text,
+    )
+
+
+def _check_given(owner: str, uid: int, gid: int, process: Process) -> None:
+    if process.may_chown or (uid == process.uid and gid in process.groups):
+        return
+    what = f"to the user {user_name(uid)} (uid {uid})" if uid != process.uid else f"to the group {group_name(gid)}"
+    raise Invalid(
+        f"This process (uid {process.uid}) cannot give files {what}: it lacks the capability CAP_CHOWN.",
+        action=f"Run as the owner {owner} itself, or as root with that capability.",
+        owner=owner,
+    )
+
+
+def is_half_made(path: Path, process: Process) -> bool:
+    """Whether a directory may be one that a killed job had made and not given to its owner yet: it says nothing."""
+    status = path.stat()
+    bare = (stat.S_IMODE(status.st_mode) & 0o777, status.st_uid) == (MAKING_MODE, process.uid)
+    return process.may_chown and bare and not any(path.iterdir())
+
+
+def _model(state_dir: Path, application: Path, process: Process) -> tuple[Path, bool]:
+    """The directory that is copied, and whether it is the application's own."""
+    if application.is_dir() and not is_half_made(application, process):
+        return application, True
+    path = state_dir
+    while not path.is_dir() or (path == state_dir and is_half_made(path, process)):
+        path = path.absolute().parent
+    return path, False
+
+
+def _mode_of(status: os.stat_result, *, copied: bool) -> int:
+    if not copied or status.st_mode & stat.S_IWOTH:
+        return DIRECTORY_MODE | status.st_mode & stat.S_ISGID
+    return status.st_mode & _COPIED | 0o700

@@ -1,0 +1,322 @@
+"""An application's state directory: where things are in it, and who may change it.
+
+What Kafka Streams 4.3.1 keeps there (``StateDirectory``, ``RocksDBStore.openDB``, ``AbstractSegments``)::
+
+    <state.dir>/
+      <application id>/
+        .lock                                 empty; fcntl lock, held while the application lives, or while we do
+        kafka-streams-process-metadata        {"processId": ...}; the application writes it when it is missing
+        <subtopology>_<partition>/            a task
+          rocksdb/<store>/                    key-value, timestamped, headers, versioned, list
+          <store>/<store>.<segment start ms>/ windows, sessions
+          .checkpoint, .checkpoint_<store>    offsets outside the databases (older versions; some stores)
+          <store>.position                    left over from older versions
+        __<topology>__/<subtopology>_<partition>/   the same for named topologies
+        global/                               global stores, in the same two shapes
+        .statecore/                           ours: staging, plans, journal. Kafka Streams looks only at names of the
+                                              forms above, and being on the same file system makes moving a rename
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from statecore.errors import Capacity, Fenced, Invalid
+from statecore.filesystem import MOUNT_FOR_WRITING, is_read_only, sync_file
+from statecore.formats.kinds import StoreKind
+from statecore.placement.application_lock import LOCK_FILE, ApplicationLock, remove_empty
+from statecore.placement.contents import PLAIN_PARENT, StoreDirectory, stores_in
+from statecore.placement.ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
+
+WORK_DIRECTORY = ".statecore"
+PROCESS_FILE = "kafka-streams-process-metadata"
+
+_LOCK_ATTEMPTS = 20
+
+GLOBAL_TASK = "global"
+"""What stands for a task with the global stores, which every instance of an application has: their directory."""
+
+_TASK = re.compile(r"(?:__[a-zA-Z0-9._-]+__/)?[0-9]+_[0-9]+")
+_NAMED_TOPOLOGY = re.compile(r"__[a-zA-Z0-9._-]+__")
+
+
+def task_directory(subtopology: int, partition: int, topology: str | None = None) -> str:
+    """A task's directory relative to the application's: ``0_1``, or ``__north__/0_1`` in a named topology."""
+    task = f"{subtopology}_{partition}"
+    return f"__{topology}__/{task}" if topology else task
+
+
+def partition_of(task: str) -> int | None:
+    """The partition of a task (``0_1`` → 1); ``None`` for ``global``, whose stores hold all partitions."""
+    return None if task == GLOBAL_TASK else int(task.rpartition("_")[2])
+
+
+def store_directory(store: str, kind: StoreKind) -> str:
+    """A store's directory relative to its task's: ``rocksdb/<store>``, or ``<store>`` where it has segments."""
+    return store if kind.is_segmented else f"{PLAIN_PARENT}/{store}"
+
+
+class StateDirectory:
+    """The directory of one application on this machine. Makes nothing before :meth:`lock`.
+
+    Args:
+        state_dir: Kafka Streams' ``state.dir``.
+        application_id: its ``application.id``.
+        owner: ``user[:group]`` that what is placed will belong to; ``None`` for that of the directory that is there.
+    """
+
+    def __init__(self, state_dir: Path, application_id: str, owner: str | None = None) -> None:
+        self.state_dir = Path(state_dir)
+        self.application_id = application_id
+        self._owner = owner
+        self._lock: ApplicationLock | None = None
+
+    @property
+    def path(self) -> Path:
+        """``<state.dir>/<application id>``."""
+        return self.state_dir / self.application_id
+
+    @property
+    def work_path(self) -> Path:
+        """Where staging, plans and the journal lie: ``<application>/.statecore``."""
+        return self.path / WORK_DIRECTORY
+
+    def task_path(self, task: str) -> Path:
+        """The directory of a task (``0_1``), or of ``global``. Raises ``ValueError`` for anything else."""
+        if task != GLOBAL_TASK and not _TASK.fullmatch(task):
+            raise ValueError(f"{task!r} is not a task such as 0_1")
+        return self.path / task
+
+    @property
+    def global_path(self) -> Path:
+        """Where the global stores are: ``<application>/global``."""
+        return self.path / GLOBAL_TASK
+
+    def store_path(self, task: str, store: str, kind: StoreKind) -> Path:
+        """The directory of a store of a task."""
+        return self.task_path(task) / store_directory(store, kind)
+
+    def stores(self, task: str) -> list[StoreDirectory]:
+        """The stores that have a directory in a task's, or in ``global``; none when the task has no directory."""
+        return stores_in(self.task_path(task))
+
+    def task_directories(self) -> list[str]:
+        """The tasks that have a directory, those of named topologies included, in numeric order; not ``global``."""
+        found: list[str] = []
+        for entry in _entries(self.path):
+            if _TASK.fullmatch(entry.name):
+                found.append(entry.name)
+            elif _NAMED_TOPOLOGY.fullmatch(entry.name):
+                found += [
+                    f"{entry.name}/{task.name}" for task in _entries(Path(entry.path)) if _TASK.fullmatch(task.name)
+                ]
+        return sorted(found, key=_task_order)
+
+    def lock(self) -> ApplicationLock:
+        """Take the application's lock, as a context manager or until ``release``; makes the directory when absent.
+
+        As a context manager it takes away again, when the block fails, what was made for it and holds nothing.
+
+        Raises:
+            Fenced: the application, or another job, holds it.
+            Invalid: the state directory cannot be used (not a directory, no rights, files cannot be given to their
+                owner).
+        """
+        for _ in range(_LOCK_ATTEMPTS):
+            # Another job, which was refused, takes away the directory that it made while this one makes its own.
+            with suppress(FileNotFoundError):
+                return self._take_lock()
+        raise Fenced(
+            f"The state directory {self.path} is taken away by other jobs again and again.",
+            action="Find out which jobs are refused there at the same time, then run this again.",
+            state_dir=str(self.path),
+        )
+
+    def _take_lock(self) -> ApplicationLock:
+        self.check_usable()
+        ownership = self.ownership
+        made: list[Path] = []
+        try:
+            for path in (self.state_dir, self.path, self.work_path):
+                if path.is_dir() and is_half_made(path, this_process()):
+                    ownership.give(path)
+            _make(self.path, ownership, made)
+            lock = ApplicationLock(self, made)
+        except BaseException as error:
+            remove_empty(made)
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise _unusable(Path(error.filename or self.path), error) from error
+            raise
+        try:
+            _make(self.work_path, ownership, made)
+        except BaseException as error:
+            lock.withdraw()
+            lock.release()
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise _unusable(Path(error.filename or self.path), error) from error
+            raise
+        self._lock = lock
+        return lock
+
+    @property
+    def ownership(self) -> Ownership:
+        """Owner and modes of all that is placed; see :mod:`statecore.placement.ownership`.
+
+        Raises:
+            Invalid: the owner is not known, or this process cannot give files to it.
+        """
+        return decide_ownership(self.state_dir, self.path, self._owner, this_process())
+
+    def give_to_owner(self) -> None:
+        """Give the application's directory, and the files that lie directly in it, to the owner of what is placed.
+
+        Nothing is done where they are the owner's already, or the application gets at them through its group.
+
+        Raises:
+            Fenced: the lock is not held.
+        """
+        self.check_locked()
+        if self.ownership.by_group:
+            return
+        files = (self.path / LOCK_FILE, self.path / PROCESS_FILE, *self.work_path.glob("plans/*"))
+        for path in (self.path.resolve(), *files, self.work_path / "plans", self.work_path):
+            if path.exists() and (path.stat().st_uid != self.ownership.uid or self._owner is not None):
+                self.ownership.give(path)
+
+    def check_locked(self) -> None:
+        """Make sure that this object still holds the lock. Raises ``Fenced`` when it does not."""
+        if self._lock is None:
+            raise Fenced(
+                f"The state directory {self.path} was to be changed without its lock.",
+                action="Take StateDirectory.lock() around the whole job.",
+                state_dir=str(self.path),
+            )
+        self._lock.check()
+
+    def check_usable(self) -> None:
+        """Refuse a state directory that cannot be one. Changes nothing. Raises ``Invalid``."""
+        for path in (self.state_dir, self.path):
+            try:
+                is_directory = path.is_dir()
+                exists = is_directory or os.path.lexists(path)
+            except OSError as error:
+                raise _unusable(path, error) from error
+            if exists and not is_directory:
+                raise Invalid(
+                    f"The state directory {path} is not a directory.",
+                    action="Give Kafka Streams' own state.dir, the directory above the one named like the application.",
+                    state_dir=str(path),
+                )
+        existing = _nearest_existing(self.path)
+        if is_read_only(existing):
+            raise _read_only(existing)
+        if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+            raise Invalid(
+                f"This user (uid {os.geteuid()}) may not read and write {existing}.",
+                action="Run as the user that the application runs as.",
+                state_dir=str(self.state_dir),
+            )
+        _ = self.ownership  # refuses where it cannot be given
+
+    def ensure_room(self, needed: int) -> None:
+        """Refuse when the file system has less than ``needed`` bytes left for this user. Raises ``Capacity``."""
+        ensure_room(self.path, needed)
+
+
+def ensure_room(path: Path, needed: int) -> None:
+    """Refuse when the file system of ``path``, which need not exist, has less than ``needed`` bytes for this user.
+
+    Raises:
+        Capacity: with how much there is and how much is needed.
+    """
+    where = _nearest_existing(path)
+    system = os.statvfs(where)
+    free = system.f_bavail * system.f_frsize
+    if free < needed:
+        raise Capacity(
+            f"{where} has {_mebibytes(free)} free, and about {_mebibytes(needed)} are needed.",
+            action="Make room there, or restore fewer stores or partitions at a time.",
+            path=str(path),
+            free=free,
+            needed=needed,
+        )
+
+
+def _nearest_existing(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
+    """The directories in a directory; none when it does not exist."""
+    try:
+        with os.scandir(path) as entries:
+            yield from (entry for entry in entries if entry.is_dir())
+    except FileNotFoundError:
+        return
+
+
+def _task_order(task: str) -> tuple[str, int, int]:
+    topology, _, name = task.rpartition("/")
+    subtopology, _, partition = name.partition("_")
+    return topology, int(subtopology), int(partition)
+
+
+def _read_only(path: Path) -> Invalid:
+    return Invalid(
+        f"{path} lies on a file system that is mounted read-only.",
+        action=MOUNT_FOR_WRITING,
+        state_dir=str(path),
+    )
+
+
+def _make(path: Path, ownership: Ownership, made: list[Path]) -> None:
+    """Make a directory and what is missing above it, for the owner; whoever fails knows what was made by then."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        _make(path.parent, ownership, made)
+    try:
+        path.mkdir(mode=MAKING_MODE)
+    except FileExistsError:
+        return
+    made.append(path)
+    try:
+        ownership.give(path)
+        usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
+    except OSError as error:
+        raise _cannot_give(path, ownership, error.strerror or str(error)) from error
+    if not usable:
+        raise _cannot_give(path, ownership, "this process could not go on writing there (CAP_DAC_OVERRIDE)")
+    sync_file(path.parent)
+
+
+def _cannot_give(path: Path, ownership: Ownership, why: str) -> Invalid:
+    return Invalid(
+        f"{path} was to belong to {ownership}, and the system does not let this process (uid {os.geteuid()}) give it "
+        f"away: {why}.",
+        action="Run as the user that the application runs as; or as root with CAP_CHOWN and CAP_DAC_OVERRIDE, on a "
+        "file system that knows owners (not NFS with root_squash).",
+        state_dir=str(path),
+    )
+
+
+def _unusable(path: Path, error: OSError) -> Invalid:
+    if error.errno == errno.EROFS:
+        return _read_only(path)
+    return Invalid(
+        f"The state directory {path} cannot be used: {error.strerror}.",
+        action="Check the path, and run as the user that the application runs as.",
+        state_dir=str(path),
+    )
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / (1 << 20):,.0f} MiB"

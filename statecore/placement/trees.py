@@ -1,0 +1,126 @@
+"""What placement asks of a file system: make durable, exchange, copy cheaply, tell whether something changed."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from statecore.filesystem import DIRECTORY_MODE
+from statecore.filesystem import give_to_owner as give_to_owner
+from statecore.filesystem import write_durably as write_durably
+from statecore.placement.ownership import Ownership
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
+
+IMMUTABLE_SUFFIXES = (".sst", ".blob")
+"""Files that RocksDB never changes after it finished them: a hard link is as good as a copy."""
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap two directories in one atomic step (``renameat2`` with ``RENAME_EXCHANGE``).
+
+    Returns:
+        Whether it was done; ``False`` where kernel or file system cannot.
+    """
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    result = rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
+    if result == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a directory, or copy it when it lies on another file system."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(source, target, symlinks=True)
+        shutil.rmtree(source)
+
+
+def link_tree(source: Path, target: Path, ownership: Ownership | None = None) -> None:
+    """Copy a database directory without copying its data: SST files as hard links, everything else as bytes.
+
+    The source is only read. ``target`` must not exist; its parents are made. Links share the owner of the source, so
+    where that is to change the data is copied too; what has the right owner keeps its modes.
+    """
+    by_group = ownership is not None and ownership.by_group
+    right = ownership is None or ownership.owns(source)
+    if source.is_dir() and not source.is_symlink():
+        target.mkdir(parents=True)
+        shutil.copymode(source, target)
+        for entry in sorted(os.scandir(source), key=lambda item: item.name):
+            link_tree(Path(entry.path), target / entry.name, ownership)
+    elif source.name.endswith(IMMUTABLE_SUFFIXES) and not source.is_symlink() and (right or by_group):
+        try:
+            os.link(source, target)
+        except PermissionError:  # the kernel may refuse links to files of another user (fs.protected_hardlinks)
+            shutil.copy2(source, target)
+        else:
+            return
+    else:
+        shutil.copy2(source, target, follow_symlinks=False)
+    if ownership is not None:
+        (ownership.give if ownership.by_group else ownership.give_away)(target)
+
+
+def file_sizes(root: Path) -> dict[str, int]:
+    """Relative path → size of every file below ``root``; directories as ``<path>/`` → 0, so that empty ones count."""
+    return {name: 0 if name.endswith("/") else status.st_size for name, status in _walk(root)}
+
+
+def fingerprint(root: Path) -> str:
+    """A hash that changes when anything below ``root`` is written, made or deleted (names, sizes, inodes, times)."""
+    digest = hashlib.sha256()
+    for name, status in sorted(_walk(root), key=lambda item: item[0]):
+        fields = (name,) if name.endswith("/") else (name, status.st_size, status.st_ino, status.st_mtime_ns)
+        digest.update(repr(fields).encode())
+    return digest.hexdigest()
+
+
+def inode(path: Path) -> int | None:
+    """The inode of what stands there, without following links; ``None`` when nothing does."""
+    try:
+        return os.lstat(path).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
+    """Make a directory and what is missing above it, each given to the owner of the one above it."""
+    if not path.is_dir():
+        make_directories(path.parent, mode)
+        path.mkdir(mode=mode, exist_ok=True)
+        give_to_owner(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a directory or a file; nothing there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for entry in os.scandir(root):
+        status = entry.stat(follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False):
+            yield entry.name + "/", status
+            yield from ((f"{entry.name}/{name}", below) for name, below in _walk(Path(entry.path)))
+        else:
+            yield entry.name, status

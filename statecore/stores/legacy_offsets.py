@@ -1,0 +1,108 @@
+"""Reading and writing offsets outside the stores: ``.checkpoint``, ``.checkpoint_<store>``, ``<store>.position``.
+
+A file is replaced as a whole (``.tmp``, fsync, rename, fsync of the directory) and deleted when there is nothing to
+say, as ``OffsetCheckpoint.write`` does it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+
+from statecore.errors import Capacity, Invalid, StatecoreError
+from statecore.filesystem import remove_durably, write_durably
+from statecore.formats.checkpoint import MAX_BYTES, decode_checkpoint, encode_checkpoint, position_file, too_large
+from statecore.formats.position import Position, offsets_of_position, position_of_offsets
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.base import StateStore
+
+
+def read_offsets(file: Path) -> dict[TopicPartition, int]:
+    """The offsets in a checkpoint file; none when it is not there.
+
+    Raises:
+        Corrupted: it is not of the format.
+        Invalid: it cannot be opened.
+    """
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _failed("read", file, error) from error
+    if len(data) > MAX_BYTES:
+        raise too_large(file.stat().st_size, str(file))
+    return decode_checkpoint(data, str(file))
+
+
+def write_offsets(file: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace a checkpoint file, durably; without offsets it is deleted.
+
+    Raises:
+        Invalid: an offset cannot be written, or the directory not be written to; the old file stands.
+        Capacity: the disk is full; the old file stands.
+    """
+    if not offsets:
+        remove_offsets(file)
+        return
+    data = encode_checkpoint(offsets)
+    try:
+        write_durably(file, data)
+    except OSError as error:
+        raise _failed("written", file, error) from error
+
+
+def remove_offsets(file: Path) -> None:
+    """Delete a checkpoint file, durably; nothing there is fine.
+
+    Raises:
+        Invalid: the directory cannot be written to.
+    """
+    try:
+        remove_durably(file)
+    except OSError as error:
+        raise _failed("deleted", file, error) from error
+
+
+def read_position(directory: Path, store: str) -> Position:
+    """The position in ``<store>.position``; empty when there is no such file.
+
+    Raises:
+        Corrupted: it is not of the format.
+        Invalid: it cannot be opened.
+    """
+    return position_of_offsets(read_offsets(directory / position_file(store)))
+
+
+def write_position(directory: Path, store: str, position: Position) -> None:
+    """Replace ``<store>.position``, durably; an empty position deletes it.
+
+    Raises:
+        Invalid: it cannot be written; the old file stands.
+        Capacity: the disk is full; the old file stands.
+    """
+    write_offsets(directory / position_file(store), offsets_of_position(position))
+
+
+def adopt_position(store: StateStore, position: Position) -> None:
+    """Let a store know of a position that was kept elsewhere; its next commit publishes it.
+
+    An offset of -4 in a file says that nothing is known, as no entry does.
+    """
+    for topic, partitions in position.items():
+        for partition, offset in partitions.items():
+            if offset >= 0:
+                store.update_position(topic, partition, offset)
+
+
+def _failed(what: str, file: Path, error: OSError) -> StatecoreError:
+    message = f"{file} could not be {what}: {error.strerror or error}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Capacity(message, action="Free disk space and run this again.", file=str(file))
+    return Invalid(
+        message,
+        action="Check that the directory exists and that this user may read and write it.",
+        file=str(file),
+    )

@@ -1,0 +1,292 @@
+"""Plans: what a frozen one answers, when it no longer holds, and what is refused before anything is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.errors import NotFound
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs import frozen_plan, planning
+from statecore.jobs.frozen_plan import FrozenPlan, load_plan, save_plan, sweep_plans
+from statecore.jobs.plan import VersionedStart
+from statecore.jobs.planning import covers, plan_restore, why_stale
+from statecore.jobs.request import RestoreRequest
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import parse_spec
+from statecore.spec.writer import spec_to_mapping
+
+HOUR = 3600.0
+
+
+class FakeCluster:
+    """Two partitions a topic, offsets 0 to 100."""
+
+    def __init__(
+        self, topics: Iterable[str] = (), seen: LogOffsets | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        self.topics, self.seen = list(topics), seen or LogOffsets(0, 100, 100)
+        self.configs = {"delete.retention.ms": "7200000", **(configs or {})}
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        return {name: TopicDescription(name, f"id-{name}", 2, self.configs) for name in names}
+
+    def log_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        return dict.fromkeys(partitions, self.seen)
+
+    def list_topics(self) -> list[str]:
+        return self.topics
+
+
+def spec(guarantee: str = "exactly_once_v2", number: str = "0", **stores: Any) -> ApplicationSpec:
+    declared = stores or {"a": {"kind": "key-value"}, "b": {"kind": "timestamped-key-value"}}
+    return parse_spec(
+        {
+            "application_id": "app",
+            "bootstrap_servers": "nowhere:1",
+            "processing_guarantee": guarantee,
+            "subtopologies": {number: {"stores": declared}},
+        }
+    )
+
+
+def request(**fields: Any) -> RestoreRequest:
+    return RestoreRequest(
+        **{"state_dir": "/s", "spec_path": "x", "request_id": "one", "transaction_wait": 0.0, **fields}
+    )
+
+
+def plan(
+    declared: ApplicationSpec | None = None, asked: RestoreRequest | None = None, cluster: FakeCluster | None = None
+) -> tuple[Any, tuple[str, ...]]:
+    fake = cast(Cluster, cluster or FakeCluster())
+    return plan_restore(fake, declared or spec(), asked or request(), parallelism=lambda: 2)
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> FrozenPlan:
+    save_plan(tmp_path / "plans" / "one.json", FrozenPlan(plan()[0], (), 1000.0, "one", "/staging"))
+    loaded = load_plan(tmp_path / "plans" / "one.json")
+    assert loaded is not None
+    return loaded
+
+
+def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
+    assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "[]", "{}", '{"plan": []}', '{"plan": {"version": 3}, "partitions": [], "made_at": 1}'),
+        '{"plan": {"version": 2, "application_id": "a"}, "partitions": [], "made_at": 1}',
+    ],
+)
+def test_a_plan_file_that_is_torn_or_of_another_release_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "p.json").write_text(content)
+    assert load_plan(tmp_path / "p.json") is None
+
+
+def test_a_plan_answers_the_same_request(frozen: FrozenPlan) -> None:
+    assert covers(frozen, spec(), request())
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked"),
+    [
+        pytest.param(spec("at_least_once"), request(), id="guarantee"),
+        pytest.param(spec(number="1"), request(), id="subtopology"),
+        pytest.param(spec(), request(partitions=(1,)), id="fewer partitions"),
+        pytest.param(spec(), request(stores=("a",)), id="fewer stores"),
+        pytest.param(
+            spec(a={"kind": "timestamped-key-value"}, b={"kind": "timestamped-key-value"}), request(), id="kind"
+        ),
+        pytest.param(
+            spec(a={"kind": "key-value", "changelog": "x"}, b={"kind": "timestamped-key-value"}), request(), id="topic"
+        ),
+    ],
+)
+def test_a_plan_does_not_answer_another_request_under_the_same_id(
+    frozen: FrozenPlan, declared: ApplicationSpec, asked: RestoreRequest
+) -> None:
+    assert not covers(frozen, declared, asked)
+
+
+def test_a_plan_of_one_partition_does_not_answer_a_request_for_all(tmp_path: Path) -> None:
+    asked = request(partitions=(1,))
+    save_plan(tmp_path / "p.json", FrozenPlan(plan(asked=asked)[0], asked.partitions, 0.0, asked.request_id))
+    loaded = load_plan(tmp_path / "p.json")
+    assert loaded is not None
+    assert covers(loaded, spec(), asked)
+    assert not covers(loaded, spec(), request())
+
+
+def stale(frozen: FrozenPlan, seen: LogOffsets, age: float, partitions: int = 2) -> str | None:
+    topics = FakeCluster().describe_topics({part.topic for part in frozen.plan.partitions})
+    topics = {name: replace(topic, partitions=partitions) for name, topic in topics.items()}
+    offsets = {part.topic_partition: seen for part in frozen.plan.partitions}
+    return why_stale(frozen, topics, offsets, frozen.made_at + age)
+
+
+def test_a_plan_holds_while_nothing_was_written_whatever_its_age(frozen: FrozenPlan) -> None:
+    assert stale(frozen, LogOffsets(0, 100, 100), 1000 * HOUR) is None
+
+
+def test_a_plan_holds_for_half_the_time_that_deletes_are_kept_when_the_log_has_grown(frozen: FrozenPlan) -> None:
+    assert stale(frozen, LogOffsets(0, 120, 120), 0.9 * HOUR) is None
+    assert "delete.retention.ms" in str(stale(frozen, LogOffsets(0, 120, 120), 1.1 * HOUR))
+
+
+def test_a_plan_that_ends_before_the_logs_start_would_make_the_application_wipe_the_task(frozen: FrozenPlan) -> None:
+    assert stale(frozen, LogOffsets(100, 150, 150), 60) is None
+    assert "begins at 101" in str(stale(frozen, LogOffsets(101, 150, 150), 60))
+
+
+def test_a_log_that_was_cut_below_the_plans_end_makes_it_stale(frozen: FrozenPlan) -> None:
+    assert "ends at 99" in str(stale(frozen, LogOffsets(0, 99, 99), 60))
+
+
+def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_plan_stale(tmp_path: Path) -> None:
+    declared = spec(v={"kind": "versioned-key-value", "retention": "10m"})
+    waits: list[float] = []
+    made, notes = plan_restore(
+        cast(Cluster, FakeCluster(seen=LogOffsets(0, 50, 100))),  # a transaction is open
+        declared,
+        request(transaction_wait=60.0),
+        parallelism=lambda: 2,
+        sleep=waits.append,
+    )
+    assert not waits
+    assert [(part.ranges, part.tail_left) for part in made.partitions] == [((), 0), ((), 0)]
+    assert ["Left to Kafka Streams: v." in note for note in notes] == [True]
+    frozen = FrozenPlan(made, (), 0.0, "one", "/staging")
+    topics = FakeCluster().describe_topics(["app-v-changelog"])
+    later = {part.topic_partition: LogOffsets(80, 200, 200) for part in made.partitions}
+    assert why_stale(frozen, topics, later, 1e9) is None
+    assert covers(frozen, declared, request())
+    assert not covers(frozen, declared, request(versioned=VersionedStart.LATEST))
+
+
+def test_partitions_that_came_later_make_it_stale(frozen: FrozenPlan) -> None:
+    assert "3 partitions" in str(stale(frozen, LogOffsets(0, 100, 100), 60, partitions=3))
+
+
+def test_changelogs_that_no_declared_store_has_are_named_with_what_will_happen() -> None:
+    cluster = FakeCluster(
+        ["app-a-changelog", "app-b-changelog", "app-forgotten-changelog", "other-x-changelog", "app-in"]
+    )
+    (note,) = plan(cluster=cluster)[1]
+    assert "app-forgotten-changelog" in note
+    assert "WIPES" in note
+    assert "app-a-changelog" not in note
+    assert "other-x" not in note
+    (note,) = plan(spec("at_least_once"), cluster=cluster)[1]
+    assert "WIPES" not in note
+
+
+def test_stores_of_named_topologies_belong_to_its_tasks() -> None:
+    made, _ = plan(spec(a={"kind": "key-value", "topology": "north"}))
+    assert {part.task.rpartition("_")[0] for part in made.partitions} == {"__north__/0"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "partitions", "why"),
+    [
+        ({"kind": "key-value"}, (0,), "only some partitions were asked for"),
+        ({"kind": "key-value", "reprocess": True}, (), "the application fills it through a processor of its own"),
+        ({"kind": "session", "retention": "10m"}, (), "the application fills it through a processor of its own"),
+        ({"kind": "in-memory"}, (), "it lies in memory"),
+    ],
+)
+def test_a_global_store_that_is_not_restored_is_named_with_the_reason(
+    declared: dict[str, Any], partitions: tuple[int, ...], why: str
+) -> None:
+    application = spec()
+    document = {**spec_to_mapping(application), "global_stores": {"products": {**declared, "topic": "products"}}}
+    made, notes = plan(parse_spec(document), request(partitions=partitions))
+    assert {part.store for part in made.partitions} == {"a", "b"}
+    assert notes == (f"Global store 'products' was left out: {why}; Kafka Streams restores it itself.",)
+
+
+@pytest.mark.parametrize(
+    ("committed", "end", "offset"),
+    [(40, 40, 39), (10, 10, 9), (500, 100, 99)],
+)
+def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_application_consumed_it(
+    monkeypatch: pytest.MonkeyPatch, committed: int | None, end: int, offset: int
+) -> None:
+    def fake(_: object, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        assert group == "app"
+        return dict.fromkeys(partitions, committed)
+
+    monkeypatch.setattr(planning, "committed_offsets", fake)
+    declared = spec(a={"kind": "key-value", "changelog": "profiles"}, b={"kind": "key-value"})
+    made, _ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
+    by_store = {part.store: part for part in made.partitions}
+    assert (by_store["a"].end, by_store["a"].committed_offset, by_store["a"].tail_left) == (end, offset, 0)
+    assert by_store["b"].end == 100
+
+
+@pytest.mark.parametrize("committed", [None, 5])
+def test_a_source_topic_of_which_nobody_knows_how_far_it_was_consumed_is_refused_rather_than_restored_empty(
+    monkeypatch: pytest.MonkeyPatch, committed: int | None
+) -> None:
+    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, committed))
+    declared = spec(a={"kind": "key-value", "changelog": "profiles"})
+    with pytest.raises(NotFound, match="consumer group app has committed no offset within the log of profiles-0"):
+        plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
+
+
+@pytest.mark.parametrize("committed", [None, 5])
+def test_a_source_topic_whose_records_are_gone_gets_no_offset_before_its_start(
+    monkeypatch: pytest.MonkeyPatch, committed: int | None
+) -> None:
+    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, committed))
+    declared = spec(a={"kind": "key-value", "changelog": "profiles"})
+    made, _ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 10, 10)))
+    assert {(part.ranges, part.committed_offset) for part in made.partitions} == {((), -4)}
+
+
+def test_a_source_topic_without_records_needs_no_committed_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts))
+    made, _ = plan(
+        spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=FakeCluster(seen=LogOffsets(0, 0, 0))
+    )
+    assert {part.committed_offset for part in made.partitions} == {-4}
+
+
+def test_a_kind_that_the_changelog_s_configuration_contradicts_is_named() -> None:
+    cluster = FakeCluster(configs={"cleanup.policy": "compact,delete"})
+    notes = plan(spec(a={"kind": "key-value"}, w={"kind": "window", "retention": "1h"}), cluster=cluster)[1]
+    (note,) = notes
+    assert "Store 'a' is declared as key-value" in note
+    assert "cleanup.policy compact,delete" in note
+    assert "timestamped-window" in note
+
+
+def test_a_source_topic_s_configuration_says_nothing_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, 50))
+    cluster = FakeCluster(configs={"cleanup.policy": "delete"})
+    assert plan(spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=cluster)[1] == ()
+
+
+def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen_plan, "_KEPT_FILES", 2)
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    day = 86_400
+    for name, age in {"new.json": 0, "old.json": 40, "older.report": 50, "oldest.report": 60, "young.json": 20}.items():
+        (plans / name).touch()
+        os.utime(plans / name, (1e9 - age * day, 1e9 - age * day))
+    sweep_plans(tmp_path, 1e9)
+    assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}
+    os.utime(plans / "young.json", (1e9 - 90 * day, 1e9 - 90 * day))
+    sweep_plans(tmp_path, 1e9)
+    assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}

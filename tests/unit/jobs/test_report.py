@@ -1,0 +1,127 @@
+"""Reports: who made them and where, what older ones still say, and what the many look like in short."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from statecore.jobs.attempt import REPORT_VERSION, Attempt, moment
+from statecore.jobs.report import RanOn, RestoreReport, StoreReport
+from statecore.jobs.report_head import Outcome, ReportError, ReportHead, read_head, read_partitions
+from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old
+
+STORE = StoreReport(
+    task="0_0",
+    store="s",
+    partition=0,
+    kind="key-value",
+    changelog="c",
+    start=0,
+    end=10,
+    committed_offset=9,
+    records=10,
+    tombstones=0,
+    null_keys=0,
+    aborted=0,
+    rows=7,
+    bytes=70,
+    file_bytes=90,
+    digest="d",
+    runs=1,
+    seconds=0.1,
+    tail_left=0,
+    max_timestamp=5,
+)
+
+
+def report(**fields: object) -> RestoreReport:
+    return RestoreReport("orders", "p", "at_least_once", "/s", 1.0, {"read": 0.5}, (STORE,), **fields)  # type: ignore[arg-type]
+
+
+def test_a_report_says_version_instance_maker_and_times() -> None:
+    document = report(**vars_of(attempt(3)), finished="2023-11-14T22:13:24.000Z").to_json()
+    assert document["version"] == REPORT_VERSION
+    assert [document[name] for name in ("application_id", "host", "state_dir", "user")] == [
+        "orders", "one", "/s", "kafka"
+    ]  # fmt: skip
+    assert list(document)[-1] == "stores"
+    assert RestoreReport.from_json(document).to_json() == document
+
+
+def vars_of(tried: Attempt) -> dict[str, object]:
+    return {name: value for name, value in vars(tried).items() if name not in ("application_id", "state_dir")}
+
+
+def test_a_report_of_version_1_and_one_of_a_later_release_can_be_read_back() -> None:
+    later = {**report().to_json(), "weather": "fine"}
+    later["stores"] = [{**later["stores"][0], "mood": "good"}]
+    assert RestoreReport.from_json(later) == report()
+    added = ("version", "request_id", "host", "user", "process", "release", "started", "finished")
+    first = {name: value for name, value in report().to_json().items() if name not in added}
+    assert RestoreReport.from_json(first) == report()
+
+
+def test_an_attempt_resolves_the_state_directory(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    made = Attempt.begin("orders", str(tmp_path / "link" / ".." / "link"), "r")
+    assert made.instance == ("orders", socket.gethostname(), str(tmp_path / "real"))
+    assert made.process == os.getpid()
+    assert Attempt.of(made.begun()) == made
+
+
+@pytest.mark.parametrize(
+    ("document", "outcome"),
+    [
+        (old(entry("a", 0)), Outcome.RESTORED),
+        (OLD_FAILURE, Outcome.FAILED),
+        (done(attempt(1), entry("a", 0)), Outcome.RESTORED),
+        (done(attempt(1), entry("a", 0), finished=""), Outcome.BEGUN),
+        (failed(attempt(1)), Outcome.FAILED),
+        (attempt(1).begun(), Outcome.BEGUN),
+        ({**attempt(1).begun(), "partitions": [], "finished": "x"}, Outcome.PLANNED),
+    ],
+)
+def test_how_an_attempt_ended_is_read_from_every_report(document: dict[str, object], outcome: Outcome) -> None:
+    head = read_head(document, 1_700_000_100.0)
+    assert head.outcome is outcome
+    assert ReportHead.from_json(head.to_json()) == head
+    assert len(list(read_partitions(document, head))) == (outcome is Outcome.RESTORED)
+
+
+def test_what_version_1_does_not_say_is_empty_and_its_time_is_that_of_the_file() -> None:
+    head = read_head(old(entry("a", 0)), 1_700_000_100.0)
+    assert head.attempt.instance == ("orders", "", "/s")
+    assert moment(head.when).timestamp() == 1_700_000_100.0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("broken", [{}, {"stores": 3}, {"stores": [{"task": "0_0"}]}, {"stores": [3]}])
+def test_what_is_no_report_is_said_to_be_none(broken: dict[str, object]) -> None:
+    with pytest.raises(ReportError, match="no report"):
+        read_head(broken, 0.0)
+
+
+def test_a_global_store_shows_the_next_offset_of_each_partition() -> None:
+    entries = entry("g", -1, task="global", committed_offset=30, offsets={"t-0-10": 9, "t-0-2": 21})
+    document = done(attempt(1), entries)
+    (part,) = read_partitions(document, read_head(document, 0.0))
+    assert list(part.offsets.items()) == [("2", 21), ("10", 9)]
+
+
+def test_where_a_job_ran_is_part_of_the_document_and_comes_back() -> None:
+    ran_on = RanOn("spark://m:7077", 3, ("a", "b"))
+    report = RestoreReport("orders", "plan", "at_least_once", "/state", 1.5, {"read": 1.0}, (), ran_on=ran_on)
+    document = json.loads(json.dumps(report.to_json()))
+    assert (document["master"], document["executors"], document["hosts"]) == ("spark://m:7077", 3, ["a", "b"])
+    assert RestoreReport.from_json(document) == report
+    assert str(ran_on) == "Spark runs on spark://m:7077 with 3 executors on a, b."
+
+
+def test_a_report_of_an_earlier_release_says_nothing_of_it() -> None:
+    document = RestoreReport("orders", "plan", "at_least_once", "/state", 1.5, {}, ()).to_json()
+    for name in ("master", "executors", "hosts"):
+        del document[name]
+    assert RestoreReport.from_json(document).ran_on == RanOn()

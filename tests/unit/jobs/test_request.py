@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.jobs.request import _FIELDS, RestoreRequest
+
+
+def test_a_request_survives_its_json_form() -> None:
+    request = RestoreRequest(state_dir="/s", spec_path="a.yaml", stores=("x", "y"), partitions=(1, 2), request_id="r")
+    assert RestoreRequest.from_json(json.loads(json.dumps(request.to_json()))) == request
+
+
+def test_null_fields_take_their_defaults() -> None:
+    request = RestoreRequest.from_json({"state_dir": "/s", "spec_path": "a", "stores": None, "memory_budget": None})
+    assert request.stores == ()
+    assert request.memory_budget == 512 * 1024 * 1024
+
+
+def test_numbers_that_came_as_text_from_a_template_are_numbers() -> None:
+    request = RestoreRequest.from_json(
+        {"state_dir": "/s", "spec_path": "a", "partitions": ["3"], "transaction_wait": "2.5"}
+    )
+    assert (request.partitions, request.transaction_wait) == ((3,), 2.5)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"state_dir": "/s"}, "exactly one"),
+        ({"state_dir": "/s", "spec_path": "a", "spec": {}}, "exactly one"),
+        ({"state_dir": "", "spec_path": "a"}, "No state directory"),
+        ({"spec_path": "a"}, "state_dir"),
+        ({"state_dir": "/s", "spec_path": "a", "sotres": []}, "unknown fields: sotres"),
+        ({"state_dir": "/s", "spec_path": "a", "partitions": ["one"]}, "not well-formed"),
+        ({"state_dir": "/s", "spec_path": "a", "memory_budget": 10}, "too small"),
+        ({"state_dir": "/s", "spec_path": "a", "memory_budget": True}, "whole number"),
+        ({"state_dir": "/s", "spec_path": "a", "replace": "false"}, "'false' is not true or false"),
+        ({"state_dir": "/s", "spec_path": "a", "plan_only": 0}, "true or false"),
+        ({"state_dir": "/s", "spec_path": "a", "stores": "orders"}, "'orders' is not a list"),
+        ({"state_dir": "/s", "spec_path": "a", "partitions": "12"}, "not a list"),
+        ({"state_dir": "/s", "spec_path": "a", "partitions": [1.5]}, "whole number"),
+        ({"state_dir": "/s", "spec_path": "a", "partitions": [-1]}, "-1"),
+        ({"state_dir": "/s", "spec": "orders.yaml"}, "not a mapping"),
+        ({"state_dir": 7, "spec_path": "a"}, "7 is not text"),
+        ({"state_dir": "/s", "spec_path": "a", "timeout": "nan"}, "not a number|finite"),
+        ({"state_dir": "/s", "spec_path": "a", "timeout": 0}, "finite"),
+        ({"state_dir": "/s", "spec_path": "a", "transaction_wait": -1}, "finite"),
+        ({"state_dir": "/s", "spec_path": "a", "transaction_wait": "inf"}, "finite"),
+        ({"state_dir": "/s", "spec_path": "a", "request_id": ""}, "request id"),
+        ([], "no JSON object"),
+    ],
+)
+def test_a_malformed_request_is_refused_with_what_is_wrong(document: object, message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        RestoreRequest.from_json(document)
+
+
+def test_two_requests_have_two_ids() -> None:
+    ids = {RestoreRequest(state_dir="/s", spec_path="a").request_id for _ in range(2)}
+    assert len(ids) == 2
+
+
+def test_every_field_has_a_check_of_its_json_form() -> None:
+    request = RestoreRequest(state_dir="/s", spec_path="a")
+    assert set(request.to_json()) == set(_FIELDS)

@@ -1,0 +1,346 @@
+"""Tasks under retries: what an earlier attempt left is taken when it is whole, and replaced when it is not."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
+from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.image import verify_image
+from statecore.images.model import Segmentation
+from statecore.jobs import staging
+from statecore.jobs.tasks import (
+    ClusterSettings,
+    Failure,
+    ImageResult,
+    ImageTask,
+    RangeResult,
+    RangeTask,
+    build_stores,
+    read_ranges,
+)
+from statecore.spark.stages import batched
+from tests.harness import mounts
+from tests.unit.images.changelog import batches
+
+RECORDS = [(b"key-%03d" % (offset % 50), b"value %d" % offset) for offset in range(200)]
+CHANGELOG = TopicPartition("app-store-changelog", 0)
+
+
+class FakeCluster:
+    """Nothing is reached."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FakeReader:
+    """Reads ``RECORDS``; counts the reads; ``trouble`` is called before each."""
+
+    reads = 0
+    trouble: Callable[[], None] = staticmethod(lambda: None)
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def read(self, span: OffsetRange, *_: Any, **__: Any) -> Iterator[pa.RecordBatch]:
+        type(self).reads += 1
+        type(self).trouble()
+        yield from batches(RECORDS[span.start : span.end], 50)
+
+    @property
+    def statistics(self) -> ReadStatistics:
+        return ReadStatistics(records=len(RECORDS), position=len(RECORDS))
+
+
+@pytest.fixture(autouse=True)
+def reader(monkeypatch: pytest.MonkeyPatch) -> type[FakeReader]:
+    fresh = type("Fresh", (FakeReader,), {"reads": 0})
+    monkeypatch.setattr("statecore.changelog.cluster.Cluster", FakeCluster)
+    monkeypatch.setattr("statecore.changelog.reader.ChangelogReader", fresh)
+    return fresh
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> RangeTask:
+    staging.prepare(tmp_path / "plan")
+    return RangeTask(
+        ClusterSettings("nowhere:1", {}, 1.0),
+        str(tmp_path / "plan"),
+        "0_0",
+        "store",
+        StoreKind.KEY_VALUE,
+        OffsetRange(CHANGELOG.topic, 0, 0, len(RECORDS)),
+        "",
+        IsolationLevel.READ_UNCOMMITTED,
+        first=True,
+        memory_budget=64 << 20,
+    )
+
+
+def read_range(task: RangeTask) -> RangeResult | Failure:
+    (answer,) = read_ranges([task])
+    return answer
+
+
+def build_store(task: ImageTask) -> ImageResult | Failure:
+    (answer,) = build_stores([task])
+    return answer
+
+
+def read(task: RangeTask) -> RangeResult:
+    answer = read_range(task)
+    assert isinstance(answer, RangeResult), answer
+    return answer
+
+
+def image_task(task: RangeTask, result: RangeResult) -> ImageTask:
+    offsets = {CHANGELOG: len(RECORDS) - 1}
+    return ImageTask(task.directory, task.task, task.store, task.kind, offsets, (result,), task.memory_budget)
+
+
+def build(task: ImageTask) -> ImageResult:
+    answer = build_store(task)
+    assert isinstance(answer, ImageResult), answer
+    return answer
+
+
+def failure(answer: object) -> StatecoreError:
+    assert isinstance(answer, Failure), answer
+    return answer.to_error()
+
+
+def run_file(result: RangeResult) -> Path:
+    return Path(result.runs[0].path)
+
+
+def test_a_finished_range_is_not_read_again(task: RangeTask, reader: type[FakeReader]) -> None:
+    first = read(task)
+    assert read(task) == first
+    assert reader.reads == 1
+
+
+@pytest.mark.parametrize("content", ["", '{"task": "0_0", "sto', "[]", "{}"])
+def test_a_torn_result_is_read_again(task: RangeTask, reader: type[FakeReader], content: str) -> None:
+    first = read(task)
+    (run_file(first).parent / "result.json").write_text(content)
+    assert read(task).runs == first.runs
+    assert reader.reads == 2
+
+
+def test_a_directory_without_a_result_is_replaced_not_taken_for_another_attempts(
+    task: RangeTask, reader: type[FakeReader]
+) -> None:
+    first = read(task)
+    (run_file(first).parent / "result.json").unlink()
+    run_file(first).write_bytes(b"bytes that never reached the disk")
+    assert read(task).runs == first.runs
+    build(image_task(task, read(task)))
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
+def test_a_run_that_is_not_what_it_was_is_read_again(task: RangeTask, reader: type[FakeReader], damage: str) -> None:
+    first = read(task)
+    data = bytearray(run_file(first).read_bytes())
+    data[len(data) // 2] ^= 1
+    if damage == "missing":
+        run_file(first).unlink()
+    else:
+        run_file(first).write_bytes(data if damage == "flipped" else data[:-9])
+    again = read(task)
+    assert again.runs == first.runs
+    assert reader.reads == 2
+    assert build(image_task(task, again)).image.rows == 50
+
+
+def test_a_run_damaged_after_it_was_looked_at_fails_once_and_is_read_again_by_the_retry(task: RangeTask) -> None:
+    first = read(task)
+    data = bytearray(run_file(first).read_bytes())
+    data[len(data) // 2] ^= 1
+    run_file(first).write_bytes(data)
+    assert isinstance(failure(build_store(image_task(task, first))), Corrupted)
+    staging.prepare(Path(task.directory))
+    assert build(image_task(task, read(task))).image.rows == 50
+
+
+def test_the_attempt_that_comes_second_answers_with_the_runs_that_are_there(
+    task: RangeTask, reader: type[FakeReader]
+) -> None:
+    winners: list[RangeResult] = []
+
+    def another_finishes_first() -> None:
+        if reader.reads == 1:
+            winners.append(read(task))
+
+    reader.trouble = staticmethod(another_finishes_first)  # type: ignore[assignment]
+    second = read(replace(task, memory_budget=1 << 20))
+    assert second.runs == winners[0].runs
+    assert all(Path(run.path).is_file() for run in second.runs)
+
+
+def test_another_memory_budget_takes_the_runs_that_are_there(task: RangeTask, reader: type[FakeReader]) -> None:
+    assert read(task).runs == read(replace(task, memory_budget=1 << 20)).runs
+    assert reader.reads == 1
+
+
+def test_staging_that_was_moved_is_found_where_it_lies_now(
+    task: RangeTask, reader: type[FakeReader], tmp_path: Path
+) -> None:
+    first = read(task)
+    Path(task.directory).rename(tmp_path / "elsewhere")
+    again = read(replace(task, directory=str(tmp_path / "elsewhere")))
+    assert reader.reads == 1
+    assert run_file(again) == tmp_path / "elsewhere" / run_file(first).relative_to(task.directory)
+
+
+def test_a_finished_image_is_taken_and_a_second_attempt_leaves_it_alone(task: RangeTask) -> None:
+    todo = image_task(task, read(task))
+    first = build(todo)
+    before = Path(first.image.path).stat().st_ino
+    assert build(todo) == first
+    assert Path(first.image.path).stat().st_ino == before
+
+
+def test_an_image_that_lost_a_file_is_built_again(task: RangeTask) -> None:
+    todo = image_task(task, read(task))
+    first = build(todo)
+    next(Path(first.image.path).glob("*.sst")).unlink()
+    again = build(todo)
+    assert verify_image(Path(again.image.path), StoreKind.KEY_VALUE, [CHANGELOG]).digest == first.image.digest
+
+
+def test_an_image_that_was_moved_away_is_built_again(task: RangeTask, tmp_path: Path) -> None:
+    todo = image_task(task, read(task))
+    Path(build(todo).image.path).rename(tmp_path / "placed")
+    assert Path(build(todo).image.path).is_dir()
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def raise_it() -> None:
+        raise error
+
+    return raise_it
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), Capacity, "ran full"),
+        (OSError(errno.EDQUOT, "Quota exceeded"), Capacity, "ran full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), Invalid, "/x"),
+        (OSError(errno.EROFS, "Read-only file system", "/x"), Invalid, "is mounted read-only"),
+        (OSError(errno.EIO, "Input/output error", "/x"), Corrupted, "Input/output"),
+        (MemoryError(), Capacity, "memory"),
+    ],
+)
+def test_errors_of_the_system_say_their_kind_and_where(
+    task: RangeTask, reader: type[FakeReader], error: BaseException, kind: type[StatecoreError], words: str
+) -> None:
+    reader.trouble = staticmethod(raising(error))  # type: ignore[assignment]
+    found = failure(read_range(task))
+    assert type(found) is kind
+    assert words in found.what
+    assert found.action
+    assert (found.context["task"], found.context["store"]) == ("0_0", "store")
+    assert not list(Path(task.directory, "attempts").iterdir())
+
+
+def test_a_defect_in_a_task_is_named_with_its_trace_as_a_value(task: RangeTask, reader: type[FakeReader]) -> None:
+    reader.trouble = staticmethod(raising(ZeroDivisionError("division by zero")))  # type: ignore[assignment]
+    found = failure(read_range(task))
+    assert found.exit_code == 1
+    assert "ZeroDivisionError: division by zero" in found.what
+    assert "raise_it" in found.context["trace"]
+    json.dumps(found.to_json())
+
+
+def test_an_executor_that_does_not_see_the_staging_directory_of_the_driver_says_so(
+    task: RangeTask, reader: type[FakeReader]
+) -> None:
+    shutil.rmtree(task.directory)
+    found = failure(read_range(task))
+    assert isinstance(found, Invalid)
+    assert "share" in found.action
+    assert reader.reads == 0
+    assert not Path(task.directory).exists()
+
+
+def test_what_dead_attempts_left_is_cleared_before_a_retry_and_results_are_kept(task: RangeTask) -> None:
+    first = read(task)
+    (Path(task.directory) / "attempts" / "dead").mkdir()
+    staging.prepare(Path(task.directory))
+    assert list(Path(task.directory, "attempts").iterdir()) == []
+    assert read(task) == first
+
+
+def test_a_task_that_failed_for_good_stops_the_others_until_the_next_try(task: RangeTask) -> None:
+    wrong = replace(task, kind=StoreKind.WINDOW, segmentation=Segmentation(100, 50), store="windows")
+    error = failure(read_range(wrong))
+    assert error.exit_code == 13
+    assert {"topic", "partition", "offset", "kind", "task", "store"} <= error.context.keys()
+    assert isinstance(failure(read_range(task)), Retryable)
+    staging.prepare(Path(task.directory))
+    read(task)
+
+
+def test_a_disk_that_fills_at_any_moment_of_a_task_is_capacity_and_a_retry_gives_the_same(
+    task: RangeTask, tmp_path: Path
+) -> None:
+    digest = build(image_task(task, read(task))).image.digest
+    with mounts.disk(tmp_path / "disk", "64m") as disk:
+        task = replace(task, directory=str(disk.path / "plan"))
+        staging.prepare(Path(task.directory))
+        result = until_there_is_room(disk, task, lambda: read_range(task))
+        built = until_there_is_room(disk, task, lambda: build_store(image_task(task, result)))
+        assert built.image.digest == digest
+        assert build_store(image_task(task, read(task))) == built
+        verify_image(Path(built.image.path), StoreKind.KEY_VALUE, [CHANGELOG])
+
+
+def until_there_is_room(disk: mounts.Disk, task: RangeTask, attempt: Callable[[], Any]) -> Any:
+    """The answer of the first attempt that has room; each one has a page more than the one before."""
+    for pages in range(1000):
+        filler = disk.fill(leave=4096 * pages)
+        answer = attempt()
+        filler.unlink()
+        if not isinstance(answer, Failure):
+            assert pages >= 3  # else nothing was tried
+            return answer
+        assert isinstance(failure(answer), Capacity), failure(answer)
+        staging.prepare(Path(task.directory))
+    raise AssertionError("it never had enough")
+
+
+def test_a_batch_ends_at_the_task_that_fails_and_what_came_before_is_kept(
+    task: RangeTask, reader: type[FakeReader]
+) -> None:
+    tasks = [replace(task, task=f"0_{number}") for number in range(3)]
+    wrong = replace(tasks[1], kind=StoreKind.WINDOW, segmentation=Segmentation(100, 50), store="windows")
+    good, bad = read_ranges([tasks[0], wrong, tasks[2]])
+    assert isinstance(good, RangeResult)
+    assert isinstance(failure(bad), Invalid)
+    staging.prepare(Path(task.directory))
+    assert [type(answer) for answer in read_ranges(tasks)] == [RangeResult] * 3
+    assert reader.reads == 4
+
+
+def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:
+    many = list(range(600))
+    batches = batched(many, [100] * 600, parallelism=2)
+    assert [each for batch in batches for each in batch] == many
+    assert (len(batches), max(map(len, batches))) == (8, 75)
+    assert len(batched(many, [100] * 600, parallelism=200)) == 600
+    assert [len(batch) for batch in batched(many[:5], [5_000_000] * 5, 1)] == [1] * 5
+    assert [len(batch) for batch in batched(many[:40], [5_000_000] * 4 + [90_000] * 36, 1)] == [1] * 4 + [2] * 18
+    assert batched([], [], 2) == []
