@@ -12,6 +12,7 @@ from statecore.cli.output import Output
 from statecore.spec.size import parse_size
 
 if TYPE_CHECKING:
+    from statecore.jobs.engine import Engine
     from statecore.jobs.plan import RestorePlan
     from statecore.jobs.report import RestoreReport
 
@@ -49,7 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="versioned stores: history (default; queries of the past answer, because Kafka Streams restores these "
         "stores itself; nothing of them is read) or latest (nothing is restored, the past is not found)",
     )
-    parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark master (default: local[*])")
+    parser.add_argument(
+        "--engine",
+        choices=("spark", "processes"),
+        default="spark",
+        help="who does the work: spark (default), or processes on this machine, without Java",
+    )
+    parser.add_argument("--processes", type=_processes, metavar="N", help="how many processes (default: one a core)")
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
     parser.add_argument(
         "--spark-conf",
         action="append",
@@ -78,20 +86,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Restore, or plan, and show the outcome."""
-    from statecore.extras import require
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.plan import VersionedStart
     from statecore.jobs.request import RestoreRequest
     from statecore.spec.reader import load_spec
-    from statecore.spec.spark_settings import properties
 
-    spark_conf = properties(arguments.spark_conf)
     spec = load_spec(arguments.spec)  # a mistake in the spec is answered before Spark is loaded
-    if not arguments.plan:
-        require("spark")
+    engine = _engine(arguments)
 
     from statecore.jobs.report import RestoreReport
-    from statecore.spark.restore import run_restore
+    from statecore.jobs.restore import run_restore
     from statecore.telemetry import metered
 
     optional: dict[str, Any] = {
@@ -116,9 +120,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.go_on_with(request.request_id)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        result = run_restore(
-            request, progress, master=arguments.master, spark_conf=spark_conf, faults=faults, say=output.say
-        )
+        result = run_restore(request, engine, progress, faults=faults, say=output.say)
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):
@@ -126,6 +128,39 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else:
             show_plan(result)
     return 0
+
+
+def _engine(arguments: argparse.Namespace) -> Engine:
+    """The engine that was chosen.
+
+    Raises:
+        Invalid: an option of the other one was given, or its packages are missing.
+    """
+    from statecore.errors import Invalid
+    from statecore.extras import require
+    from statecore.spec.spark_settings import properties
+
+    conf = properties(arguments.spark_conf)
+    if arguments.engine == "processes":
+        if arguments.master or conf:
+            raise Invalid(
+                "--master and --spark-conf are Spark's, and --engine processes does without it.",
+                action="Leave them out, or choose --engine spark.",
+            )
+        require("pipeline")
+        from statecore.jobs.processes import ProcessEngine
+
+        return ProcessEngine(arguments.processes)
+    if arguments.processes is not None:
+        raise Invalid(
+            "--processes is for --engine processes; Spark's master says how many tasks it runs at once.",
+            action="Choose --engine processes, or a master such as local[4].",
+        )
+    if not arguments.plan:
+        require("spark")
+    from statecore.spark.engine import SparkEngine
+
+    return SparkEngine(arguments.master or "local[*]", conf)
 
 
 def show_report(report: RestoreReport) -> None:
@@ -219,6 +254,12 @@ def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
 def _partition(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
+    return int(text)
+
+
+def _processes(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; at least one does the work")
     return int(text)
 
 

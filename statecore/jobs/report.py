@@ -84,13 +84,17 @@ class StoreReport:
     left_to_restore: bool = False
 
 
+PROCESSES = "processes"
+"""In place of a Spark master where the tasks ran in processes of the driver's machine."""
+
+
 @dataclass(frozen=True)
 class RanOn:
     """Where the tasks of a job ran.
 
     Attributes:
-        master: the Spark master; empty where a report does not say it.
-        executors: how many executors there were when the work began.
+        master: the Spark master, or :data:`PROCESSES`; empty where a report does not say it.
+        executors: how many executors, or processes, there were when the work began.
         hosts: their hosts, as the cluster manager names them.
     """
 
@@ -99,6 +103,8 @@ class RanOn:
     hosts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if self.master == PROCESSES:
+            return f"{self.executors} process{'' if self.executors == 1 else 'es'} on {', '.join(self.hosts)} work."
         count = f"{self.executors} executor{'' if self.executors == 1 else 's'}"
         return f"Spark runs on {self.master} with {count} on {', '.join(self.hosts)}."
 

@@ -1,10 +1,9 @@
-"""What runs inside Spark's Python workers: read a range into runs, build the image of a store partition.
+"""What an engine's workers do: read a range into runs, build the image of a store partition.
 
 Both are idempotent and safe under retries, speculation and kills: an attempt publishes a whole directory by one rename,
 and a later attempt of the same plan takes it after a look (``statecore.jobs.staging`` draws the directories).
 
-A task answers with its result or with the error that stopped it, as a value: Spark turns an exception into text, and
-the operator needs its kind.
+A task answers with its result or with the error that stopped it, as a value (:mod:`statecore.jobs.engine`).
 """
 
 from __future__ import annotations
@@ -20,14 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
-from statecore.errors import KINDS, Corrupted, Retryable, StatecoreError
+from statecore.errors import Corrupted, Retryable
 from statecore.filesystem import file_sha256, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, Run, Segmentation
 from statecore.jobs import staging
+from statecore.jobs.engine import Failure
+from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.frozen_plan import RUNS
-from statecore.spark.failures import as_statecore_error
 
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
@@ -42,7 +42,7 @@ DATABASE = "database"
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How a worker reaches the brokers. Travels inside Spark's own channels, never in arguments or configuration.
+    """How a worker reaches the brokers. Travels inside the engine's own channels, never in arguments or configuration.
 
     Attributes:
         bootstrap_servers: ``host:port[,...]``.
@@ -180,18 +180,6 @@ class ImageResult:
     store: str
     image: Image
     seconds: float
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An error that stopped a task, as a value; ``error`` is the JSON form of a ``StatecoreError``."""
-
-    error: Mapping[str, Any]
-
-    def to_error(self) -> StatecoreError:
-        """The error, to be raised by the driver."""
-        kind = KINDS.get(self.error["error"], StatecoreError)
-        return kind(self.error["what"], action=self.error["action"], **self.error["context"])
 
 
 TaskT = TypeVar("TaskT", RangeTask, ImageTask)

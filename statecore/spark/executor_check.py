@@ -17,12 +17,12 @@ import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore import __version__
 from statecore.errors import Invalid, Retryable
+from statecore.jobs.engine import Question
 from statecore.placement.trees import make_directories
 from statecore.spark import probe
 from statecore.spark.daemon import PRELOADED
@@ -36,40 +36,7 @@ if TYPE_CHECKING:
 REACH_SECONDS = 5.0
 """How long an executor tries to connect to a broker."""
 
-_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 _MODULES = tuple(name for name in PRELOADED if not name.startswith("pyspark"))
-
-
-@dataclass(frozen=True)
-class Question:
-    """What every executor is asked.
-
-    Attributes:
-        directory: staging directory that it has to share with the driver.
-        bootstrap: where clients begin; one of them has to be reached.
-        brokers: addresses that the brokers advertise; all that the driver reaches have to be reached.
-        files: files that client settings name (certificates); all have to be readable.
-    """
-
-    directory: Path
-    bootstrap: tuple[str, ...]
-    brokers: tuple[str, ...]
-    files: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(directory: Path, bootstrap_servers: str, brokers: Sequence[str], kafka: Mapping[str, Any]) -> Question:
-        """The question of a restore.
-
-        Args:
-            directory: its staging directory.
-            bootstrap_servers: ``host:port[,...]``.
-            brokers: what the brokers advertise, ``host:port`` each.
-            kafka: client settings; behind a proxy nothing can be said of addresses.
-        """
-        files = tuple(str(kafka[name]) for name in _FILES if kafka.get(name))
-        if kafka.get("proxy_url"):
-            return Question(directory, (), (), files)
-        return Question(directory, tuple(bootstrap_servers.split(",")), tuple(brokers), files)
 
 
 def check_executors(context: SparkContext, question: Question) -> tuple[Executor, ...]:

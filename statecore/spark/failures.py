@@ -1,21 +1,10 @@
-"""From what the system, Python or Spark says to this library's few kinds of error.
-
-The operator who is paged sees one of them, never a stack trace of Java.
-"""
+"""From what Spark says to this library's few kinds of error; the operator never sees a stack trace of Java."""
 
 from __future__ import annotations
 
-import errno
 import re
-import traceback
-from typing import Any
 
-from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
-from statecore.filesystem import MOUNT_FOR_WRITING
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_DENIED = (errno.EACCES, errno.EPERM)
-_DAMAGED = (errno.EIO, errno.EUCLEAN)
+from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 
 _WORKER_DIED = re.compile(
     r"Python worker (exited unexpectedly|failed to connect back)|ExecutorLostFailure|exit (code|status)[: ]*137"
@@ -28,58 +17,6 @@ _CANNOT_WORK = re.compile(
 _ON_HOST = re.compile(r"\(TID \d+\) \((\S+) executor (\w+)\)")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b(?!.*PYTHON_EXCEPTION)")
 _STOPPED = re.compile(r"SparkContext was shut down|stopped SparkContext|[Jj]ob .{0,40}cancelled|Stage cancelled")
-
-
-def as_statecore_error(error: BaseException, doing: str, **context: Any) -> StatecoreError:
-    """The error an operator should see for an exception that stopped something.
-
-    Args:
-        error: what was raised.
-        doing: what was being done, to follow "while": ``store 'x' of task 0_0 was built in /d``.
-        context: names as fields, for machines.
-    """
-    if isinstance(error, StatecoreError):
-        error.context = {**context, **error.context}
-        return error
-    if isinstance(error, OSError) and error.errno is not None:
-        said = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        if error.errno in _FULL:
-            return Capacity(
-                f"The disk ran full while {doing}: {said}.",
-                action="Free room there, or give a staging directory on a larger disk, and start the restore again.",
-                **context,
-            )
-        if error.errno == errno.EROFS:
-            return Invalid(
-                f"The file system is mounted read-only, which was noticed while {doing}: {said}.",
-                action=MOUNT_FOR_WRITING,
-                **context,
-            )
-        if error.errno in _DENIED:
-            return Invalid(
-                f"The system refused while {doing}: {said}.",
-                action="Give this user the right to read and write there, or run as the user that the application "
-                "runs as.",
-                **context,
-            )
-        if error.errno in _DAMAGED:
-            return Corrupted(
-                f"The disk failed while {doing}: {said}.",
-                action="Look at the kernel's log, use another disk, then start the restore again.",
-                **context,
-            )
-    if isinstance(error, MemoryError):
-        return Capacity(
-            f"There was not enough memory while {doing}.",
-            action="Give a smaller memory budget, or fewer tasks at once (master local[1]), and start again.",
-            **context,
-        )
-    return StatecoreError(
-        f"A defect of this program, while {doing}: {type(error).__name__}: {error}",
-        action="Report it together with the trace.",
-        **context,
-        trace="".join(traceback.format_exception(error)),
-    )
 
 
 def spark_failure(error: Exception, doing: str) -> StatecoreError:

@@ -15,9 +15,10 @@ from statecore.faults import fault_points_from_environment
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore, spec_of
 from statecore.placement.trees import write_durably
 from statecore.progress import MachineProgress
-from statecore.spark.restore import run_restore, spec_of
+from statecore.spark.engine import SparkEngine
 from statecore.telemetry import metered
 
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(options.report, attempt.begun())
         faults = fault_points_from_environment()
         with metered(MachineProgress(), {"application-id": application_id}, _say) as progress:
-            result = run_restore(request, progress, master=options.master, faults=faults, say=_say)
+            result = run_restore(request, SparkEngine(options.master), progress, faults=faults, say=_say)
     except StatecoreError as error:
         _write(options.report, attempt.failed(error.to_json()))
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")

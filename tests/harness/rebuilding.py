@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
-from statecore.spark.restore import run_restore
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import MINUTE, SPAN, Portion
 from tests.harness.kinds import KindsApplication
+from tests.harness.on_spark import run_restore
 from tests.harness.queries import Row
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record

@@ -12,10 +12,10 @@ from statecore.faults import FaultPoints
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.progress import Progress
-from statecore.spark.restore import run_restore
 from tests.harness import directory, topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
+from tests.harness.on_spark import run_restore
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 

@@ -12,10 +12,10 @@ import pytest
 from statecore.errors import Invalid
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.jobs.request import RestoreRequest
-from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.on_spark import run_restore
 from tests.harness.rebuilding import left_behind
 from tests.harness.topics import Record
 

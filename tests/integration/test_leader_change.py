@@ -18,11 +18,11 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.progress import NullProgress
-from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
+from tests.harness.on_spark import run_restore
 from tests.harness.reading import Row, columnar, joined, plain
 from tests.harness.topics import Record
 

@@ -10,10 +10,10 @@ import pytest
 
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
-from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
+from tests.harness.on_spark import run_restore
 from tests.harness.topics import Record
 
 pytestmark = [

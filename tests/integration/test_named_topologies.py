@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from statecore.jobs.request import RestoreRequest
-from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import SPAN
 from tests.harness.kinds import NAMED
 from tests.harness.named import NamedTopologies
+from tests.harness.on_spark import run_restore
 from tests.harness.queries import Row
 from tests.harness.rebuilding import PARTITIONS, restored
 from tests.harness.streams import StreamsJvm

@@ -15,10 +15,10 @@ import pytest
 from statecore.errors import Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.plan import RestorePlan
-from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
+from tests.harness.on_spark import run_restore
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, World
 from tests.harness.topics import Record
@@ -326,7 +326,7 @@ def test_a_disk_without_room_is_refused_beforehand(world: World, monkeypatch: py
     world.feed()
     world.live()
     world.lose()
-    monkeypatch.setattr("statecore.spark.restore.log_sizes", lambda *_: {"all": 1 << 60})
+    monkeypatch.setattr("statecore.jobs.restore.log_sizes", lambda *_: {"all": 1 << 60})
     error = refused(world, StatecoreError, "are needed")
     assert error.exit_code == 15
 

@@ -21,13 +21,13 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.processor.restoring import RestoreReader, RestoreSettings, restore
-from statecore.spark.restore import run_restore
 from statecore.spark.session import spark_context
 from statecore.spec.reader import load_spec
 from statecore.stores.in_memory import InMemoryStore
 from tests.harness import directory, topics
 from tests.harness.certificates import Authority
 from tests.harness.command import statecore
+from tests.harness.on_spark import run_restore
 from tests.harness.reading import columnar, joined, plain
 from tests.harness.secured import MECHANISMS, SESSION_SECONDS, SecuredBroker
 from tests.harness.streams import StreamsJvm

@@ -222,11 +222,11 @@ def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_
 def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd):
     seen = {}
 
-    def fake_restore(request, progress, *, master, spark_conf, faults, say):
-        seen.update(request=request, master=master, spark_conf=spark_conf)
+    def fake_restore(request, engine, progress, *, faults, say):
+        seen.update(request=request, master=engine.master, spark_conf=engine.conf)
         raise Corrupted("Stop here.", action="Nothing.")
 
-    import statecore.spark.restore as module
+    import statecore.jobs.restore as module
 
     monkeypatch.setattr(module, "run_restore", fake_restore)
     spec = tmp_path / "stores.yaml"

@@ -20,6 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
 from statecore.images.model import Segmentation
 from statecore.jobs import staging
+from statecore.jobs.stages import batched
 from statecore.jobs.tasks import (
     ClusterSettings,
     Failure,
@@ -30,7 +31,6 @@ from statecore.jobs.tasks import (
     build_stores,
     read_ranges,
 )
-from statecore.spark.stages import batched
 from tests.harness import mounts
 from tests.unit.images.changelog import batches
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
-from statecore.spark.failures import as_statecore_error, spark_failure
+from statecore.jobs.failures import as_statecore_error
+from statecore.spark.failures import spark_failure
 
 JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: {reason}

@@ -76,7 +76,7 @@ def test_whatever_stops_the_job_is_in_the_report(
     def fail(*_: Any) -> None:
         raise raised
 
-    monkeypatch.setattr("statecore.spark.restore._run_restore", fail)
+    monkeypatch.setattr("statecore.jobs.restore._run_restore", fail)
     found, error = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC}))
     assert (found, error["error"]) == (code, kind)
     assert str(raised.args[-1]) in error["what"]

@@ -5,13 +5,14 @@ Order of things, and why a kill at any moment is harmless::
     lock      the application's .lock, until the end       a running application makes the job refuse to start
     recover   finish or clear what a killed job left       (statecore.placement.apply)
     plan      preconditions, then freeze the offsets       nothing was changed before this line
-    check     Spark: could every executor take part?       on a cluster; a local driver is its own executor
-    read      Spark: ranges → runs                         in the staging directory of the plan
-    build     Spark: runs → images                         ditto; each appears complete or not at all
+    check     could every worker take part?                on a cluster; nobody is asked on this machine
+    read      the engine's workers: ranges → runs          in the staging directory of the plan
+    build     the engine's workers: runs → images          ditto; each appears complete or not at all
     place     whole task directories, by journal           by this process alone
     report    written beside the plan, then returned
 
-The same function serves ``statecore restore`` and the Spark job that Airflow submits.
+The same function serves ``statecore restore`` and the Spark job that Airflow submits, on any engine
+(:mod:`statecore.jobs.engine`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from statecore.changelog.sizes import log_sizes
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.engine import Engine, Question, Workers
+from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.frozen_plan import (
     ATTEMPT_SUFFIX,
     REPORT_SUFFIX,
@@ -47,6 +50,7 @@ from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_s
 from statecore.jobs.report import RanOn, RestoreReport
 from statecore.jobs.reporting import store_report, work_of
 from statecore.jobs.request import RestoreRequest
+from statecore.jobs.stages import build_images, read_runs
 from statecore.jobs.staging import staging_base
 from statecore.jobs.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
@@ -55,20 +59,15 @@ from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory, ensure_room
 from statecore.placement.trees import make_directories, write_durably
 from statecore.progress import NullProgress, Progress
-from statecore.spark.executor_check import Question, check_executors
-from statecore.spark.failures import as_statecore_error
-from statecore.spark.session import SparkStart
-from statecore.spark.stages import build_images, read_runs
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
 
 
 def run_restore(
     request: RestoreRequest,
+    engine: Engine,
     progress: Progress | None = None,
     *,
-    master: str | None = None,
-    spark_conf: Mapping[str, str] | None = None,
     faults: FaultPoints | None = None,
     say: Callable[[str], None] | None = None,
 ) -> RestoreReport | RestorePlan:
@@ -76,10 +75,8 @@ def run_restore(
 
     Args:
         request: what to restore, from where, to where.
+        engine: who reads and builds.
         progress: told how far it is; ``None`` for nobody.
-        master: the Spark master that is asked for (``local[*]``, ``spark://host:7077``); ``None`` for the one that
-            ``spark-submit`` was given. To run on another one than a cluster that is asked for is an error.
-        spark_conf: Spark properties; under ``spark-submit`` the submitted ones win.
         faults: points at which tests let the process die.
         say: told what is about to be replaced, before it is; with ``plan_only`` the plan's notes.
 
@@ -92,29 +89,15 @@ def run_restore(
         StatecoreError: a defect of this program.
     """
     try:
-        spark = _Spark(master, spark_conf or {})
-        return _run_restore(request, progress or NullProgress(), spark, faults or NO_FAULTS, say or _nobody)
+        return _run_restore(request, progress or NullProgress(), engine, faults or NO_FAULTS, say or _nobody)
     except FaultInjected:
         raise
     except Exception as error:
         raise as_statecore_error(error, f"stores were restored in {request.state_dir}") from error
 
 
-@dataclass(frozen=True)
-class _Spark:
-    """On which Spark: the master that is asked for, and its properties."""
-
-    master: str | None
-    conf: Mapping[str, str]
-
-    def start(self, spec: ApplicationSpec) -> SparkStart:
-        return SparkStart(
-            f"statecore restore {spec.application_id}", self.master, {**spec.spark.to_conf(), **self.conf}
-        )
-
-
 def _run_restore(
-    request: RestoreRequest, progress: Progress, spark: _Spark, faults: FaultPoints, say: Callable[[str], None]
+    request: RestoreRequest, progress: Progress, engine: Engine, faults: FaultPoints, say: Callable[[str], None]
 ) -> RestoreReport | RestorePlan:
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
@@ -132,8 +115,8 @@ def _run_restore(
     with directory.lock():
         faults.reach("restore.after-lock")
         say(owner_note)
-        with spark.start(spec) as started:
-            return _Restore(request, spec, directory, progress, faults, say).run(started)
+        with engine.start("restore", spec) as workers:
+            return _Restore(request, spec, directory, progress, faults, say).run(workers)
 
 
 def spec_of(request: RestoreRequest) -> ApplicationSpec:
@@ -171,10 +154,10 @@ class _Restore:
         self.began = time.monotonic()
         self.placement = uuid.uuid4().hex
 
-    def run(self, spark: SparkStart) -> RestoreReport:
+    def run(self, workers: Workers) -> RestoreReport:
         """Restore; a failure that leaves a plan behind is kept beside it, for whoever looks what became of it."""
         try:
-            report = self._run(spark)
+            report = self._run(workers)
         except FaultInjected:
             raise
         except Exception as error:
@@ -188,7 +171,7 @@ class _Restore:
         self.attempt_file.unlink(missing_ok=True)
         return report
 
-    def _run(self, spark: SparkStart) -> RestoreReport:
+    def _run(self, workers: Workers) -> RestoreReport:
         """All steps in order; each is timed under its name."""
         request = self.request
         with self._phase("plan"):
@@ -202,28 +185,27 @@ class _Restore:
                 shutil.rmtree(self.work / earlier.plan_id, ignore_errors=True)  # what the killed attempt had staged
                 self.progress.done("in place already")
                 return earlier
-            plan, notes = self._plan(spark)
+            plan, notes = self._plan(workers)
             self._save(self.attempt_file, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
-        # A refusal of Spark's settings or hosts says nothing of what an earlier attempt has read.
+        # A refusal of the engine's settings or hosts says nothing of what an earlier attempt has read.
         with nullcontext() if self.taken_up else self._nothing_left_of_the_invalid(staging):
             with self._phase("start"):
-                self.progress.phase("wait for Spark")
-                context = spark.context()
+                self.progress.phase(f"wait for {workers.called}")
+                workers.parallelism()
                 self.progress.done()
             with self._phase("check"):
                 question = Question.of(staging, self.spec.bootstrap_servers, self.brokers, self.spec.kafka)
-                executors = check_executors(context, question)
-                self.ran_on = RanOn(context.master, len(executors), tuple(sorted({one.host for one in executors})))
+                self.ran_on = workers.check(question)
                 self.say(str(self.ran_on))
         with self._phase("read"), self._nothing_left_of_the_invalid(staging):
-            runs = read_runs(context, plan, cluster, staging, request.memory_budget, self.progress)
+            runs = read_runs(workers, plan, cluster, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
         with self._phase("build"):
-            images = build_images(context, plan, runs, staging, request.memory_budget, self.progress)
+            images = build_images(workers, plan, runs, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-images")
         with self._phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
@@ -278,7 +260,7 @@ class _Restore:
             self._save(self.report_file, report.to_json())
         return replace(report, placed=False)
 
-    def _plan(self, spark: SparkStart) -> tuple[RestorePlan, tuple[str, ...]]:
+    def _plan(self, workers: Workers) -> tuple[RestorePlan, tuple[str, ...]]:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
         frozen = load_plan(self.plan_file)
         why: tuple[str, ...] = ()
@@ -298,9 +280,7 @@ class _Restore:
                     return frozen.plan, ("The plan of an earlier attempt of this request was taken up.", *notes)
                 why = (f"The plan of an earlier attempt of this request was made anew: {stale}.",)
             made_at = time.time()
-            plan, notes = plan_restore(
-                cluster, self.spec, self.request, parallelism=lambda: spark.context().defaultParallelism
-            )
+            plan, notes = plan_restore(cluster, self.spec, self.request, parallelism=workers.parallelism)
             self._placement(plan)
             self._ensure_room(cluster, plan)
             self.brokers = cluster.brokers()

@@ -1,8 +1,6 @@
-"""The two Spark stages of a restore: ranges → runs, runs → images.
+"""The two stages of a restore: ranges → runs, runs → images.
 
-Each stage is one RDD with one element a Spark task, largest first; small ranges and stores share one. RDDs, not
-DataFrames: no row of a changelog passes through the JVM, the few dozen elements are task descriptions, and the first
-DataFrame of a session costs two seconds of class loading that a job of ten seconds can do without.
+A stage is handed to the engine in batches, the largest first; small ranges and small stores share one.
 """
 
 from __future__ import annotations
@@ -10,17 +8,15 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 from statecore.errors import Invalid
 from statecore.jobs import staging
+from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import by_size
 from statecore.jobs.tasks import (
     ClusterSettings,
-    Failure,
     ImageResult,
     ImageTask,
     RangeResult,
@@ -29,23 +25,16 @@ from statecore.jobs.tasks import (
     read_ranges,
 )
 from statecore.progress import Progress
-from statecore.spark.failures import spark_failure
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 POLL_INTERVAL = 0.5
 
 _BATCHES_EACH = 4
 _BATCH_OFFSETS = 200_000
-"""Offsets from which on a Spark task has enough to do: about as long as it took to start."""
-
-TaskT = TypeVar("TaskT")
-ResultT = TypeVar("ResultT")
+"""Offsets from which on a batch is worth what Spark takes to start it."""
 
 
 def read_runs(
-    context: SparkContext,
+    workers: Workers,
     plan: RestorePlan,
     cluster: ClusterSettings,
     directory: Path,
@@ -55,7 +44,7 @@ def read_runs(
     """Read every range of a plan into runs.
 
     Args:
-        context: Spark.
+        workers: who does the work.
         plan: what to read.
         cluster: where.
         directory: ``<staging>/<plan id>``, on a file system that all executors share.
@@ -92,9 +81,9 @@ def read_runs(
     progress.phase("read", plan.offsets, "offsets")
     with _Watch(_Offsets(directory / "progress"), progress) as watch:
         batches = batched(
-            tasks, [task.offset_range.end - task.offset_range.start for task in tasks], context.defaultParallelism
+            tasks, [task.offset_range.end - task.offset_range.start for task in tasks], workers.parallelism()
         )
-        results = _run(context, batches, read_ranges, f"the changelogs of {plan.application_id} were read")
+        results = _run(workers, batches, read_ranges, f"the changelogs of {plan.application_id} were read")
     progress.advance(plan.offsets - watch.seen)
     progress.done()
     grouped: dict[tuple[str, str], list[RangeResult]] = defaultdict(list)
@@ -109,7 +98,7 @@ def _order(result: RangeResult) -> tuple[int, int]:
 
 
 def build_images(
-    context: SparkContext,
+    workers: Workers,
     plan: RestorePlan,
     runs: dict[tuple[str, str], tuple[RangeResult, ...]],
     directory: Path,
@@ -141,9 +130,9 @@ def build_images(
         for (task, store), parts in largest_first
     ]
     progress.phase("build", len(tasks), "stores")
-    batches = batched(tasks, [sizes[key] for key, _ in largest_first], context.defaultParallelism)
+    batches = batched(tasks, [sizes[key] for key, _ in largest_first], workers.parallelism())
     with _Watch(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
-        results = _run(context, batches, build_stores, f"the images of {plan.application_id} were built")
+        results = _run(workers, batches, build_stores, f"the images of {plan.application_id} were built")
     progress.advance(len(results) - watch.seen)
     progress.done()
     unseen = [result.image.path for result in results if not Path(result.image.path).is_dir()]
@@ -156,16 +145,16 @@ def build_images(
 
 
 def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> list[list[TaskT]]:
-    """What one Spark task is to do: a large task alone, small ones together, in their order.
+    """What a worker is given at once: a large task alone, small ones together, in their order.
 
-    A Spark task costs tens of milliseconds before it does anything, and a connection to the brokers as much again;
-    reading a hundred records takes one. There are still several batches for each task that runs at once, so that none
-    of those has nothing to do at the end.
+    With Spark a batch costs tens of milliseconds before anything is done, and a connection to the brokers as much
+    again; reading a hundred records takes one. There are still several batches for each that is worked on at once, so
+    that no worker has nothing to do at the end.
 
     Args:
         tasks: what is to be done.
         sizes: offsets of each.
-        parallelism: Spark tasks that run at once.
+        parallelism: batches that are worked on at once.
     """
     most = -(-len(tasks) // (_BATCHES_EACH * max(1, parallelism)))
     batches: list[list[TaskT]] = []
@@ -180,28 +169,15 @@ def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> l
 
 
 def _run(
-    context: SparkContext,
-    tasks: Sequence[Sequence[TaskT]],
+    workers: Workers,
+    batches: Sequence[Sequence[TaskT]],
     work: Callable[[Sequence[TaskT]], list[ResultT | Failure]],
     doing: str,
 ) -> list[ResultT]:
-    """One Spark task an element; the first failure is raised when all have ended."""
-    if not tasks:
+    """Have all batches worked on; when all have ended, a failure is raised."""
+    if not batches:
         return []
-    outcome: Future[list[ResultT | Failure]] = Future()
-
-    def collect() -> None:
-        try:
-            outcome.set_result(context.parallelize(tasks, len(tasks)).flatMap(work).collect())
-        except Exception as error:
-            outcome.set_exception(error)
-
-    # On a thread of its own, so that an interrupt meets a wait here and not a command half sent to the JVM.
-    threading.Thread(target=collect, name="spark-collect", daemon=True).start()
-    try:
-        answers = outcome.result()
-    except Exception as error:  # of Spark itself: a worker that died, a context that was stopped
-        raise spark_failure(error, doing) from error
+    answers = workers.run(work, batches, doing)
     failures = [answer for answer in answers if isinstance(answer, Failure)]
     if failures:
         # A permanent error explains more than the ones that another try would cure.

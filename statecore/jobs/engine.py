@@ -1,0 +1,119 @@
+"""What a job asks of an engine: workers that take batches of tasks and give answers.
+
+A job knows what is to be done (plan, tasks, results), an engine only where it is done. There are two, and the same plan
+gives the same digests on each: Spark (:mod:`statecore.spark.engine`), and processes on this machine
+(:mod:`statecore.jobs.processes`). What a task may fail with comes back as a value, because an engine would turn an
+exception into text and the operator needs its kind (:class:`Failure`); what an engine raises is of the engine itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from statecore.errors import KINDS, StatecoreError
+from statecore.jobs.report import RanOn
+from statecore.spec.model import ApplicationSpec
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
+
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that stopped a task, as a value; ``error`` is the JSON form of a ``StatecoreError``."""
+
+    error: Mapping[str, Any]
+
+    def to_error(self) -> StatecoreError:
+        """The error, to be raised by the driver."""
+        kind = KINDS.get(self.error["error"], StatecoreError)
+        return kind(self.error["what"], action=self.error["action"], **self.error["context"])
+
+
+@dataclass(frozen=True)
+class Question:
+    """What every worker on another machine is asked before the work begins.
+
+    Attributes:
+        directory: staging directory that it has to share with the driver.
+        bootstrap: where clients begin; one of them has to be reached.
+        brokers: addresses that the brokers advertise; all that the driver reaches have to be reached.
+        files: files that client settings name (certificates); all have to be readable.
+    """
+
+    directory: Path
+    bootstrap: tuple[str, ...]
+    brokers: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(directory: Path, bootstrap_servers: str, brokers: Sequence[str], kafka: Mapping[str, Any]) -> Question:
+        """The question of a job that reads changelogs.
+
+        Args:
+            directory: its staging directory.
+            bootstrap_servers: ``host:port[,...]``.
+            brokers: what the brokers advertise, ``host:port`` each.
+            kafka: client settings; behind a proxy nothing can be said of addresses.
+        """
+        files = tuple(str(kafka[name]) for name in _FILES if kafka.get(name))
+        if kafka.get("proxy_url"):
+            return Question(directory, (), (), files)
+        return Question(directory, tuple(bootstrap_servers.split(",")), tuple(brokers), files)
+
+
+class Workers(Protocol):
+    """The workers of one job, from when the engine was told to start until the job has ended."""
+
+    @property
+    def called(self) -> str:
+        """What people call them: they wait for ``Spark``."""
+
+    def parallelism(self) -> int:
+        """Batches that are worked on at once; waits until the workers are there.
+
+        Raises:
+            Invalid, Retryable, Capacity: there will be none, and why.
+        """
+
+    def check(self, question: Question) -> RanOn:
+        """Where the tasks will run, after every worker was asked whether it could take part.
+
+        Raises:
+            Invalid, Retryable: one could not, or was lost.
+        """
+
+    def run(
+        self, work: Callable[[Sequence[TaskT]], list[ResultT | Failure]], batches: Sequence[Sequence[TaskT]], doing: str
+    ) -> list[ResultT | Failure]:
+        """Have all batches worked on, begun in their order.
+
+        Args:
+            work: a function of a module, which workers import; it answers for each task that it came to.
+            batches: what it is called with.
+            doing: what is being done, to follow "while" in an error: ``the changelogs of app were read``.
+
+        Returns:
+            All answers, in no certain order. After a :class:`Failure` batches may be left out.
+
+        Raises:
+            StatecoreError: the engine gave up; nothing is known of the batches.
+        """
+
+
+class Engine(Protocol):
+    """Where the tasks of jobs are worked on."""
+
+    def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:
+        """Start workers, in the background, as the driver plans meanwhile; at the end they are let go.
+
+        Args:
+            job: what is done, for lists of jobs: ``restore``.
+            spec: the application it is done for.
+        """

@@ -1,0 +1,232 @@
+"""The engine without Spark: processes on this machine, for small work, for tests, and where there is no Java.
+
+Workers are fresh interpreters (:mod:`statecore.jobs.worker`), never forks: a process that is forked from one that has
+used RocksDB hangs at its first flush. They start at once and load what tasks need while the driver plans. Each is told
+one batch at a time over a pipe::
+
+    driver ── pickled (function, batch) ──▶ worker          8 bytes of length before each message, big-endian
+           ◀── pickled answers ────────────
+
+A worker ends when its pipe does, also in the middle of a task, so a driver that is killed leaves none behind. A worker
+that dies says by which signal: the system's SIGKILL is want of memory, and a crash in machine code is a defect, with
+the trace that Python's ``faulthandler`` has left.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.jobs.engine import Failure, Question, ResultT, TaskT
+from statecore.jobs.failures import worker_died
+from statecore.jobs.report import PROCESSES, RanOn
+from statecore.spec.model import ApplicationSpec
+
+_LENGTH_BYTES = 8
+_END_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class ProcessEngine:
+    """Jobs on processes of this machine.
+
+    Attributes:
+        processes: how many work at once; ``None`` for one on each core that this process may use. Each may take the
+            memory budget of the job.
+        preloaded: modules that each of them loads while the driver plans.
+
+    Raises:
+        Invalid: fewer than one.
+    """
+
+    processes: int | None = None
+    preloaded: tuple[str, ...] = (
+        "statecore.jobs.tasks",
+        "statecore.changelog.reader",
+        "statecore.images.image",
+        "statecore.images.runs",
+        "statecore.changelog.kernel",
+        "statecore.images.kernel",
+        "kafka.net.manager",
+        "kafka.protocol.consumer",
+    )
+
+    def __post_init__(self) -> None:
+        if self.processes is not None and self.processes < 1:
+            raise Invalid(
+                f"{self.processes} processes do no work.", action="Give at least one, or leave the number out."
+            )
+
+    @contextmanager
+    def start(self, job: str, spec: ApplicationSpec) -> Iterator[ProcessWorkers]:  # noqa: ARG002
+        """See :class:`statecore.jobs.engine.Engine`."""
+        with tempfile.TemporaryDirectory(prefix="statecore-workers-") as traces:
+            workers = ProcessWorkers(self.processes or _cores(), Path(traces), self.preloaded)
+            try:
+                yield workers
+            finally:
+                workers.close()
+
+
+class ProcessWorkers:
+    """Some processes, until they are closed.
+
+    Args:
+        count: how many.
+        traces: a directory for what a crash leaves.
+        preloaded: modules that each loads at once.
+    """
+
+    def __init__(self, count: int, traces: Path, preloaded: Sequence[str]) -> None:
+        self._workers: list[_Worker] = []
+        try:
+            for number in range(count):
+                self._workers.append(_Worker(traces / str(number), preloaded))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def called(self) -> str:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        return "processes"
+
+    def parallelism(self) -> int:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        return len(self._workers)
+
+    def check(self, question: Question) -> RanOn:  # noqa: ARG002  (they are where the driver is)
+        """See :class:`statecore.jobs.engine.Workers`."""
+        return RanOn(PROCESSES, len(self._workers), (socket.gethostname(),))
+
+    def run(
+        self, work: Callable[[Sequence[TaskT]], list[ResultT | Failure]], batches: Sequence[Sequence[TaskT]], doing: str
+    ) -> list[ResultT | Failure]:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        left = deque(batches)
+        answers: list[ResultT | Failure] = []
+        stop = threading.Event()
+
+        def employ(worker: _Worker) -> None:
+            try:
+                while not stop.is_set():
+                    try:
+                        batch = left.popleft()
+                    except IndexError:
+                        return
+                    found = worker.ask(work, batch, doing)
+                    answers.extend(found)
+                    if any(isinstance(one, Failure) for one in found):
+                        stop.set()
+            except BaseException:
+                stop.set()
+                raise
+
+        with ThreadPoolExecutor(len(self._workers), "statecore-worker") as pool:
+            employed = [pool.submit(employ, worker) for worker in self._workers]
+            try:
+                done, _ = wait(employed)
+            except BaseException:  # an interrupt: the threads end with their workers
+                stop.set()
+                self.close()
+                raise
+        errors = [error for one in done if (error := one.exception()) is not None]
+        if errors:
+            raise min(errors, key=lambda error: isinstance(error, Retryable))
+        return answers
+
+    def close(self) -> None:
+        """End the processes, whatever they do."""
+        for worker in self._workers:
+            worker.close()
+
+
+class _Worker:
+    """One process, and the pipe to it."""
+
+    def __init__(self, trace: Path, preloaded: Sequence[str]) -> None:
+        self._trace = trace
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "statecore.jobs.worker", str(trace), *preloaded],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+
+    def ask(self, work: Callable[[Sequence[Any]], list[Any]], batch: Sequence[Any], doing: str) -> list[Any]:
+        """Have a batch worked on.
+
+        Raises:
+            Capacity, StatecoreError: the process died; see :func:`worker_died`.
+        """
+        to, back = self._process.stdin, self._process.stdout
+        assert to is not None
+        assert back is not None
+        answer: bytes | None = None
+        with suppress(BrokenPipeError):
+            send(to, (work, batch))
+            answer = receive(back)
+        if answer is None:
+            raise self._death(doing)
+        kind, value = pickle.loads(answer)
+        if kind == "raised":
+            raise StatecoreError(
+                f"A defect of this program, while {doing}.", action="Report it together with the trace.", trace=value
+            )
+        return list(value)
+
+    def _death(self, doing: str) -> StatecoreError:
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = 0
+        with suppress(OSError):
+            return worker_died(-code, doing, self._trace.read_text(errors="replace").strip())
+        return worker_died(-code, doing, "")
+
+    def close(self) -> None:
+        """Kill the process: what it had not published by then is nothing."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was to be flushed has nobody to read it
+                    pipe.close()
+
+
+def send(pipe: IO[bytes], message: object) -> None:
+    """Write one message."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big"))
+    pipe.write(data)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> bytes | None:
+    """Read one message, pickled; ``None`` where the pipe ends."""
+    length = int.from_bytes(head, "big") if len(head := pipe.read(_LENGTH_BYTES)) == _LENGTH_BYTES else None
+    if length is None or len(data := pipe.read(length)) < length:
+        return None
+    return data
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,84 @@
+"""Spark as the engine of jobs (:mod:`statecore.jobs.engine`).
+
+Each stage is one RDD with one element a batch. RDDs, not DataFrames: no row of a changelog passes through the JVM, the
+few dozen elements are task descriptions, and the first DataFrame of a session costs two seconds of class loading that a
+job of ten seconds can do without.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from statecore.jobs.engine import Failure, Question, ResultT, TaskT
+from statecore.jobs.report import RanOn
+from statecore.spark.executor_check import check_executors
+from statecore.spark.failures import spark_failure
+from statecore.spark.session import SparkStart
+from statecore.spec.model import ApplicationSpec
+
+
+@dataclass(frozen=True)
+class SparkEngine:
+    """Jobs on Spark.
+
+    Attributes:
+        master: the Spark master that is asked for (``local[*]``, ``spark://host:7077``); ``None`` for the one that
+            ``spark-submit`` was given. To run on another one than a cluster that is asked for is an error.
+        conf: Spark properties; under ``spark-submit`` the submitted ones win.
+    """
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def start(self, job: str, spec: ApplicationSpec) -> Iterator[SparkWorkers]:
+        """See :class:`statecore.jobs.engine.Engine`."""
+        conf = {**spec.spark.to_conf(), **self.conf}
+        with SparkStart(f"statecore {job} {spec.application_id}", self.master, conf) as starting:
+            yield SparkWorkers(starting)
+
+
+class SparkWorkers:
+    """The executors of one Spark context, once it has started."""
+
+    def __init__(self, starting: SparkStart) -> None:
+        self._starting = starting
+
+    @property
+    def called(self) -> str:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        return "Spark"
+
+    def parallelism(self) -> int:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        return int(self._starting.context().defaultParallelism)
+
+    def check(self, question: Question) -> RanOn:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        context = self._starting.context()
+        executors = check_executors(context, question)
+        return RanOn(context.master, len(executors), tuple(sorted({one.host for one in executors})))
+
+    def run(
+        self, work: Callable[[Sequence[TaskT]], list[ResultT | Failure]], batches: Sequence[Sequence[TaskT]], doing: str
+    ) -> list[ResultT | Failure]:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        context = self._starting.context()
+        outcome: Future[list[ResultT | Failure]] = Future()
+
+        def collect() -> None:
+            try:
+                outcome.set_result(context.parallelize(batches, len(batches)).flatMap(work).collect())
+            except Exception as error:
+                outcome.set_exception(error)
+
+        # On a thread of its own, so that an interrupt meets a wait here and not a command half sent to the JVM.
+        threading.Thread(target=collect, name="spark-collect", daemon=True).start()
+        try:
+            return outcome.result()
+        except Exception as error:  # of Spark itself: a worker that died, a context that was stopped
+            raise spark_failure(error, doing) from error

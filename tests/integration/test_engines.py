@@ -1,0 +1,158 @@
+"""One plan, two engines, Spark and processes without Java: same results, and each goes on where the other was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.faults import FaultInjected, InjectedFault
+from statecore.jobs.engine import Engine
+from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.report import PROCESSES, RestoreReport
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
+from statecore.spark.engine import SparkEngine
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.streams import StreamsJvm
+from tests.harness.tables import World
+from tests.harness.topics import Record
+
+pytestmark = [
+    pytest.mark.integration,
+    # PySpark leaves its gateway's sockets and pipe to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+ENGINES: dict[str, Engine] = {"spark": SparkEngine("local[2]"), "processes": ProcessEngine(2)}
+NOW = int(time.time() * 1000)
+
+
+def test_without_java_the_command_line_rebuilds_what_kafka_streams_opens_and_restores_nothing_of(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+    world.feed()
+    before = world.live()
+    rows = world.rows()
+    world.lose()
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(json.dumps(world.request().spec))
+    words = ["restore", "--spec", str(spec), "--state-dir", str(state_dir), "--engine", "processes", "--processes", "2"]
+    bare = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
+    bare["PATH"] = str(tmp_path)  # there is no java on it
+    process = subprocess.run(
+        [sys.executable, "-m", "statecore.cli.main", *words, "--json"],
+        env=bare,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout)
+    assert (report["master"], report["executors"]) == (PROCESSES, 2)
+    assert world.rows() == rows
+    assert world.reopen() == (before, 0)
+
+
+@pytest.fixture(scope="module")
+def spec(broker: Broker) -> dict[str, Any]:
+    """An application of three kinds and a global table; deletes and overwrites are among its records."""
+    servers, application_id = broker.bootstrap_servers, f"engines-{time.time_ns()}"
+    stamp = NOW.to_bytes(8, "big")
+    keys = {
+        "plain": lambda n: b"key-%d" % n,
+        "clicks": lambda n: b"key-%d" % n + stamp + bytes(4),
+        "past": lambda n: b"key-%d" % n,
+    }
+    for store, key in keys.items():
+        changelog = f"{application_id}-{store}-changelog"
+        topics.create(servers, changelog, 3, topics.UNCLEANED)
+        records = [
+            Record(key(n % 300), None if n % 7 == 0 else b"value %d" % n, partition=n % 3, timestamp=NOW + n)
+            for n in range(2000)
+        ]
+        topics.produce(servers, changelog, records)
+    topics.create(servers, f"{application_id}-all", 2, topics.UNCLEANED)
+    topics.produce(servers, f"{application_id}-all", [Record(b"%d" % n, b"g", partition=n % 2) for n in range(100)])
+    return {
+        "application_id": application_id,
+        "bootstrap_servers": servers,
+        "processing_guarantee": "at_least_once",
+        "subtopologies": {
+            "0": {
+                "stores": {
+                    "plain": {"kind": "key-value"},
+                    "clicks": {"kind": "timestamped-window", "retention": "10m"},
+                    "past": {"kind": "versioned-key-value", "retention": "10m"},
+                }
+            }
+        },
+        "global_stores": {"everywhere": {"kind": "timestamped-key-value", "topic": f"{application_id}-all"}},
+    }
+
+
+def restore(engine: str, spec: Mapping[str, Any], state_dir: Path, request_id: str = "", **more: Any) -> RestoreReport:
+    request = RestoreRequest(
+        state_dir=str(state_dir), spec=spec, versioned="latest", request_id=request_id or engine, memory_budget=1 << 20
+    )
+    report = run_restore(request, ENGINES[engine], **more)
+    assert isinstance(report, RestoreReport)
+    return report
+
+
+def test_the_same_plan_has_the_same_results_on_each_engine(spec: dict[str, Any], tmp_path: Path) -> None:
+    reports = {engine: restore(engine, spec, tmp_path / engine) for engine in ENGINES}
+    one, other = reports.values()
+    assert one.plan_id == other.plan_id
+    assert len(one.stores) == 3 * 3 + 1
+    assert [replace(store, seconds=0) for store in one.stores] == [replace(store, seconds=0) for store in other.stores]
+    assert {engine: report.ran_on.master for engine, report in reports.items()} == {
+        "spark": "local[2]",
+        "processes": PROCESSES,
+    }
+
+
+@pytest.mark.parametrize(("killed", "next_one"), [("spark", "processes"), ("processes", "spark")])
+def test_an_engine_goes_on_where_another_was_killed(
+    spec: dict[str, Any], tmp_path: Path, killed: str, next_one: str
+) -> None:
+    with pytest.raises(FaultInjected):
+        restore(killed, spec, tmp_path, "request", faults=InjectedFault("restore.after-runs"))
+    runs = {path: path.stat().st_ino for path in tmp_path.rglob("runs/**/result.json")}
+    assert len(runs) >= 3 * 3 + 2
+    kept: dict[Path, int] = {}
+
+    class Look(InjectedFault):
+        def reach(self, point: str) -> None:
+            if point == "restore.after-images":
+                kept.update({path: path.stat().st_ino for path in tmp_path.rglob("runs/**/result.json")})
+
+    report = restore(next_one, spec, tmp_path, "request", faults=Look("restore.after-images"))
+    assert kept == runs
+    assert any("taken up" in note for note in report.notes)
+    whole = restore(next_one, spec, tmp_path / "whole")
+    assert [store.digest for store in report.stores] == [store.digest for store in whole.stores]
+    shutil.rmtree(tmp_path)
+
+
+def test_what_stops_a_task_is_said_by_each_engine_in_the_same_words(spec: dict[str, Any], tmp_path: Path) -> None:
+    wrong = {**spec, "subtopologies": {"0": {"stores": {"plain": {"kind": "session", "retention": "10m"}}}}}
+    said = set()
+    for engine in ENGINES:
+        with pytest.raises(Exception, match="is no record of a session store") as raised:
+            restore(engine, {**wrong, "global_stores": {}}, tmp_path / engine)
+        said.add((type(raised.value), str(raised.value).partition("-changelog-")[2][1:]))
+    assert len({kind for kind, _ in said}) == 1

@@ -1,0 +1,110 @@
+"""What the workers of the engine's tests are told to do; they import it by its name."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from statecore.errors import Retryable
+from statecore.jobs.engine import Failure
+
+PATIENCE = 60.0
+
+
+def double(numbers: Sequence[int]) -> list[int | Failure]:
+    return [2 * number for number in numbers]
+
+
+def meet(batch: Sequence[str]) -> list[int | Failure]:
+    """The number of this process, once another one has come to the same place."""
+    place = Path(batch[0])
+    (place / str(os.getpid())).touch()
+    until = time.monotonic() + PATIENCE
+    while len(list(place.iterdir())) < 2:
+        if time.monotonic() > until:
+            raise TimeoutError("nobody else came")
+        time.sleep(0.01)
+    return [os.getpid()]
+
+
+def chat(batch: Sequence[str]) -> list[str | Failure]:
+    print("a line on standard output")
+    sys.stdout.flush()
+    os.write(1, b"\xff" * 100)
+    return list(batch)
+
+
+def fail_at(batch: Sequence[int]) -> list[int | Failure]:
+    if batch[0] == 1:
+        return [Failure(Retryable("No broker.", action="Wait.").to_json())]
+    return list(batch)
+
+
+def die(batch: Sequence[int]) -> list[int | Failure]:
+    os.kill(os.getpid(), batch[0])
+    time.sleep(PATIENCE)
+    return []
+
+
+def crash(batch: Sequence[int]) -> list[int | Failure]:
+    ctypes.string_at(0)
+    return list(batch)
+
+
+def leave(batch: Sequence[int]) -> list[int | Failure]:
+    os._exit(batch[0])
+
+
+def stumble(batch: Sequence[int]) -> list[int | Failure]:
+    raise ZeroDivisionError(f"by {batch[0]}")
+
+
+def stay(batch: Sequence[str]) -> list[int | Failure]:
+    """Say who works, then work for long."""
+    partial = Path(batch[0]).with_suffix(".partial")
+    partial.write_text(str(os.getpid()))
+    partial.rename(batch[0])
+    time.sleep(10 * PATIENCE)
+    return []
+
+
+def wait_for(path: Path) -> str:
+    until = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return path.read_text()
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+def await_end(process: int) -> None:
+    until = time.monotonic() + PATIENCE
+    while is_running(process):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def drive(mark: str) -> None:
+    """A driver whose one worker works for long; for a process of its own."""
+    from statecore.jobs.processes import ProcessEngine
+    from tests.unit.jobs.support import spec
+    from tests.unit.jobs.work import stay as task  # by a name that the worker can import
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with ProcessEngine(1, preloaded=()).start("test", spec()) as workers:
+        workers.run(task, [[mark]], "a test ran")
+
+
+if __name__ == "__main__":
+    drive(sys.argv[1])
