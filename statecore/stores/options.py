@@ -8,7 +8,7 @@ data families with universal compaction, no compression, bloom filter of 10 bits
 
 Different on purpose: indexes and filters lie in the block cache, which stores share (:mod:`.memory`), so that their
 memory has a ceiling; memtables grow in small steps, because a thousand of them are counted; and there is a limit of
-files that are open (:mod:`.descriptors`).
+files that are open (:mod:`.file_limits`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 from typing import Any
 
 from statecore.stores.config_setter import apply_config_setter
-from statecore.stores.descriptors import max_open_files, set_small_steps
+from statecore.stores.file_limits import max_open_files, set_small_steps
 from statecore.stores.memory import SharedMemory, memory_of
 from statecore.stores.settings import StoreSettings
 

@@ -16,7 +16,7 @@ from typing import Any
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
 from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
-from statecore.stores.descriptors import is_crowded, merge_in_steps
+from statecore.stores.file_limits import is_crowded, merge_in_steps
 from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb_ownership import LOCK_FILE, Claim
@@ -221,7 +221,7 @@ def open_database(
 ) -> Any:
     """Open the ``Rdict`` at ``where`` (the database at ``path``, or its shadow) with these column families.
 
-    Where RocksDB merges files by itself and there are very many, some are merged first; see :mod:`.descriptors`.
+    Where RocksDB merges files by itself and there are very many, some are merged first; see :mod:`.file_limits`.
 
     Raises:
         Capacity: this process may not open as many files.

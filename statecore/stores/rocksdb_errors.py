@@ -14,7 +14,7 @@ from pathlib import Path
 
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
-from statecore.stores import descriptors
+from statecore.stores import file_limits
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
 _TOO_MANY_FILES = "Too many open files"
@@ -79,7 +79,7 @@ def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str]:
     if any(text in said for text in _LOCKED) and "lock" in said.lower():
         return Fenced, STOP_THE_OTHER
     if _TOO_MANY_FILES in said:
-        return Capacity, f"{descriptors.advice()}. Then {_AGAIN}; nothing is wrong with the database."
+        return Capacity, f"{file_limits.advice()}. Then {_AGAIN}; nothing is wrong with the database."
     for texts, kind, action in _REASONS:
         if any(text in said for text in texts):
             return kind, action

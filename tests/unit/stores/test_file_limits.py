@@ -10,7 +10,7 @@ import pytest
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores import descriptors
+from statecore.stores import file_limits
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability, StoreSettings
 from tests.unit.stores.test_rocksdb import sst
@@ -150,9 +150,9 @@ print((len(os.listdir("/proc/self/fd")) - before) / len(stores))
 @pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE])
 def test_an_open_store_takes_as_many_descriptors_as_the_message_says(tmp_path: Path, kind: StoreKind) -> None:
     assert (
-        descriptors.FIXED_DESCRIPTORS - 1
+        file_limits.FIXED_DESCRIPTORS - 1
         <= float(_run(DESCRIPTORS, tmp_path, kind.value))
-        <= descriptors.FIXED_DESCRIPTORS
+        <= file_limits.FIXED_DESCRIPTORS
     )
 
 
@@ -161,7 +161,7 @@ def test_files_that_a_store_keeps_open_are_a_share_of_what_the_process_may_open(
     monkeypatch: pytest.MonkeyPatch, limit: int, files: int
 ) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda what: (limit, limit))
-    assert descriptors.max_open_files() == files
+    assert file_limits.max_open_files() == files
 
 
 def test_overlapping_runs_are_merged_in_the_order_in_which_they_were_ingested(tmp_path: Path) -> None:
