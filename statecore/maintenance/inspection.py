@@ -228,7 +228,7 @@ def _look_at_manifest(path: Path) -> None:
     """
     before = files_of(path)
     try:
-        Witness(path).look(read_only=True)
+        Witness(path, path).look(read_only=True)
     except Corrupted:
         if writer_of(path) is None and files_of(path) == before:
             raise

@@ -70,11 +70,14 @@ def looked_up(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
         raise translate(path, "Reading", error) from error
 
 
-def ingest_files(path: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
-    """Move SST files into a flushed column family of the database at ``path``; see :meth:`RocksDBStore.ingest`."""
+def ingest_files(path: Path, where: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
+    """Move SST files into a flushed column family of the database at ``path``, which is reached by ``where``.
+
+    See :meth:`RocksDBStore.ingest`.
+    """
     from rocksdict import IngestExternalFileOptions
 
-    before = _inodes(path)
+    before = _inodes(where)
     wanted = [_inode(run) for run in runs]
     options = IngestExternalFileOptions()
     options.set_move_files(True)
@@ -82,7 +85,7 @@ def ingest_files(path: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
         family.ingest_external_file([str(run) for run in runs], options)
     except Exception as error:
         raise translate(path, "Ingesting files into", error) from error
-    after = _inodes(path)
+    after = {inode: path / file.name for inode, file in _inodes(where).items()}
     linked = [after[inode] for inode in wanted if inode in after]
     if linked:
         return linked
