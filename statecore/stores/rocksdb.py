@@ -154,7 +154,7 @@ class RocksDBStore(StagedStore):
                 self._memory.join(self)
             if not self._read_only:
                 if self._exactly_once and not self._witness.whole:
-                    refuse_unclean(self._path, self.status)
+                    refuse_unclean(self._path, self.status, self._witness.doubt)
                 self._witness.record(rows_ahead=False)  # before anything is written: else it could be Kafka Streams'
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:

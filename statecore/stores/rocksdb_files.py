@@ -44,16 +44,22 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
             )
 
 
-def refuse_unclean(path: Path, status: int | None) -> None:
+def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> None:
     """Look whether the last process to write to the database closed it, as Kafka Streams does under exactly-once.
+
+    Args:
+        path: the database, as messages name it.
+        status: its ``status``.
+        doubt: why its rows and its offset may disagree if it did not, and what to do.
 
     Raises:
         Corrupted: it did not.
     """
     if status not in (None, offset_format.STATUS_CLOSED):
         raise Corrupted(
-            f"{path} was not closed cleanly (status {status}): under exactly-once its rows may be ahead of its offset.",
-            action="Rebuild the store from its changelog or a snapshot.",
+            f"{path} was not closed cleanly (status {status}), and {doubt[0]}: its rows may be ahead of its offset, "
+            "which exactly-once does not take.",
+            action=doubt[1],
             store_path=str(path),
         )
 

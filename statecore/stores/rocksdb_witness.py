@@ -216,6 +216,26 @@ class Witness:
             sight is not None and sight.record is not None and sight.written_here_last and not sight.record.rows_ahead
         )
 
+    @property
+    def doubt(self) -> tuple[str, str]:
+        """Why rows and offset of a store that is not :attr:`whole` may disagree, and what to do, for an error.
+
+        Without a record nobody can know: a flush leaves the files that Kafka Streams leaves, and no log.
+        """
+        sight = self._sight
+        if sight is None or sight.record is None:
+            return (
+                f"there is no {WITNESS_FILE} of it, which says who wrote to it last",
+                "Where it was copied from a directory in which this library had it, copy it again, with every file of "
+                "the directory; else rebuild the store from its changelog or a snapshot.",
+            )
+        why = (
+            "something else than this library wrote to it last"
+            if not sight.written_here_last
+            else "files were ingested into it, and no commit followed"
+        )
+        return why, "Rebuild the store from its changelog or a snapshot."
+
     def record(self, *, rows_ahead: bool, durably: bool = False) -> None:
         """Write down how long the MANIFEST of the open database is. What fails here makes a weaker witness, no error.
 
