@@ -281,6 +281,14 @@ class Witness:
             self._goes_at_close = False
 
 
+def lost_files(path: Path) -> tuple[str, ...]:
+    """The names of the files that are kept in a database's ``lost/``, in order."""
+    try:
+        return tuple(sorted(file.name for file in (path / LOST_DIRECTORY).iterdir()))
+    except OSError:
+        return ()
+
+
 def forget_witness(path: Path) -> None:
     """Leave nothing of this library's own in a database's directory: it is handed to Kafka Streams."""
     (path / WITNESS_FILE).unlink(missing_ok=True)
