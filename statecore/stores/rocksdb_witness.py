@@ -174,7 +174,8 @@ class Witness:
         status = entries.get(STATUS_KEY)
         closed = status is None or int.from_bytes(status, "big") == STATUS_CLOSED
         self._rows_ahead = not closed and not self.whole
-        if sequence < (self._sight.last_logged or 0):
+        damaged = sequence < (self._sight.last_logged or 0)
+        if damaged:
             _log.warning(
                 "The log of %s is damaged: it had commits up to sequence number %d, and could be read up to %d. The "
                 "store stands at an earlier commit, whole; its offset (%s) says from where to apply the changelog.",
@@ -184,7 +185,7 @@ class Witness:
                 at or "none",
             )
         lacking = [name for name, has in (("status", status is not None), ("offset", bool(at))) if not has]
-        sound = not lacking
+        sound = not lacking and not damaged  # what the log has lost may be in the files that were kept
         if not self._sight.written_here_last and self._sight.unnamed:
             self._goes_at_close = sound
             _log.warning(

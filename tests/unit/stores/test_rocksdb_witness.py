@@ -305,6 +305,29 @@ def test_under_exactly_once_a_store_that_this_library_committed_to_last_is_whole
         assert (store.get(b"k0"), store.committed_offset(CHANGELOG)) == (b"more", 99)
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_files_that_were_kept_stay_where_the_log_was_damaged_too(tmp_path: Path, damaged: bool) -> None:
+    """They may have the rows that the log has lost: a kill in a flush leaves such a file."""
+    store = lived(tmp_path / "db", close=False, merges=False)
+    for number in range(7, 11):
+        store.put_all((b"k%d" % key, b"%d" % number) for key in range(5))
+        store.commit({CHANGELOG: number})
+    killed = copied(tmp_path / "db", tmp_path / "killed")
+    store.close()
+    (killed / WITNESS_FILE).unlink()
+    sst(killed / "000099.sst", {b"k0": b"10"})
+    (log,) = (file for file in killed.glob("*.log") if file.stat().st_size)
+    if damaged:
+        data = bytearray(log.read_bytes())
+        data[len(data) // 2] ^= 1
+        log.write_bytes(data)
+    for _ in range(2):
+        found, offset = contents(killed)
+        assert found == {b"%d" % (offset or 0)}
+        assert ((offset or 0) < 10) == damaged
+        assert (killed / LOST_DIRECTORY / "000099.sst").exists() == damaged
+
+
 @pytest.mark.parametrize("why", ["no record", "damaged record", "another's record", "others wrote", "ingested"])
 def test_under_exactly_once_a_store_whose_rows_may_be_ahead_is_refused_with_the_reason(
     tmp_path: Path, why: str
