@@ -186,7 +186,7 @@ def test_the_record_of_an_opening_is_on_the_disk_before_a_commit_is(
     path = tmp_path / "db"
     lived(path)
     synced: list[str] = []
-    monkeypatch.setattr(rocksdb_witness, "sync_file", lambda file: synced.append(file.name))
+    monkeypatch.setattr(rocksdb_witness, "sync_file", lambda file: synced.append(file.resolve().name))
     with RocksDBStore(path, KIND) as store:
         assert synced == [f"{WITNESS_FILE}.tmp", path.name]
         store.flush()
