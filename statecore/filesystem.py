@@ -116,7 +116,7 @@ def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None
     for root, _, names in os.walk(directory):
         directories.append(Path(root))
         files += [path for path in (Path(root, name) for name in names if name not in without) if not path.is_symlink()]
-    for sync, paths in ((_sync_if_there, files), (sync_file, [*directories, directory.parent])):  # contents first
+    for sync, paths in ((_sync_if_there, files), (sync_file, [*directories, directory / ".."])):  # contents first
         with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
             for _ in pool.map(sync, paths):
                 pass

@@ -175,6 +175,8 @@ def _show_later(console: Console, later: ReportHead) -> None:
 def _holder(one: Restores) -> list[str]:
     if not one.looked:
         return ["known from reports only; the directory was not looked at"]
+    if one.writer is not None:
+        return [f"in use by {one.writer}, which has stores of it open and does not hold its lock"]
     if one.holder is None:
         return ["free: nobody holds its lock"]
     restoring = any(unfinished.running for unfinished in one.unfinished)

@@ -7,12 +7,12 @@ import signal
 import traceback
 from typing import Any
 
-from statecore.errors import Capacity, Corrupted, Invalid, StatecoreError
+from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM)
-_DAMAGED = (errno.EIO, errno.EUCLEAN)
+_FAILED = (errno.EIO, errno.EUCLEAN)
 
 
 def as_statecore_error(error: BaseException, doing: str, **context: Any) -> StatecoreError:
@@ -47,10 +47,11 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
                 "runs as.",
                 **context,
             )
-        if error.errno in _DAMAGED:
-            return Corrupted(
-                f"The disk failed while {doing}: {said}.",
-                action="Look at the kernel's log, use another disk, then start the restore again.",
+        if error.errno in _FAILED:
+            return Retryable(
+                f"The disk or its file system failed while {doing}: {said}.",
+                action="Look at the kernel's log (dmesg). Mend the disk or its file system, or name directories on "
+                "another one, then start the restore again.",
                 **context,
             )
     if isinstance(error, MemoryError):

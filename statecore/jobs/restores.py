@@ -40,9 +40,11 @@ from statecore.jobs.report_head import (
 )
 from statecore.jobs.report_index import InstanceReports
 from statecore.jobs.restored_store import RestoredStore, restored_stores
+from statecore.maintenance.layout import store_places
 from statecore.placement.application_lock import LOCK_FILE
 from statecore.placement.apply import STAGING_PREFIX
 from statecore.placement.journal import JOURNAL, RECORD, Journal, read_journal
+from statecore.placement.open_stores import writer_among
 from statecore.placement.settlement import SET_ASIDE
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.stores.lock_holder import Holder, lock_holder
@@ -110,6 +112,8 @@ class Restores:
         unfinished: restores that did not come to their end since the last one that did, newest first.
         left: what lies in ``.statecore`` besides.
         trouble: what could not be read.
+        writer: who has stores of it open without that lock, as processors on this library's stores have; ``None`` for
+            nobody, where the lock is held, and where it was not looked.
     """
 
     instance: Instance
@@ -120,6 +124,7 @@ class Restores:
     unfinished: tuple[UnfinishedRestore, ...] = ()
     left: tuple[LeftBehind, ...] = ()
     trouble: tuple[str, ...] = ()
+    writer: Holder | None = None
 
     @property
     def last(self) -> ReportHead | None:
@@ -146,6 +151,7 @@ class Restores:
             **self.instance._asdict(),
             "looked": self.looked,
             "holder": self.holder._asdict() if self.holder else None,
+            "writer": self.writer._asdict() if self.writer else None,
             "last_restore": self.last.to_json() if self.last else None,
             "later_attempt": self.later.to_json() if self.later else None,
             "attempts": [head.to_json() for head in self.attempts],
@@ -180,6 +186,8 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
         journal = _journal(directory.work_path, trouble)
         unfinished = _unfinished(directory.work_path, files, finished, journal, holder)
         left = _left(directory.work_path, unfinished)
+        databases = (path for place in store_places(directory) for path in place.databases)
+        writer = writer_among(databases) if holder is None else None
     except PermissionError as error:
         raise Invalid(
             f"{error.filename} cannot be read: {error.strerror}.",
@@ -198,6 +206,7 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
         tuple(unfinished),
         tuple(left),
         tuple(trouble),
+        writer,
     )
 
 

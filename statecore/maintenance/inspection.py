@@ -32,7 +32,7 @@ from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb_links import files_of
 from statecore.stores.rocksdb_ownership import writer_of
-from statecore.stores.rocksdb_witness import Witness
+from statecore.stores.rocksdb_witness import Witness, lost_files
 
 
 def inspect(
@@ -216,7 +216,7 @@ def _database(segment: Segment, interval: int | None, *, estimate: bool) -> Data
         broken, kind = error.what, type(error).__name__
     return DatabaseView(
         segment.path.name, start, end, dict(sorted(state.offsets.items())), state.status, rows, size,
-        tuple(sorted(state.column_families)), older, broken, kind,
+        tuple(sorted(state.column_families)), older, broken, kind, lost_files(segment.path),
     )  # fmt: skip
 
 
@@ -228,7 +228,7 @@ def _look_at_manifest(path: Path) -> None:
     """
     before = files_of(path)
     try:
-        Witness(path).look(read_only=True)
+        Witness(path, path).look(read_only=True)
     except Corrupted:
         if writer_of(path) is None and files_of(path) == before:
             raise

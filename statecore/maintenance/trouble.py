@@ -11,8 +11,11 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.maintenance.findings import Trouble
 from statecore.maintenance.layout import GLOBAL, StorePlace
 from statecore.maintenance.leftovers import Leftover
-from statecore.maintenance.views import StoreView
+from statecore.maintenance.views import DatabaseView, StoreView
 from statecore.spec.model import ApplicationSpec
+from statecore.stores.rocksdb_witness import LOST_DIRECTORY
+
+_NAMED = 5
 
 
 def store_trouble(store: StoreView, *, running: bool, logged: bool = True) -> list[Trouble]:
@@ -60,11 +63,23 @@ def store_trouble(store: StoreView, *, running: bool, logged: bool = True) -> li
     family = store.kind.data_column_family if store.kind.can_be_built else None
     if not running and family and any(family not in one.families for one in whole):
         found.append(Trouble(f"lacks the column family {family}: Kafka Streams would read it as empty"))
+    for one in store.databases:
+        if one.lost and store.holder is None:  # who has it open takes them away at its close, if they are not missed
+            found.append(Trouble(_lost(one)))
     older = sum(one.older_rows for one in whole)
     if older:
         rows = f"{older:,} row{'s' if older > 1 else ''}"
         found.append(Trouble(f"has {rows} in an older format still: the application converts what it touches"))
     return found
+
+
+def _lost(database: DatabaseView) -> str:
+    files = f"{len(database.lost)} SST file" + ("s" if len(database.lost) > 1 else "")
+    named = ", ".join(database.lost[:_NAMED]) + (", …" if len(database.lost) > _NAMED else "")
+    return (
+        f"keeps {files} in {database.name}/{LOST_DIRECTORY} ({named}) that its MANIFEST did not name: hold its rows "
+        "against its changelog, restore it if some are missing, then delete them"
+    )
 
 
 def _without_database(store: StoreView) -> str:

@@ -31,6 +31,7 @@ class DatabaseView:
         families: its column families.
         older_rows: rows that still lie in the family of an older format; part of ``rows``.
         broken: why it could not be read; empty when it could.
+        lost: files kept in ``lost/`` beside it: its MANIFEST did not name them when it was opened once.
         error: which kind of error that is (``Corrupted``, or ``Invalid`` and ``Capacity`` where this process could not
             look, for want of rights or open files); empty when it could be read.
     """
@@ -46,6 +47,7 @@ class DatabaseView:
     older_rows: int = 0
     broken: str = ""
     error: str = ""
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

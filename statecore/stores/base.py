@@ -162,7 +162,7 @@ class StateStore(WritableRows):
             isolation: READ_COMMITTED shows the last commit; READ_UNCOMMITTED also the writes staged since.
 
         Raises:
-            Invalid: the store is not open.
+            Invalid: the store is not open, or that is no isolation level.
         """
 
     def transaction(self) -> Transaction:

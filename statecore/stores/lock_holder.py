@@ -7,16 +7,20 @@ file that this process has open is therefore not opened again, only named as hel
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.errors import Invalid
+from statecore.errors import Capacity, Invalid, StatecoreError
+from statecore.stores.descriptors import Descriptor, numbers
 
 _FLOCK = "hhqqi"
 """Linux' ``struct flock`` on 64 bits: type, whence, start, length, process."""
+
+_ASKED = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0) + bytes(8)
 
 
 class Holder(NamedTuple):
@@ -41,50 +45,69 @@ def lock_holder(path: Path) -> Holder | None:
 
     Raises:
         Invalid: this user may not read it.
+        Capacity: this process may not have one more descriptor to look.
     """
-    if _open_here(path):
-        return Holder(os.getpid(), "this process")
+    file = Descriptor()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if is_open_here(path):
+            return Holder(os.getpid(), "this process")
+        file.open(path, os.O_RDONLY)
+        return None if file.number is None else holder_of(file.number)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Invalid(
-            f"{path} cannot be read: {error.strerror}.", action="Run as the user that the application runs as."
-        ) from error
-    try:
-        return holder_of(descriptor)
+        raise _unseen(path, error) from error
     finally:
-        os.close(descriptor)
+        file.close()
+
+
+def _unseen(path: Path, error: OSError) -> StatecoreError:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return Capacity(
+            f"Nobody could look who holds {path}: {error.strerror}.",
+            action="Raise the limit of open files (ulimit -n), then run this again.",
+        )
+    return Invalid(f"{path} cannot be read: {error.strerror}.", action="Run as the user that the application runs as.")
 
 
 def holder_of(descriptor: int) -> Holder | None:
     """Who holds the lock of an open file; ``None`` when nobody else does, or the kernel does not say."""
     try:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked + bytes(8)))
+        answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, _ASKED))
     except OSError:
         return None
-    kind, process = answer[0], answer[4]
-    if kind == fcntl.F_UNLCK:
+    if answer[0] == fcntl.F_UNLCK:
         return None
-    process = max(process, 0)
+    process = max(answer[4], 0)
     command = ""
     with contextlib.suppress(OSError):
         command = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="replace").strip()
     return Holder(process, command)
 
 
-def _open_here(path: Path) -> bool:
+def is_held_here(descriptor: int) -> bool:
+    """Whether this process itself holds the lock of an open file; if so, who closes the descriptor lets go of it.
+
+    A process never conflicts with a record lock of its own, but an open file description (``F_OFD_GETLK``) does.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _ASKED))
+    return bool(answer[0] != fcntl.F_UNLCK and answer[4] == os.getpid())
+
+
+def is_open_here(path: Path) -> bool:
+    """Whether this process has a file open, under whatever name; False where the system does not tell.
+
+    Raises:
+        OSError: this process may not have one more descriptor to look.
+    """
     try:
         wanted = path.stat()
     except OSError:
         return False
-    try:
-        mine = [int(entry.name) for entry in os.scandir("/proc/self/fd")]
-    except OSError:  # no Linux
-        return False
-    for descriptor in mine:  # a thousand stores have ten thousand of them
+    for descriptor in numbers():  # a thousand stores have ten thousand of them
         with contextlib.suppress(OSError):
             found = os.fstat(descriptor)
             if found.st_ino == wanted.st_ino and found.st_dev == wanted.st_dev:

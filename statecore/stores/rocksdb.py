@@ -60,7 +60,8 @@ class RocksDBStore(StagedStore):
     """One RocksDB directory of one store.
 
     Args:
-        path: the database directory. Symbolic links are followed when it is opened, and not again until it is closed.
+        path: the database directory. It is found when the store is opened, and not looked for again until the store is
+            closed, also when it is renamed or a symbolic link is turned elsewhere.
         kind: what the store is; decides the data column family.
         create: make a fresh database; ``path`` must not exist.
         create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
@@ -154,7 +155,7 @@ class RocksDBStore(StagedStore):
                 self._memory.join(self)
             if not self._read_only:
                 if self._exactly_once and not self._witness.whole:
-                    refuse_unclean(self._path, self.status)
+                    refuse_unclean(self._path, self.status, self._witness.doubt)
                 self._witness.record(rows_ahead=False)  # before anything is written: else it could be Kafka Streams'
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
@@ -342,7 +343,7 @@ class RocksDBStore(StagedStore):
         with self._lock:  # another thread may flush this store, and would write down that no rows are ahead
             self._rows_ahead = True
             self._witness.record(rows_ahead=True, durably=True)
-            return ingest_files(self._path, self._data, [given_path(run) for run in runs])
+            return ingest_files(self._path, self._opened.where, self._data, [given_path(run) for run in runs])
 
     def compact(self) -> None:
         """Merge all files of the data into disjoint ones of about 64 MB, without deletes."""

@@ -6,6 +6,7 @@ too, and RocksDB writes a ``LOG``. None of that may surprise Kafka Streams or a 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -68,14 +69,18 @@ def has_database(path: Path) -> bool:
         raise translate(path, "Looking into", error) from error
 
 
-def require_database(path: Path) -> None:
+def require_database(path: Path, where: Path | None = None) -> None:
     """Make sure that there is a database.
+
+    Args:
+        path: the directory, as messages name it.
+        where: where it is, if not there.
 
     Raises:
         NotFound: there is none.
         Invalid: this user may not look.
     """
-    if not has_database(path):
+    if not has_database(where or path):
         raise NotFound(
             f"There is no database at {path}.",
             action="Check the state directory, task and store name.",
@@ -109,7 +114,7 @@ def claimed(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
             if create:
                 raise _exists(path)
         elif not make:
-            require_database(claim.directory)
+            require_database(path, claim.directory)
     except BaseException:
         claim.release()
         raise
@@ -239,7 +244,7 @@ def open_database(
     try:
         with _notes_undone(where):
             if options.automatic_compaction and not read_only and is_crowded(where, TARGET_FILE_BYTES):
-                _uncrowd(where, families, options)
+                _uncrowd(path, where, families, options)
             columns = _columns(families, options.database, options.offsets)
             return Rdict(str(where), options.database, column_families=columns, access_type=access)
     except Exception as error:
@@ -250,7 +255,7 @@ def _columns(families: Set[str], data: Any, offsets: Any) -> dict[str, Any]:
     return {name: offsets if name == OFFSETS_COLUMN_FAMILY else data for name in families}
 
 
-def _uncrowd(where: Path, families: Set[str], options: StoreOptions) -> None:
+def _uncrowd(path: Path, where: Path, families: Set[str], options: StoreOptions) -> None:
     from rocksdict import Rdict
 
     present = families & set(Rdict.list_cf(str(where), options.database))
@@ -258,9 +263,9 @@ def _uncrowd(where: Path, families: Set[str], options: StoreOptions) -> None:
     handles = [Rdict(str(where), merging, column_families=_columns(present, merging, options.offsets))]
     try:
         handles += [handles[0].get_column_family(name) for name in present]
-        merge_in_steps(where, handles[1:])
+        merge_in_steps(path, handles[1:])
     finally:
-        close_handles(where, reversed(handles))
+        close_handles(path, reversed(handles))
 
 
 @contextmanager
@@ -325,11 +330,12 @@ def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
     return failure
 
 
-def tidy(path: Path, *, whole: bool = False) -> None:
+def tidy(path: Path, where: Path, *, whole: bool = False) -> None:
     """Leave a database as Kafka Streams expects it: without notes of the tools, with its modes. It may still be open.
 
     Args:
-        path: the database.
+        path: the database, as messages name it.
+        where: where it is.
         whole: force all its files to the disk, too. ``LOCK`` is not among them: to close it would let go of the lock.
 
     Raises:
@@ -337,14 +343,16 @@ def tidy(path: Path, *, whole: bool = False) -> None:
         NotFound: it is gone.
     """
     try:
+        if not where.stat().st_nlink:  # deleted while it was open
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(where))
         for name in (CONFIG_FILE, "LOG"):
-            (path / name).unlink(missing_ok=True)
-        for old in path.glob("LOG.old.*"):
+            (where / name).unlink(missing_ok=True)
+        for old in where.glob("LOG.old.*"):
             old.unlink(missing_ok=True)
-        set_modes(path)
+        set_modes(where)
         if whole:
-            sync_tree(path, without=frozenset({LOCK_FILE}))
+            sync_tree(where, without=frozenset({LOCK_FILE}))
         else:
-            sync_file(path)
+            sync_file(where)
     except OSError as error:
         raise translate(path, "Tidying", error) from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from statecore.errors import Capacity, Corrupted, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
 from statecore.stores import file_limits
+from statecore.stores.descriptors import FOLLOWING
 
 _LOCKED = ("Resource temporarily unavailable", "lock hold by current process", "No locks available")
 _TOO_MANY_FILES = "Too many open files"
@@ -70,8 +71,9 @@ def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
     After a write that failed, RocksDB takes no other until the database was closed and opened again.
     """
     said = str(error).rstrip(".")
-    what = f"{doing} {path} failed: {said}."
-    kind, action = _meaning(path, said)
+    following = FOLLOWING.search(said)
+    kind, action = _meaning(path if following is None else Path(following[0]), said)
+    what = f"{doing} {path} failed: {FOLLOWING.sub(lambda _: str(path), said)}."
     return kind(what, action=action, store_path=str(path))
 
 
@@ -94,7 +96,7 @@ def _meaning(path: Path, said: str) -> tuple[type[StatecoreError], str]:
 def _missing(path: Path, said: str) -> tuple[type[StatecoreError], str]:
     """What a missing file means, once one has looked again: files come and go while somebody else is at work."""
     try:
-        directory = path.is_dir()
+        directory = path.is_dir() and path.stat().st_nlink > 0  # none: it was deleted while it was open
         absent = [name for name in _NAMED.findall(said) if not (path / name).exists()]
     except OSError:
         return Retryable, f"Run this again; {_SAFE}."

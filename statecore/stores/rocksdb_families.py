@@ -44,16 +44,22 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
             )
 
 
-def refuse_unclean(path: Path, status: int | None) -> None:
+def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> None:
     """Look whether the last process to write to the database closed it, as Kafka Streams does under exactly-once.
+
+    Args:
+        path: the database, as messages name it.
+        status: its ``status``.
+        doubt: why its rows and its offset may disagree if it did not, and what to do.
 
     Raises:
         Corrupted: it did not.
     """
     if status not in (None, offset_format.STATUS_CLOSED):
         raise Corrupted(
-            f"{path} was not closed cleanly (status {status}): under exactly-once its rows may be ahead of its offset.",
-            action="Rebuild the store from its changelog or a snapshot.",
+            f"{path} was not closed cleanly (status {status}), and {doubt[0]}: its rows may be ahead of its offset, "
+            "which exactly-once does not take.",
+            action=doubt[1],
             store_path=str(path),
         )
 
@@ -70,11 +76,14 @@ def looked_up(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
         raise translate(path, "Reading", error) from error
 
 
-def ingest_files(path: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
-    """Move SST files into a flushed column family of the database at ``path``; see :meth:`RocksDBStore.ingest`."""
+def ingest_files(path: Path, where: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
+    """Move SST files into a flushed column family of the database at ``path``, which is reached by ``where``.
+
+    See :meth:`RocksDBStore.ingest`.
+    """
     from rocksdict import IngestExternalFileOptions
 
-    before = _inodes(path)
+    before = _inodes(where)
     wanted = [_inode(run) for run in runs]
     options = IngestExternalFileOptions()
     options.set_move_files(True)
@@ -82,7 +91,7 @@ def ingest_files(path: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
         family.ingest_external_file([str(run) for run in runs], options)
     except Exception as error:
         raise translate(path, "Ingesting files into", error) from error
-    after = _inodes(path)
+    after = {inode: path / file.name for inode, file in _inodes(where).items()}
     linked = [after[inode] for inode in wanted if inode in after]
     if linked:
         return linked

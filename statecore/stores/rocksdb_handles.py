@@ -62,7 +62,7 @@ class DatabaseHandles:
         self.families: dict[str, Any] = {}
         self.column_families: dict[str, Any] = {}
         self.memory: SharedMemory | None = None
-        self.witness = Witness(path)
+        self.witness = Witness(path, path)
         self.made = False
         self._shadow: Shadow | None = None
         self.claim: Claim | None = None  # the last: who is dropped drops native objects first
@@ -88,7 +88,7 @@ class DatabaseHandles:
 
     def _open_at(self, where: Path, options: StoreOptions, begin: Callable[[], None]) -> None:
         wanted = {DEFAULT_COLUMN_FAMILY, self.kind.data_column_family, OFFSETS_COLUMN_FAMILY}
-        self.witness = Witness(self.path if self.claim is None else self.claim.directory)
+        self.witness = Witness(self.path, self.where)
         try:
             if not self.made:
                 self.witness.look(read_only=self._read_only)
@@ -110,11 +110,16 @@ class DatabaseHandles:
                     if self.database is None:
                         self.claim.check()  # somebody who does not know of claims may have been quicker
                     else:
-                        tidy(where)
+                        tidy(self.path, where)
             finally:
                 self._release()
                 self._unclaim()
             raise
+
+    @property
+    def where(self) -> Path:
+        """The database's directory: while it is open for writing under a path that follows it."""
+        return self.path if self.claim is None else self.claim.directory
 
     def tidy(self) -> None:
         """Leave the directory as Kafka Streams expects it, on the disk where the database was made; it is still open.
@@ -124,7 +129,7 @@ class DatabaseHandles:
             NotFound: it is gone.
         """
         if self.claim is not None:
-            tidy(self.claim.directory, whole=self.made)
+            tidy(self.path, self.claim.directory, whole=self.made)
 
     def close(self) -> StatecoreError | None:
         """Give back everything; returns what failed meanwhile."""

@@ -10,6 +10,10 @@ before anything in it is touched, and gives the claim back after everything, its
   record lock: those belong to a process, which loses the one on ``LOCK`` when it closes any descriptor of that file.
   A file system that has no such locks (NFS) does without;
 - the kernel is asked who holds ``LOCK``: Kafka Streams knows of nothing else.
+
+RocksDB works by path, and a directory may be renamed while it is open. So where the system has one it is given a path
+that follows the claim's descriptor. That path means another directory once the number is given again: the descriptor
+stays open, and the directory claimed, as long as anything of the database lives in this process.
 """
 
 from __future__ import annotations
@@ -22,13 +26,64 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Fenced, StatecoreError
-from statecore.stores.lock_holder import Holder, lock_holder
+from statecore.stores.descriptors import Descriptor
+from statecore.stores.lock_holder import Holder, is_held_here, lock_holder
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 
 LOCK_FILE = "LOCK"
 
+_Identity = tuple[int, int]
+
+
+class _Held:
+    """What a claim has taken. It outlives the claim where that could not give it back yet."""
+
+    def __init__(self, claim: Claim, path: Path) -> None:
+        self.claim = weakref.ref(claim)
+        self.path = path
+        self.process = os.getpid()
+        self.directory = Descriptor()
+        self._lock = Descriptor()
+        self.following: Path | None = None
+        self.identity: _Identity | None = None
+        self.unwanted = False
+        self.may_be_open = False
+
+    @property
+    def is_registered(self) -> bool:
+        return self.identity is not None and _claimed.get(self.identity) is self
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.unwanted or self.claim() is None
+
+    def follow(self, number: int) -> None:
+        """Take the path that follows the directory, where the kernel can also tell when RocksDB is done with it."""
+        path = self.directory.path()
+        with suppress(OSError):
+            if path is not None:
+                is_held_here(number)
+                self.following = path
+
+    def database_lives(self) -> bool:
+        """Whether RocksDB may still be at work under the descriptor's path."""
+        if not self.may_be_open or self.following is None:
+            return False
+        try:
+            if self._lock.number is None:
+                self._lock.open(self.following / LOCK_FILE, os.O_RDONLY)
+            if self._lock.number is not None and is_held_here(self._lock.number):
+                return True  # and the descriptor stays open: to close it would let go of the lock
+        except FileNotFoundError:
+            pass
+        except OSError:  # nobody can look just now
+            return True
+        self._lock.close()
+        return False
+
+
 _guard = threading.RLock()  # a claim may be collected, and given back, wherever a thread allocates
-_claimed: dict[tuple[int, int], Path] = {}
+_claimed: dict[_Identity, _Held] = {}
 
 
 class Claim:
@@ -38,39 +93,46 @@ class Claim:
         path: the directory, as messages name it.
 
     Attributes:
-        directory: the directory without symbolic links; what is done to it, is done under this name.
+        directory: a path of the directory that stays its own until the claim is released, also when it is renamed and
+            another takes its name; without ``/proc`` its path without symbolic links. What is done to it, is done
+            under this path.
 
     Raises:
         Fenced: somebody else has it, in this process or another.
         Invalid: this user may not look into it.
         NotFound: it is not there.
+        Capacity: this process may not have one more descriptor.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            self.directory = path.resolve(strict=True)
-            descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-            raise translate(path, "Opening", error) from error
-        identity = _identity(os.fstat(descriptor))
-        with _guard:
-            other = _claimed.get(identity)
-            if other is None:
-                _claimed[identity] = path
-        if other is not None:
-            os.close(descriptor)
-            raise Fenced(
-                f"The database at {path} is open in this process already, as {other}.",
-                action="Close that store, or use it: a process opens a database once. Stop the process where nothing "
-                "can reach that store any more.",
-                store_path=str(path),
-            )
-        self._finalizer = weakref.finalize(self, _give_back, descriptor, identity, os.getpid())
+        self._held = held = _Held(self, path)
+        self._finalizer = weakref.finalize(self, _give_back, held)
         self._finalizer.atexit = False  # native objects may live longer, and the kernel takes it back with the process
         try:
-            self._lock(descriptor)
+            try:
+                directory = path.resolve(strict=True)
+                held.directory.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+                number = held.directory.number
+                assert number is not None
+                held.identity = _identity(os.fstat(number))
+            except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+                raise translate(path, "Opening", error) from error
+            held.follow(number)
+            self.directory = held.following or directory
+            with _guard:
+                _give_back_abandoned()
+                other = _claimed.setdefault(held.identity, held)
+            if other is not held:
+                raise Fenced(
+                    f"The database at {path} is open in this process already, as {other.path}.",
+                    action="Close that store, or use it: a process opens a database once. Stop the process where "
+                    "nothing can reach that store any more.",
+                    store_path=str(path),
+                )
+            self._lock(number)
             self.check()
+            held.may_be_open = True
         except BaseException:
             self.release()
             raise
@@ -95,6 +157,7 @@ class Claim:
         Raises:
             Fenced: somebody does.
             Invalid: this user may not look.
+            Capacity: this process may not have one more descriptor.
         """
         holder = lock_holder(self.directory / LOCK_FILE)
         if holder is not None:
@@ -102,7 +165,7 @@ class Claim:
 
     def release(self) -> None:
         """Give the directory back; a second time changes nothing."""
-        self._finalizer()
+        _give_back(self._held)
 
 
 def fenced(path: Path, holder: Holder) -> Fenced:
@@ -115,21 +178,35 @@ def fenced(path: Path, holder: Holder) -> Fenced:
 def writer_of(path: Path) -> Holder | None:
     """Who has a database open for writing, as far as this process can see; ``None`` when nobody has."""
     with _guard, suppress(OSError, StatecoreError):  # guarded: nobody here may take the lock while it is looked at
+        _give_back_abandoned()
         if _identity(path.stat()) in _claimed:
             return Holder(os.getpid(), "this process")
         return lock_holder(path / LOCK_FILE)
     return None
 
 
-def _give_back(descriptor: int, identity: tuple[int, int], process: int) -> None:
-    if os.getpid() != process:
-        os.close(descriptor)  # a forked child's copy: the lock is its parent's
+def _give_back(held: _Held) -> None:
+    """Every step may be the last before a signal handler raises, and is taken again by whoever comes next."""
+    held.unwanted = True
+    if os.getpid() != held.process or not held.is_registered:
+        held.directory.close()  # a forked child's copy: the lock is its parent's; or nothing was claimed
         return
     with _guard:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # said, because a child that was forked meanwhile has it open too
-        os.close(descriptor)
-        _claimed.pop(identity, None)
+        if held.directory.number is not None:
+            with suppress(OSError):
+                # Said, because a child that was forked meanwhile has it open too.
+                fcntl.flock(held.directory.number, fcntl.LOCK_UN)
+        if held.database_lives():
+            return
+        held.directory.close()
+        if held.is_registered and held.identity is not None:
+            _claimed.pop(held.identity, None)
+
+
+def _give_back_abandoned() -> None:
+    """Give back what claims left that are gone; the guard is held."""
+    for held in [held for held in _claimed.values() if held.is_abandoned]:
+        _give_back(held)
 
 
 def _in_child() -> None:
@@ -138,7 +215,7 @@ def _in_child() -> None:
     _claimed.clear()
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def _identity(status: os.stat_result) -> _Identity:
     return status.st_dev, status.st_ino
 
 

@@ -113,10 +113,12 @@ class Witness:
     """Of one database, from before it is opened until it is closed.
 
     Attributes:
-        path: the database's directory.
+        path: the database's directory, as messages name it.
+        where: where it is.
     """
 
     path: Path
+    where: Path
     _sight: _Sight | None = field(default=None, init=False)
     _rows_ahead: bool = field(default=False, init=False)
     _goes_at_close: bool = field(default=False, init=False)
@@ -129,7 +131,7 @@ class Witness:
             Corrupted: its MANIFEST does not say all that it said.
             Capacity, Invalid, Retryable: files that would go could not be kept.
         """
-        self._sight = sight = _look(self.path)
+        self._sight = sight = _look(self.where)
         if sight is None:
             return
         record, manifest = sight.record, sight.manifest
@@ -137,6 +139,7 @@ class Witness:
             raise _refusal(
                 sight,
                 self.path,
+                self.where,
                 f"ends at byte {manifest.whole_bytes}, and was {record.bytes} bytes long when the"
                 " store was last opened, flushed or closed",
             )
@@ -144,15 +147,16 @@ class Witness:
             raise _refusal(
                 sight,
                 self.path,
+                self.where,
                 f"knows rows up to sequence number {manifest.last_sequence}, and the log begins at"
                 f" {sight.first_logged}; those between are in files that it does not name",
             )
         if read_only:
             return
         if sight.written_here_last:
-            _note_opening(self.path, sight.last_sequence)
+            _note_opening(self.where, sight.last_sequence)
         if sight.unnamed and not sight.written_here_last:
-            _keep(self.path, sight.unnamed)
+            _keep(self.path, self.where, sight.unnamed)
 
     def opened(self, families: Mapping[str, Any], data_family: str, sequence: int) -> None:
         """Say in the log what is missing of a database that was opened, before anything is written to it.
@@ -170,7 +174,8 @@ class Witness:
         status = entries.get(STATUS_KEY)
         closed = status is None or int.from_bytes(status, "big") == STATUS_CLOSED
         self._rows_ahead = not closed and not self.whole
-        if sequence < (self._sight.last_logged or 0):
+        damaged = sequence < (self._sight.last_logged or 0)
+        if damaged:
             _log.warning(
                 "The log of %s is damaged: it had commits up to sequence number %d, and could be read up to %d. The "
                 "store stands at an earlier commit, whole; its offset (%s) says from where to apply the changelog.",
@@ -180,7 +185,7 @@ class Witness:
                 at or "none",
             )
         lacking = [name for name, has in (("status", status is not None), ("offset", bool(at))) if not has]
-        sound = not lacking
+        sound = not lacking and not damaged  # what the log has lost may be in the files that were kept
         if not self._sight.written_here_last and self._sight.unnamed:
             self._goes_at_close = sound
             _log.warning(
@@ -212,6 +217,26 @@ class Witness:
             sight is not None and sight.record is not None and sight.written_here_last and not sight.record.rows_ahead
         )
 
+    @property
+    def doubt(self) -> tuple[str, str]:
+        """Why rows and offset of a store that is not :attr:`whole` may disagree, and what to do, for an error.
+
+        Without a record nobody can know: a flush leaves the files that Kafka Streams leaves, and no log.
+        """
+        sight = self._sight
+        if sight is None or sight.record is None:
+            return (
+                f"there is no {WITNESS_FILE} of it, which says who wrote to it last",
+                "Where it was copied from a directory in which this library had it, copy it again, with every file of "
+                "the directory; else rebuild the store from its changelog or a snapshot.",
+            )
+        why = (
+            "something else than this library wrote to it last"
+            if not sight.written_here_last
+            else "files were ingested into it, and no commit followed"
+        )
+        return why, "Rebuild the store from its changelog or a snapshot."
+
     def record(self, *, rows_ahead: bool, durably: bool = False) -> None:
         """Write down how long the MANIFEST of the open database is. What fails here makes a weaker witness, no error.
 
@@ -226,22 +251,22 @@ class Witness:
             Capacity, Invalid, Retryable: it had to be durable, and the system did not take it.
         """
         try:
-            current = (self.path / "CURRENT").read_text().strip()
+            current = (self.where / "CURRENT").read_text().strip()
             said = {
-                "database": _identity(self.path),
+                "database": _identity(self.where),
                 "manifest": current,
-                "bytes": (self.path / current).stat().st_size,
+                "bytes": (self.where / current).stat().st_size,
                 "rows_ahead": rows_ahead or self._rows_ahead,
             }
-            partial = self.path / f"{WITNESS_FILE}.tmp"
+            partial = self.where / f"{WITNESS_FILE}.tmp"
             try:
                 partial.write_text(_line(said))
                 synced = durably or (self._sight is not None and self._on_disk != current)
                 if synced:
                     sync_file(partial)
-                partial.replace(self.path / WITNESS_FILE)
+                partial.replace(self.where / WITNESS_FILE)
                 if synced:
-                    sync_file(self.path)
+                    sync_file(self.where)
                     self._on_disk = current
             except BaseException:
                 partial.unlink(missing_ok=True)
@@ -253,8 +278,16 @@ class Witness:
     def closed(self) -> None:
         """The database was closed cleanly: files that were kept, and are not missed, go."""
         if self._goes_at_close:
-            shutil.rmtree(self.path / LOST_DIRECTORY, ignore_errors=True)
+            shutil.rmtree(self.where / LOST_DIRECTORY, ignore_errors=True)
             self._goes_at_close = False
+
+
+def lost_files(path: Path) -> tuple[str, ...]:
+    """The names of the files that are kept in a database's ``lost/``, in order."""
+    try:
+        return tuple(sorted(file.name for file in (path / LOST_DIRECTORY).iterdir()))
+    except OSError:
+        return ()
 
 
 def forget_witness(path: Path) -> None:
@@ -351,13 +384,13 @@ def _note_opening(path: Path, sequence: int) -> None:
             file.write(_line({"opening": sequence}))
 
 
-def _keep(path: Path, files: tuple[Path, ...]) -> None:
+def _keep(path: Path, where: Path, files: tuple[Path, ...]) -> None:
     """Give SST files that RocksDB is about to delete a second name.
 
     Raises:
         Capacity, Invalid, Retryable: one could not be given, so the database must not be opened for writing.
     """
-    lost = path / LOST_DIRECTORY
+    lost = where / LOST_DIRECTORY
     try:
         lost.mkdir(exist_ok=True)
         for file in files:
@@ -385,10 +418,10 @@ def _link(file: Path, lost: Path) -> None:
             return
 
 
-def _refusal(sight: _Sight, path: Path, why: str) -> Corrupted:
+def _refusal(sight: _Sight, path: Path, where: Path, why: str) -> Corrupted:
     there = f" SST files that it does not name are still there ({_names(sight.unnamed)})." if sight.unnamed else ""
     return Corrupted(
-        f"{path} has lost a part of its {sight.current}: it {why}.{there}{_as_it_would_open(path)}",
+        f"{path} has lost a part of its {sight.current}: it {why}.{there}{_as_it_would_open(where)}",
         action="Rebuild the store from its changelog or a snapshot; nothing was changed.",
         store_path=str(path),
     )

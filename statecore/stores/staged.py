@@ -28,6 +28,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from statecore.choices import chosen
 from statecore.errors import Invalid
 from statecore.formats.offsets import checked_offsets
 from statecore.formats.position import Position, copy_position, merge_position, seen_record
@@ -325,6 +326,8 @@ class StagedStore(StateStore):
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
         """The store at this instant; see :meth:`StateStore.query_view`."""
+        if type(isolation) is not IsolationLevel:
+            isolation = chosen(IsolationLevel, isolation, "isolation")
         with self._lock:
             self._before_read()
             staged = None

@@ -1,4 +1,4 @@
-"""One plan, two engines, Spark and processes without Java: same results, and each goes on where the other was killed."""
+"""One plan, two engines, Spark and processes: the same results, and each goes on where the other was killed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
+from statecore.formats.kinds import StoreKind
 from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX
+from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, write
 from tests.unit.jobs.test_restores import Directory
 
@@ -49,6 +51,18 @@ def test_it_says_who_restored_what_and_when(run: Run, orders: Directory) -> None
     assert "by kafka on " in out
     assert f"request {orders.attempt(1).request_id}, plan p" in out
     assert "2 store partitions of 1 store, 1,239 rows" in out
+
+
+def test_a_processor_that_holds_no_lock_is_named(run: Run, orders: Directory) -> None:
+    path = orders.directory.path / "0_0" / "rocksdb" / "by-id"
+    path.parent.mkdir(parents=True)
+    with RocksDBStore(path, StoreKind.KEY_VALUE, create=True):
+        code, out, _ = run("--state-dir", orders.directory.state_dir)
+        assert code == 0
+        assert f"in use by process {os.getpid()} (this process), which has stores of it open" in out
+        (found,) = json.loads(run("--state-dir", orders.directory.state_dir, "--json")[1])["applications"]
+        assert (found["holder"], found["writer"]["process"]) == (None, os.getpid())
+    assert "free: nobody holds its lock" in run("--state-dir", orders.directory.state_dir)[1]
 
 
 def test_an_unfinished_restore_says_how_to_go_on(run: Run, orders: Directory) -> None:

@@ -240,7 +240,8 @@ def raising(error: BaseException) -> Callable[[], None]:
         (OSError(errno.EDQUOT, "Quota exceeded"), Capacity, "ran full"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), Invalid, "/x"),
         (OSError(errno.EROFS, "Read-only file system", "/x"), Invalid, "is mounted read-only"),
-        (OSError(errno.EIO, "Input/output error", "/x"), Corrupted, "Input/output"),
+        (OSError(errno.EIO, "Input/output error", "/x"), Retryable, "Input/output"),
+        (OSError(errno.EUCLEAN, "Structure needs cleaning", "/x"), Retryable, "file system failed"),
         (MemoryError(), Capacity, "memory"),
     ],
 )

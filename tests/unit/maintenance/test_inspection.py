@@ -319,6 +319,21 @@ def test_a_store_that_a_processor_has_open_is_no_trouble(tmp_path):
     assert (seen.holder, seen.closed, seen.trouble) == (None, True, ())
 
 
+def test_files_that_were_kept_aside_are_named(tmp_path):
+    path = tmp_path / "app" / "0_0" / "rocksdb" / "orders"
+    path.parent.mkdir(parents=True)
+    with RocksDBStore(path, StoreKind.KEY_VALUE, create=True) as store:
+        store.commit({TopicPartition("app-orders-changelog", 0): 1})
+    (path / "lost").mkdir()
+    for number in range(7):
+        (path / "lost" / f"00001{number}.sst").write_bytes(b"")
+    (found,) = look(tmp_path).stores
+    (trouble,) = found.trouble
+    assert "keeps 7 SST files in orders/lost (000010.sst, " in trouble
+    assert found.damage == ()
+    assert len(found.databases[0].lost) == 7
+
+
 def test_a_manifest_that_lost_its_end_is_damage(tmp_path):
     """RocksDB opens such a database without a word, as an older store."""
     path = tmp_path / "app/0_0/rocksdb/s"

@@ -548,6 +548,18 @@ class TestQueries:
             filled.abort()
             assert view.get(b"a") == b"staged"
 
+    @pytest.mark.parametrize("isolation", ["read uncommitted", "text", "", None, 1, True])
+    def test_what_is_no_isolation_level_is_refused(self, filled: StateStore, isolation: object) -> None:
+        with pytest.raises(Invalid, match="isolation"):
+            filled.query_view(isolation)  # type: ignore[arg-type]
+
+    def test_an_isolation_level_may_be_given_by_its_text(self, filled: StateStore) -> None:
+        filled.put(b"staged", b"1")
+        for level in IsolationLevel:
+            with filled.query_view(str(level)) as view:  # type: ignore[arg-type]
+                assert view.get(b"staged") == (b"1" if level is IsolationLevel.READ_UNCOMMITTED else None)
+        filled.abort()
+
     def test_a_view_s_position_is_a_copy(self, filled: StateStore) -> None:
         with filled.query_view() as view:
             view.position["in"] = {0: 1}

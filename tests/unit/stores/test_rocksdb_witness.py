@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rocksdict import Options, Rdict
 
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
@@ -21,6 +22,7 @@ from statecore.stores import rocksdb_witness
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE
 from statecore.stores.settings import StoreSettings
+from tests.unit.stores.test_rocksdb import sst
 
 KIND = StoreKind.KEY_VALUE
 CHANGELOG = TopicPartition("app-s-changelog", 0)
@@ -184,7 +186,7 @@ def test_the_record_of_an_opening_is_on_the_disk_before_a_commit_is(
     path = tmp_path / "db"
     lived(path)
     synced: list[str] = []
-    monkeypatch.setattr(rocksdb_witness, "sync_file", lambda file: synced.append(file.name))
+    monkeypatch.setattr(rocksdb_witness, "sync_file", lambda file: synced.append(file.resolve().name))
     with RocksDBStore(path, KIND) as store:
         assert synced == [f"{WITNESS_FILE}.tmp", path.name]
         store.flush()
@@ -303,11 +305,62 @@ def test_under_exactly_once_a_store_that_this_library_committed_to_last_is_whole
         assert (store.get(b"k0"), store.committed_offset(CHANGELOG)) == (b"more", 99)
 
 
-def test_under_exactly_once_a_store_that_others_left_open_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    store = lived(path, close=False)
-    killed = copied(path, tmp_path / "killed")
+@pytest.mark.parametrize("damaged", [False, True])
+def test_files_that_were_kept_stay_where_the_log_was_damaged_too(tmp_path: Path, damaged: bool) -> None:
+    """They may have the rows that the log has lost: a kill in a flush leaves such a file."""
+    store = lived(tmp_path / "db", close=False, merges=False)
+    for number in range(7, 11):
+        store.put_all((b"k%d" % key, b"%d" % number) for key in range(5))
+        store.commit({CHANGELOG: number})
+    killed = copied(tmp_path / "db", tmp_path / "killed")
     store.close()
     (killed / WITNESS_FILE).unlink()
-    with pytest.raises(Corrupted, match="not closed cleanly"):
+    sst(killed / "000099.sst", {b"k0": b"10"})
+    (log,) = (file for file in killed.glob("*.log") if file.stat().st_size)
+    if damaged:
+        data = bytearray(log.read_bytes())
+        data[len(data) // 2] ^= 1
+        log.write_bytes(data)
+    for _ in range(2):
+        found, offset = contents(killed)
+        assert found == {b"%d" % (offset or 0)}
+        assert ((offset or 0) < 10) == damaged
+        assert (killed / LOST_DIRECTORY / "000099.sst").exists() == damaged
+
+
+@pytest.mark.parametrize("why", ["no record", "damaged record", "another's record", "others wrote", "ingested"])
+def test_under_exactly_once_a_store_whose_rows_may_be_ahead_is_refused_with_the_reason(
+    tmp_path: Path, why: str
+) -> None:
+    path = tmp_path / "db"
+    store = lived(path, close=False, merges=False)
+    if why == "ingested":
+        store.ingest([sst(tmp_path / "run.sst", {b"k0": b"ahead"})])
+    killed = copied(path, tmp_path / "killed")
+    store.close()
+    record = killed / WITNESS_FILE
+    if why == "no record":
+        record.unlink()
+    elif why == "damaged record":
+        record.write_bytes(b"?" + record.read_bytes()[1:])
+    elif why == "another's record":
+        lived(tmp_path / "another")
+        record.write_bytes((tmp_path / "another" / WITNESS_FILE).read_bytes())
+    elif why == "others wrote":
+        names = Rdict.list_cf(str(killed), Options(raw_mode=True))
+        database = Rdict(
+            str(killed), Options(raw_mode=True), column_families={n: Options(raw_mode=True) for n in names}
+        )
+        database[b"others"] = b"1"
+        database.close()
+    with pytest.raises(Corrupted, match="not closed cleanly") as raised:
         RocksDBStore(killed, KIND, exactly_once=True).open()
+    if why == "others wrote":
+        assert "something else than this library wrote to it last" in raised.value.what
+    elif why == "ingested":
+        assert "files were ingested" in raised.value.what
+    else:
+        assert "no statecore-witness of it" in raised.value.what
+        assert "copy it again" in raised.value.action
+    with RocksDBStore(killed, KIND) as opened:
+        assert opened.committed_offset(CHANGELOG) is not None, "at-least-once takes it"
