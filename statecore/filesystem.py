@@ -162,6 +162,14 @@ def give_to_owner(path: Path) -> None:
         os.chown(path, above.st_uid, above.st_gid)
 
 
+def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
+    """Make a directory and what is missing above it, each given to the owner of the one above it."""
+    if not path.is_dir():
+        make_directories(path.parent, mode)
+        path.mkdir(mode=mode, exist_ok=True)
+        give_to_owner(path)
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Make ``target`` a second name of ``source``, or a copy where the file system does not allow that."""
     try:

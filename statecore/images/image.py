@@ -31,7 +31,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, combined, digest_rows
-from statecore.images.model import Image, Run, Segmentation
+from statecore.images.model import Image, RunFile, Segmentation
 from statecore.images.runs_digest import damaged, merged_digest
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
@@ -63,7 +63,7 @@ class SegmentedRuns:
 def build_image(
     directory: Path,
     kind: StoreKind,
-    runs: Sequence[Run],
+    runs: Sequence[RunFile],
     offsets: Mapping[TopicPartition, int],
     *,
     segmented: SegmentedRuns | None = None,
@@ -109,11 +109,11 @@ def build_image(
     return replace(_image(directory, found, offsets), segments=len(live), expired=expired)
 
 
-def _live_segments(runs: Sequence[Run], segmented: SegmentedRuns) -> tuple[dict[int, list[Run]], int]:
+def _live_segments(runs: Sequence[RunFile], segmented: SegmentedRuns) -> tuple[dict[int, list[RunFile]], int]:
     """The runs of each segment that is live, oldest first, and the rows of those that have expired."""
     of = segmented.segmentation
     first = first_live_segment(segmented.stream_time, of.retention_ms, of.interval_ms)
-    live: dict[int, list[Run]] = {}
+    live: dict[int, list[RunFile]] = {}
     expired = 0
     for run in sorted(runs, key=lambda run: run.segment or 0):  # stable: runs of a segment stay in their order
         if run.segment is not None and run.segment >= first:
@@ -126,7 +126,7 @@ def _live_segments(runs: Sequence[Run], segmented: SegmentedRuns) -> tuple[dict[
 def _build_database(
     directory: Path,
     kind: StoreKind,
-    runs: Sequence[Run],
+    runs: Sequence[RunFile],
     offsets: Mapping[TopicPartition, int],
     max_overlapping: int,
 ) -> StoreDigest:
@@ -136,7 +136,7 @@ def _build_database(
         # Links, so that a run survives for a retry; ingest moves (renames) what it is given.
         staged = [directory / f"run-{number:05d}.ingest" for number in range(len(runs))]
         for run, target in zip(runs, staged, strict=True):
-            link_or_copy(Path(run.path), target)
+            link_or_copy(run.path, target)
         files = store.ingest(staged)
         _check_ingested(runs, files)
         found = merged_digest(runs, files)
@@ -152,7 +152,6 @@ def _build_database(
 
 def _image(directory: Path, found: StoreDigest, offsets: Mapping[TopicPartition, int]) -> Image:
     return Image(
-        path=str(directory),
         rows=found.rows,
         bytes=found.bytes,
         digest=found.digest,
@@ -196,9 +195,9 @@ def _without_offset(database: Path, changelog: TopicPartition, offset: int | Non
     )
 
 
-def _check_present(run: Run) -> None:
+def _check_present(run: RunFile) -> None:
     """Refuse a run that is missing or cut before a database is made; its bytes are checked after ingest."""
-    path = Path(run.path)
+    path = run.path
     if not path.is_file():
         raise damaged(run, "is missing")
     size = path.stat().st_size
@@ -206,13 +205,13 @@ def _check_present(run: Run) -> None:
         raise damaged(run, f"has {size} bytes instead of {run.file_bytes}")
 
 
-def disjoint(runs: Sequence[Run]) -> bool:
+def disjoint(runs: Sequence[RunFile]) -> bool:
     """Whether no two runs share a range of keys."""
     ranges = sorted((bytes.fromhex(run.min_key), bytes.fromhex(run.max_key)) for run in runs)
     return all(left[1] < right[0] for left, right in pairwise(ranges))
 
 
-def _check_ingested(runs: Sequence[Run], files: Sequence[Path]) -> None:
+def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
     """The files in the database must be the runs, in their order, byte for byte."""
     if len(files) != len(runs):
         raise Corrupted(
@@ -224,7 +223,7 @@ def _check_ingested(runs: Sequence[Run], files: Sequence[Path]) -> None:
             raise damaged(run, f"is not the file it was when it was finished (the SHA-256 of {file} differs)")
 
 
-def _read_back(store: RocksDBStore, runs: Sequence[Run], expected: StoreDigest | None) -> StoreDigest:
+def _read_back(store: RocksDBStore, runs: Sequence[RunFile], expected: StoreDigest | None) -> StoreDigest:
     """Rows and digest by a scan; what the runs have is expected, where that is known."""
     found = digest_rows(store.scan_lists())
     if expected is not None and found != expected:

@@ -41,3 +41,8 @@ def checked_records(batch: pa.RecordBatch, form: RowFormat, changelog: TopicPart
         offset=offset,
         kind=form.kind.value,
     )
+
+
+def last_offset(batch: pa.RecordBatch) -> int:
+    """The offset of the last record of a batch that has one."""
+    return int(batch.column("offset")[batch.num_rows - 1].as_py())

@@ -31,8 +31,8 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
 from statecore.images.digest import Digest
 from statecore.images.key_table import Chunk, KeyTable
-from statecore.images.model import Run, Segmentation
-from statecore.images.records import checked_records
+from statecore.images.model import RunFile, RunFormat, Segmentation
+from statecore.images.records import checked_records, last_offset
 from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
 
@@ -76,6 +76,7 @@ class RunBuilder:
             built without a base needs none (later runs of this builder always have them).
         segmentation: how the rows are divided by time; required where the kind has segments.
         changelog: where the batches come from, for messages.
+        start: the offset that the first run begins at; each ends where the next one begins.
 
     Raises:
         Invalid: no row format for this kind.
@@ -90,6 +91,7 @@ class RunBuilder:
         keep_tombstones: bool,
         segmentation: Segmentation | None = None,
         changelog: TopicPartition | None = None,
+        start: int = 0,
     ) -> None:
         self._format = row_format(kind)
         if (self._format.time_at is not None) and segmentation is None:
@@ -99,7 +101,8 @@ class RunBuilder:
         self._directory = directory
         self._budget = memory_budget
         self._keep_tombstones = keep_tombstones
-        self._runs: list[Run] = []
+        self._runs: list[RunFile] = []
+        self._start = self._next = start
         self._cuts = 0
         self._records = self._null_keys = self._peak = self._shrinks = self._expired = 0
         self._stream_time = -1
@@ -134,14 +137,20 @@ class RunBuilder:
             self._stream_time = max(self._stream_time, int(form.times(records.keys).max()))
         self._table.add(form.row_keys(records.keys), form.row_values(records), records.timestamps)
         self._records += batch.num_rows
+        if batch.num_rows:
+            self._next = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes)
 
-    def finish(self) -> list[Run]:
+    def finish(self, end: int | None = None) -> list[RunFile]:
         """Write what is left and return all runs, in the order they must be applied; none when no row survived.
+
+        Args:
+            end: where the last run ends, if that is not just after the last record.
 
         Raises:
             Capacity: the directory has no room.
         """
+        self._next = self._next if end is None else end
         self._cut()
         return list(self._runs)
 
@@ -160,7 +169,9 @@ class RunBuilder:
         for segment, part in self._by_segment(ids):
             suffix = "" if segment is None else f".{segment}"
             path = self._directory / f"run-{self._cuts:05d}{suffix}.sst"
-            self._runs.append(self._write(path, part, segment))
+            run = self._write(path, part, segment)
+            self._runs.append(replace(run, start=self._start, end=self._next, stream_time=self._stream_time))
+        self._start = self._next
         self._cuts += 1
         self._null_keys += self._table.null_keys
         self._table = self._new_table()
@@ -179,7 +190,7 @@ class RunBuilder:
         for segment in np.unique(segments[segments >= first]).tolist():
             yield segment, ids[segments == segment]
 
-    def _write(self, path: Path, ids: npt.NDArray[np.uint32], segment: int | None) -> Run:
+    def _write(self, path: Path, ids: npt.NDArray[np.uint32], segment: int | None) -> RunFile:
         table = self._table
         ids = table.in_key_order(ids)
         index = self._index(table, ids)
@@ -208,7 +219,7 @@ class RunBuilder:
         return index
 
 
-def write_run(path: Path, chunks: Iterable[Chunk], *, longest_key: int) -> Run:
+def write_run(path: Path, chunks: Iterable[Chunk], *, longest_key: int) -> RunFile:
     """Write rows in key order as one SST file, durable when this returns.
 
     Args:
@@ -233,8 +244,9 @@ def write_run(path: Path, chunks: Iterable[Chunk], *, longest_key: int) -> Run:
             writer.add(chunk.key_offsets, chunk.keys, chunk.value_offsets, chunk.values, mask)
         sha256 = writer.finish()
     sync_file(path)
-    return Run(
-        path=str(path),
+    return RunFile(
+        path=path,
+        format=RunFormat.SST if columnar else RunFormat.SST_ROCKSDB,
         rows=digest.rows,
         deletes=digest.deletes,
         bytes=digest.bytes,

@@ -33,7 +33,7 @@ from statecore.errors import Corrupted
 from statecore.images import kernel, merged_kernel
 from statecore.images.digest import EMPTY, SEEDS, StoreDigest, combined
 from statecore.images.merged_kernel import CURSOR, DAMAGE, KEY_ROOM, MORE, STATE
-from statecore.images.model import Run
+from statecore.images.model import Run, RunFile
 from statecore.images.sst import FORMAT_VERSION
 
 _MAGIC = 0x88E241B785F4CFF7
@@ -52,7 +52,7 @@ class _Table(NamedTuple):
     entries_end: int
 
 
-def merged_digest(runs: Sequence[Run], files: Sequence[Path]) -> StoreDigest | None:
+def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest | None:
     """What a database shows into which these runs, and nothing else, were ingested.
 
     Args:
@@ -98,7 +98,7 @@ def overlapping(runs: Sequence[Run]) -> list[list[int]]:
     return [sorted(group) for group in groups]
 
 
-def _merge(runs: Sequence[Run], tables: Sequence[_Table]) -> StoreDigest:
+def _merge(runs: Sequence[RunFile], tables: Sequence[_Table]) -> StoreDigest:
     count = len(runs)
     cursors, state = np.zeros((count, len(CURSOR)), np.int64), np.zeros(len(STATE), np.int64)
     keys, heap, last = np.zeros((count, KEY_ROOM), np.uint8), np.zeros(count, np.int64), np.zeros(KEY_ROOM, np.uint8)
@@ -124,7 +124,7 @@ def _merge(runs: Sequence[Run], tables: Sequence[_Table]) -> StoreDigest:
     )
 
 
-def _open(run: Run, path: Path) -> _Table | None:
+def _open(run: RunFile, path: Path) -> _Table | None:
     """Map a file and find its index; ``None`` when it is not one of the columnar writer."""
     if path.stat().st_size < _FOOTER_BYTES:
         raise damaged(run, "is too short for an SST file")
@@ -149,7 +149,7 @@ def _open(run: Run, path: Path) -> _Table | None:
     return _Table(data, offset, offset + size - 4 - 4 * blocks)
 
 
-def _numbers(run: Run, data: bytes) -> list[int]:
+def _numbers(run: RunFile, data: bytes) -> list[int]:
     """The four numbers of a footer's handles."""
     numbers, number, shift = [], 0, 0
     for byte in data:
@@ -163,12 +163,12 @@ def _numbers(run: Run, data: bytes) -> list[int]:
     return numbers[:4]
 
 
-def damaged(run: Run, how: str) -> Corrupted:
+def damaged(run: RunFile, how: str) -> Corrupted:
     """The error for a run that is not what it was or must be."""
     return Corrupted(
         f"The run {run.path} {how}.",
         action="Build the run again; if it happens twice, check the disk and memory of this host.",
-        path=run.path,
+        path=str(run.path),
     )
 
 

@@ -15,14 +15,12 @@ What the tries of a plan have built lies in ``<staging>/<plan id>``, below it :d
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from statecore.errors import Invalid
+from statecore.filesystem import make_directories, write_durably
+from statecore.jobs.documents import DocumentType
 from statecore.jobs.plan import RestorePlan
-from statecore.placement.trees import make_directories, write_durably
 
 PLANS = "plans"
 PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
@@ -46,7 +44,7 @@ class FrozenPlan:
         partitions: the partitions that were asked for; empty for all.
         made_at: when its end offsets were read, in seconds since the epoch.
         request_id: the request it was made for.
-        staging: the directory below which it is built; empty in plans of older releases.
+        staging: the directory below which it is built.
     """
 
     plan: RestorePlan
@@ -54,6 +52,10 @@ class FrozenPlan:
     made_at: float
     request_id: str
     staging: str = ""
+
+
+FROZEN_PLAN = DocumentType("frozen plan", 4, FrozenPlan, "It is made anew by the next restore under its request id.")
+"""Version 4 is read by no older release, and reads none of theirs: their runs have other names."""
 
 
 def plan_path(work_path: Path, request_id: str) -> Path:
@@ -64,28 +66,18 @@ def plan_path(work_path: Path, request_id: str) -> Path:
 def save_plan(path: Path, frozen: FrozenPlan) -> None:
     """Freeze a plan on disk, complete or not at all."""
     make_directories(path.parent)
-    document = {
-        "request_id": frozen.request_id,
-        "partitions": list(frozen.partitions),
-        "made_at": frozen.made_at,
-        "staging": frozen.staging,
-        "plan": frozen.plan.to_json(),
-    }
-    write_durably(path, json.dumps(document, indent=1).encode())
+    write_durably(path, FROZEN_PLAN.encode(frozen))
 
 
 def load_plan(path: Path) -> FrozenPlan | None:
-    """The frozen plan of a request; ``None`` when it has none yet, or none that this release can read."""
+    """The frozen plan of a request; ``None`` when it has none yet.
+
+    Raises:
+        Invalid: it is torn, or of another release.
+    """
     try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        return FrozenPlan(
-            RestorePlan.from_json(document["plan"]),
-            tuple(document["partitions"]),
-            float(document["made_at"]),
-            str(document["request_id"]),
-            str(document.get("staging") or ""),
-        )
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, Invalid):
+        return FROZEN_PLAN.decode(path.read_bytes())
+    except FileNotFoundError:
         return None
 
 

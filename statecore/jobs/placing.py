@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs import staging
 from statecore.jobs.plan import PartitionPlan, RestorePlan, task_of
 from statecore.jobs.request import RestoreRequest
-from statecore.jobs.tasks import ImageResult
 from statecore.placement.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
@@ -17,7 +17,7 @@ from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 
 def placement_of(
     plan: RestorePlan,
-    images: Mapping[tuple[str, str], ImageResult] | None,
+    staged: Path | None,
     spec: ApplicationSpec,
     directory: StateDirectory,
     request: RestoreRequest,
@@ -28,7 +28,7 @@ def placement_of(
 
     Args:
         plan: what is restored.
-        images: (task, store) → its image; ``None`` before there are any.
+        staged: the plan's staging directory, with an image of each store; ``None`` before there are any.
         spec: the application's stores.
         directory: where they are placed.
         request: whether what is there may be replaced, and under which id.
@@ -49,9 +49,9 @@ def placement_of(
 
     def image_of(parts: Sequence[PartitionPlan]) -> StoreImage:
         one = parts[0]
-        if images is None:
+        if staged is None:
             return StoreImage(one.task, one.store, one.kind, one.topic_partition, None, None)
-        path = Path(images[one.task, one.store].image.path)
+        path = staging.image_path(staged, one.task, one.store) / staging.DATABASE
         offsets = {part.topic_partition: part.committed_offset for part in parts}
         return StoreImage(one.task, one.store, one.kind, one.topic_partition, path, offsets)
 

@@ -25,21 +25,19 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
-from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
+from statecore.jobs.documents import DocumentType
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-
-PLAN_VERSION = 3
 
 GLOBAL = "global"
 """In place of a task id where a store belongs to no task: its directory below the application's."""
@@ -178,41 +176,24 @@ class RestorePlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON document; ``from_json`` is its inverse."""
-        return {
-            "version": PLAN_VERSION,
-            "application_id": self.application_id,
-            "processing_guarantee": str(self.processing_guarantee),
-            "partitions": [
-                {**asdict(part), "ranges": [list(pair) for pair in part.ranges]} for part in self.partitions
-            ],
-        }
+        return PLAN.to_json(self)
 
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> RestorePlan:
+    def from_json(document: Any) -> RestorePlan:
         """Read a plan back.
 
         Raises:
-            Invalid: the document is of another version.
+            Invalid: it is no plan, or one of another version.
         """
-        if document.get("version") != PLAN_VERSION:
-            raise Invalid(
-                f"A plan of version {document.get('version')} was found where version {PLAN_VERSION} was expected.",
-                action="Finish the restore with the release that began it, or delete the plan file and start again.",
-            )
-        return RestorePlan(
-            application_id=document["application_id"],
-            processing_guarantee=ProcessingGuarantee(document["processing_guarantee"]),
-            partitions=tuple(
-                PartitionPlan(
-                    **{
-                        **part,
-                        "kind": StoreKind(part["kind"]),
-                        "ranges": tuple((start, end) for start, end in part["ranges"]),
-                    }
-                )
-                for part in document["partitions"]
-            ),
-        )
+        return PLAN.from_json(document)
+
+
+PLAN = DocumentType(
+    "plan",
+    3,
+    RestorePlan,
+    "Finish the restore with the release that began it, or delete the plan file and start again.",
+)
 
 
 def isolation_of(guarantee: ProcessingGuarantee) -> IsolationLevel:

@@ -31,6 +31,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.filesystem import make_directories, write_durably
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.engine import Engine, Question, Workers
 from statecore.jobs.failures import as_statecore_error
@@ -57,7 +58,6 @@ from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_place
 from statecore.placement.journal import read_record
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory, ensure_room
-from statecore.placement.trees import make_directories, write_durably
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
@@ -210,7 +210,7 @@ class _Restore:
         with self._phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
             self._save(self.report_file, self._report(plan, runs, images, notes).to_json())
-            placement = self._placement(plan, images)
+            placement = self._placement(plan, staging)
             for line in placement.lines:
                 self.say(line)
             apply_placement(placement, self.faults, self.progress)
@@ -245,7 +245,10 @@ class _Restore:
 
     def _already_placed(self) -> RestoreReport | None:
         """The report of an earlier attempt of this request, while all that it had placed still stands there."""
-        frozen = load_plan(self.plan_file)
+        try:
+            frozen = load_plan(self.plan_file)
+        except Invalid:
+            return None
         if frozen is None or not self.report_file.exists() or not covers(frozen, self.spec, self.request):
             return None
         record = read_record(self.directory.work_path)
@@ -262,12 +265,12 @@ class _Restore:
 
     def _plan(self, workers: Workers) -> tuple[RestorePlan, tuple[str, ...]]:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
-        frozen = load_plan(self.plan_file)
+        frozen: FrozenPlan | None = None
         why: tuple[str, ...] = ()
-        if frozen is None and self.plan_file.exists():
-            why = (
-                "The plan of an earlier attempt of this request is damaged or of another release; it was made anew.",
-            )
+        try:
+            frozen = load_plan(self.plan_file)
+        except Invalid as error:
+            why = (f"The plan of an earlier attempt of this request was made anew: {error.what}",)
         with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
             if frozen is not None and covers(frozen, self.spec, self.request):
                 self.resumes = True
@@ -296,10 +299,8 @@ class _Restore:
         offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
         return why_stale(frozen, topics, offsets, time.time())
 
-    def _placement(
-        self, plan: RestorePlan, images: Mapping[tuple[str, str], ImageResult] | None = None
-    ) -> PlacementPlan:
-        return placement_of(plan, images, self.spec, self.directory, self.request, resumes=self.resumes)
+    def _placement(self, plan: RestorePlan, staged: Path | None = None) -> PlacementPlan:
+        return placement_of(plan, staged, self.spec, self.directory, self.request, resumes=self.resumes)
 
     def _ensure_room(self, cluster: Cluster, plan: RestorePlan) -> None:
         """Refuse when the disk cannot hold the runs: at least what the broker stores for the changelogs it reads."""

@@ -253,7 +253,10 @@ def _unfinished(
     interrupted = plan_path(work, journal.request_id).stem if journal is not None else ""
     found = []
     for plan in [path for path in files if path.suffix == PLAN_SUFFIX][:LOOKED_AT]:
-        frozen = load_plan(plan)
+        try:
+            frozen = load_plan(plan)
+        except Invalid:  # the next restore makes it anew
+            continue
         if frozen is None or (plan.stem in finished and plan.stem != interrupted):
             continue
         attempt = _attempt(plan.with_suffix(ATTEMPT_SUFFIX))

@@ -135,7 +135,8 @@ def build_images(
         results = _run(workers, batches, build_stores, f"the images of {plan.application_id} were built")
     progress.advance(len(results) - watch.seen)
     progress.done()
-    unseen = [result.image.path for result in results if not Path(result.image.path).is_dir()]
+    places = [staging.image_path(directory, result.task, result.store) for result in results]
+    unseen = [place for place in places if not (place / staging.DATABASE).is_dir()]
     if unseen:
         raise Invalid(
             f"Executors built {len(unseen)} images that this host does not see, {unseen[0]} for one.",

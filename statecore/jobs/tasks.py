@@ -1,7 +1,7 @@
 """What an engine's workers do: read a range into runs, build the image of a store partition.
 
-Both are idempotent and safe under retries, speculation and kills: an attempt publishes a whole directory by one rename,
-and a later attempt of the same plan takes it after a look (``statecore.jobs.staging`` draws the directories).
+Both are idempotent and safe under retries, speculation and kills: an attempt publishes its result in one step, and a
+later attempt of the same plan takes it after a look (``statecore.jobs.staging`` draws the directories).
 
 A task answers with its result or with the error that stopped it, as a value (:mod:`statecore.jobs.engine`).
 """
@@ -13,21 +13,22 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from statecore.blobs.base import Blobs
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
-from statecore.errors import Corrupted, Retryable
-from statecore.filesystem import file_sha256, tree_bytes
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Image, Run, Segmentation
+from statecore.images.model import Image, Run, RunFile, Segmentation
 from statecore.jobs import staging
+from statecore.jobs.documents import DocumentType
 from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.frozen_plan import RUNS
 
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from statecore.images.versions.build import VersionRunBuilder
 
 PROGRESS_INTERVAL = 0.5
-
-DATABASE = "database"
-"""Name of the database within the directory of a finished image."""
 
 
 @dataclass(frozen=True)
@@ -113,28 +111,8 @@ class RangeResult:
     stream_time: int = -1
     expired: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """The result for ``result.json``; runs by name, as the directory may be moved."""
-        document = asdict(self)
-        for run in document["runs"]:
-            run["path"] = Path(run["path"]).name
-        return document
 
-    @staticmethod
-    def from_json(document: Mapping[str, Any], directory: Path) -> RangeResult:
-        """Read a result back from the ``result.json`` in ``directory``.
-
-        Raises:
-            KeyError, TypeError, ValueError: the document is not one.
-        """
-        return RangeResult(
-            **{
-                **document,
-                "offset_range": OffsetRange(**document["offset_range"]),
-                "runs": tuple(Run(**{**run, "path": str(directory / run["path"])}) for run in document["runs"]),
-                "statistics": ReadStatistics(**document["statistics"]),
-            }
-        )
+RANGE_RESULT = DocumentType("result of a range", 1, RangeResult, "Nothing is to be done: the range is read again.")
 
 
 @dataclass(frozen=True)
@@ -162,11 +140,6 @@ class ImageTask:
     segmentation: Segmentation | None = None
 
     @property
-    def runs(self) -> tuple[Run, ...]:
-        """All runs, in the order they are applied."""
-        return tuple(run for result in self.ranges for run in result.runs)
-
-    @property
     def stream_time(self) -> int:
         """The greatest time of a row over all ranges, in ms; -1 without one."""
         return max((result.stream_time for result in self.ranges), default=-1)
@@ -180,6 +153,9 @@ class ImageResult:
     store: str
     image: Image
     seconds: float
+
+
+IMAGE_RESULT = DocumentType("result of an image", 1, ImageResult, "Nothing is to be done: the image is built again.")
 
 
 TaskT = TypeVar("TaskT", RangeTask, ImageTask)
@@ -228,21 +204,23 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
 
 
 def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
-    directory, span = Path(task.directory), task.offset_range
-    final = directory / RUNS / task.task / task.store / f"{span.partition}.{span.start}-{span.end}"
-    found = _finished_range(task, final)
+    directory = Path(task.directory)
+    blobs, name = staging.blobs_of(directory), staging.result_name(task.task, task.store, task.offset_range)
+    found = _finished_range(task, blobs, name)
     if found is not None:
         return found
     with staging.attempt_directory(directory) as attempt:
-        result = _read_into(attempt, task, cluster)
-        while not staging.publish(attempt, final, result.to_json()):
-            found = _finished_range(task, final)
+        result, files = _read_into(attempt, task, cluster)
+        for file in files:
+            staging.keep(blobs, file)
+        while not blobs.put_if_absent(name, RANGE_RESULT.encode(result)):
+            found = _finished_range(task, blobs, name)
             if found is not None:
                 return found
-    return RangeResult.from_json(result.to_json(), final)
+    return result
 
 
-def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> RangeResult:
+def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> tuple[RangeResult, list[RunFile]]:
     from statecore.changelog.reader import ChangelogReader, ReaderOptions
     from statecore.formats.registry import row_format
 
@@ -262,23 +240,25 @@ def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> RangeResult:
     statistics = reader.statistics
     progress.report(span.end - span.start, now=True)
     read_until = time.monotonic()
-    runs = tuple(builder.finish())
+    files = builder.finish(span.end)
     done = time.monotonic()
     phases = {"read": read_until - began - collecting, "collect": collecting, "write": done - read_until}
     seen = builder.statistics
-    return RangeResult(
+    runs = tuple(file.run for file in files)
+    result = RangeResult(
         task.task, task.store, span, runs, statistics, done - began, phases, seen.stream_time, seen.expired
     )
+    return result, files
 
 
 def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
     from statecore.images.runs import RunBuilder
 
-    changelog = task.offset_range.topic_partition
+    changelog, start = task.offset_range.topic_partition, task.offset_range.start
     if task.kind.is_versioned:
         from statecore.images.versions.build import VersionRunBuilder
 
-        return VersionRunBuilder(attempt, memory_budget=task.memory_budget, changelog=changelog)
+        return VersionRunBuilder(attempt, memory_budget=task.memory_budget, changelog=changelog, start=start)
     return RunBuilder(
         task.kind,
         attempt,
@@ -286,26 +266,30 @@ def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
         keep_tombstones=not task.first,
         segmentation=task.segmentation,
         changelog=changelog,
+        start=start,
     )
 
 
-def _finished_range(task: RangeTask, final: Path) -> RangeResult | None:
-    """What an attempt published, every run looked at byte by byte; what is not whole is taken away."""
-    document = staging.load(final)
-    if document is not None:
-        try:
-            result = RangeResult.from_json(document, final)
-        except (KeyError, TypeError, ValueError):
-            result = None
-        if result is not None and result.offset_range == task.offset_range and all(map(_is_whole, result.runs)):
-            return result
-    staging.discard(Path(task.directory), final)
+def _finished_range(task: RangeTask, blobs: Blobs, name: str) -> RangeResult | None:
+    """What an attempt has read, every run looked at byte by byte; what is not whole is taken away."""
+    try:
+        result = RANGE_RESULT.decode(blobs.get(name))
+    except NotFound:
+        return None
+    except Invalid:  # torn, or of another release
+        blobs.delete(name)
+        return None
+    if result.offset_range == task.offset_range and all(staging.is_whole(blobs, run) for run in result.runs):
+        return result
+    _forget(blobs, result)
     return None
 
 
-def _is_whole(run: Run) -> bool:
-    path = Path(run.path)
-    return path.is_file() and path.stat().st_size == run.file_bytes and file_sha256(path) == run.sha256
+def _forget(blobs: Blobs, result: RangeResult) -> None:
+    """Take away what was read of a range, the word of it first."""
+    blobs.delete(staging.result_name(result.task, result.store, result.offset_range))
+    for run in result.runs:
+        blobs.delete(staging.run_name(run))
 
 
 def _build_store(task: ImageTask) -> ImageResult:
@@ -316,58 +300,56 @@ def _build_store(task: ImageTask) -> ImageResult:
         return found
     began = time.monotonic()
     with staging.attempt_directory(directory) as attempt:
+        blobs = staging.blobs_of(directory)
         try:
-            image = _build_into(attempt, task)
+            image = _build_into(attempt, task, blobs)
         except Corrupted:
             # A retry must not find the same runs again.
-            for place in {Path(run.path).parent for run in task.runs}:
-                staging.discard(directory, place)
+            for of_range in task.ranges:
+                _forget(blobs, of_range)
             raise
-        image, seconds = replace(image, path=str(final / DATABASE)), time.monotonic() - began
-        while not staging.publish(attempt, final, {"image": asdict(image), "seconds": seconds}):
+        result = ImageResult(task.task, task.store, image, time.monotonic() - began)
+        while not staging.publish(attempt, final, IMAGE_RESULT.encode(result)):
             found = _finished_image(task, final)
             if found is not None:
                 return found
-    return ImageResult(task.task, task.store, image, seconds)
+    return result
 
 
-def _build_into(attempt: Path, task: ImageTask) -> Image:
+def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
     from statecore.images.image import SegmentedRuns, build_image
 
-    target = attempt / DATABASE
+    target, scratch = attempt / staging.DATABASE, attempt / "scratch"
+    scratch.mkdir()
+    files = [[staging.at_hand(blobs, run, scratch) for run in result.runs] for result in task.ranges]
+    segmented = None
     if task.kind.is_versioned and task.segmentation is not None:
         from statecore.images.versions.build import build_version_runs
 
-        scratch = attempt / "versions"
-        scratch.mkdir()
         of = task.segmentation
-        ranges = [(result.stream_time, result.runs) for result in task.ranges]
+        ranges = [(result.stream_time, of_range) for result, of_range in zip(task.ranges, files, strict=True)]
         runs = build_version_runs(scratch, ranges, of.retention_ms, of.interval_ms, task.memory_budget)
-        image = build_image(target, task.kind, runs, task.offsets)
-        shutil.rmtree(scratch)
-        return image
-    segmented = None
-    if task.segmentation is not None:
-        segmented = SegmentedRuns(task.store, task.segmentation, task.stream_time)
-    return build_image(target, task.kind, task.runs, task.offsets, segmented=segmented)
+    else:
+        runs = [file for of_range in files for file in of_range]
+        if task.segmentation is not None:
+            segmented = SegmentedRuns(task.store, task.segmentation, task.stream_time)
+    image = build_image(target, task.kind, runs, task.offsets, segmented=segmented)
+    shutil.rmtree(scratch)
+    return image
 
 
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
     """What an attempt published; what is not whole, or was placed by a job that was killed, is taken away."""
     document = staging.load(final)
     if document is not None:
-        try:
-            image = Image(**{**document["image"], "path": str(final / DATABASE)})
-            seconds = float(document["seconds"])
-        except (KeyError, TypeError, ValueError):
-            image = None
-        if (
-            image is not None
-            and image.offsets == {str(partition): offset for partition, offset in task.offsets.items()}
-            and (final / DATABASE).is_dir()
-            and tree_bytes(final / DATABASE) == image.file_bytes
-        ):
-            return ImageResult(task.task, task.store, image, seconds)
+        with suppress(Invalid):  # torn, or of another release
+            found = IMAGE_RESULT.decode(document)
+            if (
+                found.image.offsets == {str(partition): offset for partition, offset in task.offsets.items()}
+                and (final / staging.DATABASE).is_dir()
+                and tree_bytes(final / staging.DATABASE) == found.image.file_bytes
+            ):
+                return found
     staging.discard(Path(task.directory), final)
     return None
 

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid
+from statecore.filesystem import write_durably
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.trees import inode, write_durably
+from statecore.placement.trees import inode
 
 JOURNAL = "journal.json"
 RECORD = "placed.json"

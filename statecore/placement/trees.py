@@ -10,9 +10,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from statecore.filesystem import DIRECTORY_MODE
-from statecore.filesystem import give_to_owner as give_to_owner
-from statecore.filesystem import write_durably as write_durably
 from statecore.placement.ownership import Ownership
 
 _AT_FDCWD = -100
@@ -98,14 +95,6 @@ def inode(path: Path) -> int | None:
         return os.lstat(path).st_ino
     except FileNotFoundError:
         return None
-
-
-def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
-    """Make a directory and what is missing above it, each given to the owner of the one above it."""
-    if not path.is_dir():
-        make_directories(path.parent, mode)
-        path.mkdir(mode=mode, exist_ok=True)
-        give_to_owner(path)
 
 
 def remove_tree(path: Path) -> None:

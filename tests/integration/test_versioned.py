@@ -171,7 +171,7 @@ def rebuilt(path: Path, broker: Broker, topic: str, partition: int, store: Versi
     )
     database = Rdict(str(path / "database"), Options(raw_mode=True))
     try:
-        database.ingest_external_file([run.path for run in runs])
+        database.ingest_external_file([str(run.path) for run in runs])
         return list(database.items())
     finally:
         database.close()

@@ -29,6 +29,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +42,8 @@ from statecore.formats.rows.versions import SEGMENT_BYTES
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
-from statecore.images.model import Run
-from statecore.images.records import checked_records
+from statecore.images.model import RunFile
+from statecore.images.records import checked_records, last_offset
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
 from statecore.images.versions import kernel as versions_kernel
 from statecore.images.versions.replay import replay
@@ -58,6 +59,7 @@ class VersionRunBuilder:
         directory: where the runs are written (``records-00000.run``, ...); must exist.
         memory_budget: bytes to hold before a run is cut. One batch always fits.
         changelog: where the batches come from, for messages.
+        start: the offset that the first run begins at; each ends where the next one begins.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class VersionRunBuilder:
         *,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
         changelog: TopicPartition | None = None,
+        start: int = 0,
     ) -> None:
         self._format = row_format(StoreKind.VERSIONED_KEY_VALUE)
         self._directory = directory
         self._budget = memory_budget
         self._changelog = changelog
-        self._runs: list[Run] = []
+        self._runs: list[RunFile] = []
+        self._start = self._next = start
         self._records = self._null_keys = self._peak = 0
         self._stream_time = -1
         self._table = RecordTable()
@@ -104,32 +108,39 @@ class VersionRunBuilder:
         self._stream_time = int(stream_times[-1])
         self._table.add_records(records, stream_times)
         self._records += batch.num_rows
+        self._next = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes_to_sort)
 
-    def finish(self) -> list[Run]:
+    def finish(self, end: int | None = None) -> list[RunFile]:
         """Write what is left and return all runs, in offset order; none when no record has a key.
+
+        Args:
+            end: where the last run ends, if that is not just after the last record.
 
         Raises:
             Capacity: the directory has no room.
         """
+        self._next = self._next if end is None else end
         self._cut()
         return list(self._runs)
 
     def _cut(self) -> None:
         if self._table.keys:
             path = self._directory / f"records-{len(self._runs):05d}.run"
-            self._runs.append(self._table.write(path))
+            run = self._table.write(path)
+            self._runs.append(replace(run, start=self._start, end=self._next, stream_time=self._stream_time))
+            self._start = self._next
         self._null_keys += self._table.null_keys
         self._table = RecordTable()
 
 
 def build_version_runs(
     directory: Path,
-    runs_by_range: Sequence[tuple[int, Sequence[Run]]],
+    runs_by_range: Sequence[tuple[int, Sequence[RunFile]]],
     history_retention_ms: int,
     segment_interval_ms: int,
     memory_budget: int = DEFAULT_MEMORY_BUDGET,
-) -> list[Run]:
+) -> list[RunFile]:
     """Replay the records of one partition and write its rows as SST files that share no key.
 
     Args:

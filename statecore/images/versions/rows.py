@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from statecore.filesystem import sync_file
 from statecore.images.digest import Digest
-from statecore.images.model import Run
+from statecore.images.model import RunFile, RunFormat
 from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
 from statecore.images.versions import kernel
@@ -50,7 +50,7 @@ class RowFiles:
         self._width = max(1, -(-(last - first_live + 1) // MOST_FILES))
         self._columnar = longest_key <= ColumnarSstWriter.LONGEST_KEY
         self._open: dict[int, _RowFile] = {}
-        self._done: list[Run] = []
+        self._done: list[RunFile] = []
         self._slices = 0
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class RowFiles:
             file.add(rows, order[low:high])
         self._slices += 1
 
-    def finish(self) -> list[Run]:
+    def finish(self) -> list[RunFile]:
         """Complete all files and return them as runs, those of older segments first and the latest rows last.
 
         Raises:
@@ -110,6 +110,7 @@ class _RowFile:
 
     def __init__(self, path: Path, *, columnar: bool) -> None:
         self._path = path
+        self._columnar = columnar
         self._digest = Digest()
         self._writer = ColumnarSstWriter(path) if columnar else RowSstWriter(path)
         self._first = self._last = b""
@@ -126,12 +127,13 @@ class _RowFile:
             self._digest.add(key_offsets, keys, value_offsets, values)
             self._writer.add(key_offsets, keys, value_offsets, values, None)
 
-    def finish(self) -> Run:
+    def finish(self) -> RunFile:
         sha256 = self._writer.finish()
         self.close()
         sync_file(self._path)
-        return Run(
-            path=str(self._path),
+        return RunFile(
+            path=self._path,
+            format=RunFormat.SST if self._columnar else RunFormat.SST_ROCKSDB,
             rows=self._digest.rows,
             deletes=0,
             bytes=self._digest.bytes,

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from statecore.errors import Corrupted
 from statecore.filesystem import file_sha256, sync_file
 from statecore.images.digest import EMPTY
-from statecore.images.model import Run
+from statecore.images.model import RunFile, RunFormat
 from statecore.images.sst_writer import write_error
 
 _MAGIC = int.from_bytes(b"SCVERS01", "little")
@@ -61,7 +61,7 @@ class MappedRecords(NamedTuple):
     longest_key: int
 
 
-def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArray[np.uint8]]) -> Run:
+def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArray[np.uint8]]) -> RunFile:
     """Write a file, durable when this returns; ``values`` are taken one after the other.
 
     Returns:
@@ -96,8 +96,9 @@ def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArr
     except OSError as error:
         raise write_error(path, error) from error
     tombstones = int(np.count_nonzero(records.places[:-1] & 1))
-    return Run(
-        path=str(path),
+    return RunFile(
+        path=path,
+        format=RunFormat.RECORDS,
         rows=len(records.timestamps),
         deletes=tombstones,
         bytes=key_bytes + value_bytes,
@@ -109,13 +110,13 @@ def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArr
     )
 
 
-def map_records(run: Run) -> MappedRecords:
+def map_records(run: RunFile) -> MappedRecords:
     """Map the file of a run after it was checked against the run, byte for byte.
 
     Raises:
         Corrupted: the file is missing, or not what it was when it was finished.
     """
-    path = Path(run.path)
+    path = run.path
     if not path.is_file():
         raise _damaged(run, "is missing")
     if path.stat().st_size != run.file_bytes:
@@ -146,9 +147,9 @@ def _write(file: Any, digest: Any, part: npt.NDArray[Any]) -> None:
         view = view[file.write(view[:_WRITE_BYTES]) :]
 
 
-def _damaged(run: Run, how: str) -> Corrupted:
+def _damaged(run: RunFile, how: str) -> Corrupted:
     return Corrupted(
         f"The run {run.path} {how}.",
         action="Build the run again; if it happens twice, check the disk and memory of this host.",
-        path=run.path,
+        path=str(run.path),
     )

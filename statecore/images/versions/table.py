@@ -13,7 +13,7 @@ import numpy.typing as npt
 from statecore.formats.row_format import Records
 from statecore.images.addresses import address_of
 from statecore.images.key_table import KeyTable
-from statecore.images.model import Run
+from statecore.images.model import RunFile
 from statecore.images.versions import kernel
 from statecore.images.versions.sorted_records import SortedRecords, write_records
 
@@ -41,7 +41,7 @@ class RecordTable(KeyTable):
         self._records += len(stream_times)
         self.add(records.keys, records.values, records.timestamps)
 
-    def write(self, path: Path) -> Run:
+    def write(self, path: Path) -> RunFile:
         """Write the records with a key, of which there must be one, as a file of sorted records.
 
         Raises:

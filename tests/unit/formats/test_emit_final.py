@@ -229,7 +229,7 @@ def test_runs_hold_base_and_index_rows_of_live_segments(
     files: dict[int, list[str]] = {}
     for run in runs:
         assert run.segment is not None
-        files.setdefault(run.segment, []).append(run.path)
+        files.setdefault(run.segment, []).append(str(run.path))
     # A cut run may hold segments that expired later; an image leaves them out.
     built = {segment: ingested(path / f"segment-{segment}", files[segment]) for segment in files}
     live = max((parts[1] + (parts[2] if kind in SESSIONS else 0) for parts, _ in writes), default=-1)

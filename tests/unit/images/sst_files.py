@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from statecore.images.digest import EMPTY, xxh64
 from statecore.images.key_table import Chunk
-from statecore.images.model import Run
+from statecore.images.model import RunFile, RunFormat
 from statecore.images.runs import write_run
 
 Rows = dict[bytes, bytes | None]
@@ -32,12 +32,12 @@ def chunks(rows: Rows, at_once: int) -> Iterator[Chunk]:
         yield Chunk(*columns(part), *columns([rows[key] or b"" for key in part]), valid, np.zeros(len(part), np.int64))
 
 
-def written(path: Path, rows: Rows, at_once: int = 1000, longest_key: int = 0) -> Run:
+def written(path: Path, rows: Rows, at_once: int = 1000, longest_key: int = 0) -> RunFile:
     return write_run(path, chunks(rows, at_once), longest_key=longest_key)
 
 
-def files_of(runs: list[Run]) -> list[Path]:
-    return [Path(run.path) for run in runs]
+def files_of(runs: list[RunFile]) -> list[Path]:
+    return [run.path for run in runs]
 
 
 def varint(*numbers: int) -> bytes:
@@ -66,7 +66,7 @@ def contents_of(*entries: bytes, restarts: int = 1) -> bytes:
 GOOD = contents_of(entry(b"a"), entry(b"b", common=1))
 
 
-def forged(path: Path, *blocks: bytes, index: bytes | None = None) -> Run:
+def forged(path: Path, *blocks: bytes, index: bytes | None = None) -> RunFile:
     """A file with these blocks (trailers included), right in everything else."""
     ends = np.cumsum([0, *map(len, blocks)]).tolist()
     if index is None:
@@ -74,4 +74,4 @@ def forged(path: Path, *blocks: bytes, index: bytes | None = None) -> Run:
         index = contents_of(*(b"\0" + varint(1) + b"z" + handle for handle in handles))
     footer = (b"\3" + varint(0, 0, ends[-1], len(index))).ljust(41, b"\0") + struct.pack("<IQ", 5, 0x88E241B785F4CFF7)
     path.write_bytes(b"".join(blocks) + sealed(index) + footer)
-    return Run(str(path), 2, 0, 4, path.stat().st_size, "", EMPTY, b"a".hex(), b"z".hex())
+    return RunFile("", RunFormat.SST, 2, 0, 4, path.stat().st_size, EMPTY, b"a".hex(), b"z".hex(), path=path)

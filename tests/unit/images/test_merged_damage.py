@@ -33,7 +33,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(tmp_path: Path) ->
             # Bits of the filter and the properties change no row; other versions and checksums are not ours to read.
             assert found in (expected, None)
     assert len(refusals) > run.bytes
-    assert {error.context["path"] for error in refusals} == {run.path}
+    assert {error.context["path"] for error in refusals} == {str(run.path)}
 
 
 @pytest.mark.parametrize("size", [0, 1, 52, 53, 60, 400])
@@ -95,7 +95,7 @@ def test_a_block_that_is_not_one_is_refused(tmp_path: Path, blocks: list[bytes],
     run = forged(tmp_path / "forged.sst", *map(sealed, blocks))
     with pytest.raises(Corrupted, match=said) as raised:
         merged_with_a_good_run(tmp_path, run)
-    assert raised.value.context["path"] == run.path
+    assert raised.value.context["path"] == str(run.path)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_index_that_is_not_one_is_refused(tmp_path: Path, index: bytes, said:
     run = forged(tmp_path / "forged.sst", sealed(GOOD), index=index)
     with pytest.raises(Corrupted, match=said) as raised:
         merged_with_a_good_run(tmp_path, run)
-    assert raised.value.context["path"] == run.path
+    assert raised.value.context["path"] == str(run.path)
 
 
 def test_compressed_blocks_and_wrong_checksums_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs_digest
 from statecore.images.digest import EMPTY, StoreDigest, digest_of, digest_rows
 from statecore.images.image import SegmentedRuns, build_image, disjoint, verify_image
-from statecore.images.model import Run, Segmentation
+from statecore.images.model import Run, RunFormat, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest, overlapping
 from statecore.stores.rocksdb import RocksDBStore
@@ -110,7 +110,10 @@ RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=12
 
 @given(RANGES)
 def test_groups_are_the_runs_that_are_linked_by_shared_ranges(ranges: list[tuple[int, int]]) -> None:
-    runs = [Run("", 1, 0, 1, 1, "", EMPTY, bytes([first]).hex(), bytes([first + size]).hex()) for first, size in ranges]
+    runs = [
+        Run("", RunFormat.SST, 1, 0, 1, 1, EMPTY, bytes([first]).hex(), bytes([first + size]).hex())
+        for first, size in ranges
+    ]
     taken = [
         {number for number, (first, size) in enumerate(ranges) if first <= key <= first + size} for key in range(60)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,10 +13,10 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.errors import NotFound
+from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import frozen_plan, planning
-from statecore.jobs.frozen_plan import FrozenPlan, load_plan, save_plan, sweep_plans
+from statecore.jobs.frozen_plan import FROZEN_PLAN, FrozenPlan, load_plan, save_plan, sweep_plans
 from statecore.jobs.plan import VersionedStart
 from statecore.jobs.planning import covers, plan_restore, why_stale
 from statecore.jobs.request import RestoreRequest
@@ -83,14 +84,35 @@ def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "said"),
     [
-        *("", "{", "[]", "{}", '{"plan": []}', '{"plan": {"version": 3}, "partitions": [], "made_at": 1}'),
-        '{"plan": {"version": 2, "application_id": "a"}, "partitions": [], "made_at": 1}',
+        ("", "no JSON"),
+        ("{", "no JSON"),
+        ("[]", "no object"),
+        ("{}", "of version None, and this release knows 4"),
+        ('{"version": 3, "request_id": "one"}', "of version 3, and this release knows 4"),
+        ('{"version": 5}', "of version 5"),
+        ('{"version": true}', "of version True"),
+        ('{"version": 4, "plan": []}', "plan"),
+        ('{"version": 4, "plan": {}, "partitions": [], "made_at": 1, "request_id": "one"}', "application_id"),
     ],
 )
-def test_a_plan_file_that_is_torn_or_of_another_release_is_none(tmp_path: Path, content: str) -> None:
+def test_a_plan_file_that_is_torn_or_of_another_release_says_so(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "p.json").write_text(content)
+    with pytest.raises(Invalid, match=said) as refused:
+        load_plan(tmp_path / "p.json")
+    assert "made anew" in refused.value.action
+
+
+def test_a_plan_file_with_a_field_that_nobody_knows_is_refused_by_its_name(tmp_path: Path, frozen: FrozenPlan) -> None:
+    document = FROZEN_PLAN.to_json(frozen)
+    document["plan"]["partitions"][1]["base"] = "snapshot"
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    with pytest.raises(Invalid, match=r"a field plan\.partitions\[1\]\.base"):
+        load_plan(tmp_path / "p.json")
+
+
+def test_without_a_plan_file_there_is_no_plan(tmp_path: Path) -> None:
     assert load_plan(tmp_path / "p.json") is None
 
 

@@ -18,7 +18,8 @@ from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreE
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
-from statecore.images.model import Segmentation
+from statecore.images.model import RunFormat, Segmentation
+from statecore.images.runs import RunBuilder
 from statecore.jobs import staging
 from statecore.jobs.stages import batched
 from statecore.jobs.tasks import (
@@ -121,8 +122,21 @@ def failure(answer: object) -> StatecoreError:
     return answer.to_error()
 
 
-def run_file(result: RangeResult) -> Path:
-    return Path(result.runs[0].path)
+def run_file(task: RangeTask, result: RangeResult) -> Path:
+    path = staging.blobs_of(Path(task.directory)).local_path(staging.run_name(result.runs[0]))
+    assert path is not None
+    return path
+
+
+def result_file(task: RangeTask) -> Path:
+    name = staging.result_name(task.task, task.store, task.offset_range)
+    path = staging.blobs_of(Path(task.directory)).local_path(name)
+    assert path is not None
+    return path
+
+
+def image_path(task: ImageTask) -> Path:
+    return staging.image_path(Path(task.directory), task.task, task.store) / staging.DATABASE
 
 
 def test_a_finished_range_is_not_read_again(task: RangeTask, reader: type[FakeReader]) -> None:
@@ -131,20 +145,20 @@ def test_a_finished_range_is_not_read_again(task: RangeTask, reader: type[FakeRe
     assert reader.reads == 1
 
 
-@pytest.mark.parametrize("content", ["", '{"task": "0_0", "sto', "[]", "{}"])
-def test_a_torn_result_is_read_again(task: RangeTask, reader: type[FakeReader], content: str) -> None:
+@pytest.mark.parametrize("content", ["", '{"task": "0_0", "sto', "[]", "{}", '{"version": 2}'])
+def test_a_result_that_is_torn_or_of_another_release_is_read_again(
+    task: RangeTask, reader: type[FakeReader], content: str
+) -> None:
     first = read(task)
-    (run_file(first).parent / "result.json").write_text(content)
+    result_file(task).write_text(content)
     assert read(task).runs == first.runs
     assert reader.reads == 2
 
 
-def test_a_directory_without_a_result_is_replaced_not_taken_for_another_attempts(
-    task: RangeTask, reader: type[FakeReader]
-) -> None:
+def test_a_run_without_a_result_is_looked_at_before_it_is_taken(task: RangeTask, reader: type[FakeReader]) -> None:
     first = read(task)
-    (run_file(first).parent / "result.json").unlink()
-    run_file(first).write_bytes(b"bytes that never reached the disk")
+    result_file(task).unlink()
+    run_file(task, first).write_bytes(b"bytes that never reached the disk")
     assert read(task).runs == first.runs
     build(image_task(task, read(task)))
 
@@ -152,12 +166,12 @@ def test_a_directory_without_a_result_is_replaced_not_taken_for_another_attempts
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
 def test_a_run_that_is_not_what_it_was_is_read_again(task: RangeTask, reader: type[FakeReader], damage: str) -> None:
     first = read(task)
-    data = bytearray(run_file(first).read_bytes())
+    data = bytearray(run_file(task, first).read_bytes())
     data[len(data) // 2] ^= 1
     if damage == "missing":
-        run_file(first).unlink()
+        run_file(task, first).unlink()
     else:
-        run_file(first).write_bytes(data if damage == "flipped" else data[:-9])
+        run_file(task, first).write_bytes(data if damage == "flipped" else data[:-9])
     again = read(task)
     assert again.runs == first.runs
     assert reader.reads == 2
@@ -166,9 +180,9 @@ def test_a_run_that_is_not_what_it_was_is_read_again(task: RangeTask, reader: ty
 
 def test_a_run_damaged_after_it_was_looked_at_fails_once_and_is_read_again_by_the_retry(task: RangeTask) -> None:
     first = read(task)
-    data = bytearray(run_file(first).read_bytes())
+    data = bytearray(run_file(task, first).read_bytes())
     data[len(data) // 2] ^= 1
-    run_file(first).write_bytes(data)
+    run_file(task, first).write_bytes(data)
     assert isinstance(failure(build_store(image_task(task, first))), Corrupted)
     staging.prepare(Path(task.directory))
     assert build(image_task(task, read(task))).image.rows == 50
@@ -186,7 +200,7 @@ def test_the_attempt_that_comes_second_answers_with_the_runs_that_are_there(
     reader.trouble = staticmethod(another_finishes_first)  # type: ignore[assignment]
     second = read(replace(task, memory_budget=1 << 20))
     assert second.runs == winners[0].runs
-    assert all(Path(run.path).is_file() for run in second.runs)
+    assert run_file(task, second).is_file()
 
 
 def test_another_memory_budget_takes_the_runs_that_are_there(task: RangeTask, reader: type[FakeReader]) -> None:
@@ -199,31 +213,57 @@ def test_staging_that_was_moved_is_found_where_it_lies_now(
 ) -> None:
     first = read(task)
     Path(task.directory).rename(tmp_path / "elsewhere")
-    again = read(replace(task, directory=str(tmp_path / "elsewhere")))
+    moved = replace(task, directory=str(tmp_path / "elsewhere"))
+    assert read(moved) == first
     assert reader.reads == 1
-    assert run_file(again) == tmp_path / "elsewhere" / run_file(first).relative_to(task.directory)
+    assert build(image_task(moved, first)).image.rows == 50
+
+
+def test_a_run_says_which_offsets_it_is_of_and_not_where_it_lies(task: RangeTask) -> None:
+    (run,) = read(task).runs
+    assert (run.start, run.end, run.format) == (0, len(RECORDS), RunFormat.SST)
+    assert task.directory not in repr(run)
+
+
+def test_the_runs_of_a_range_that_needs_several_are_of_adjacent_offsets(tmp_path: Path) -> None:
+    builder = RunBuilder(StoreKind.KEY_VALUE, tmp_path, memory_budget=1, keep_tombstones=True, start=100)
+    for part in batches(RECORDS, 50):
+        builder.add(part)
+    runs = builder.finish(1000)
+    assert len(runs) > 1
+    assert [run.start for run in runs] == [100, *(run.end for run in runs[:-1])]
+    assert runs[-1].end == 1000
+
+
+def test_no_byte_of_a_run_is_copied_on_its_way_into_an_image(task: RangeTask) -> None:
+    result = read(task)
+    todo = image_task(task, result)
+    build(todo)
+    assert any(file.samefile(run_file(task, result)) for file in image_path(todo).glob("*.sst"))
 
 
 def test_a_finished_image_is_taken_and_a_second_attempt_leaves_it_alone(task: RangeTask) -> None:
     todo = image_task(task, read(task))
     first = build(todo)
-    before = Path(first.image.path).stat().st_ino
+    before = image_path(todo).stat().st_ino
     assert build(todo) == first
-    assert Path(first.image.path).stat().st_ino == before
+    assert image_path(todo).stat().st_ino == before
 
 
 def test_an_image_that_lost_a_file_is_built_again(task: RangeTask) -> None:
     todo = image_task(task, read(task))
     first = build(todo)
-    next(Path(first.image.path).glob("*.sst")).unlink()
-    again = build(todo)
-    assert verify_image(Path(again.image.path), StoreKind.KEY_VALUE, [CHANGELOG]).digest == first.image.digest
+    next(image_path(todo).glob("*.sst")).unlink()
+    build(todo)
+    assert verify_image(image_path(todo), StoreKind.KEY_VALUE, [CHANGELOG]).digest == first.image.digest
 
 
 def test_an_image_that_was_moved_away_is_built_again(task: RangeTask, tmp_path: Path) -> None:
     todo = image_task(task, read(task))
-    Path(build(todo).image.path).rename(tmp_path / "placed")
-    assert Path(build(todo).image.path).is_dir()
+    build(todo)
+    image_path(todo).rename(tmp_path / "placed")
+    build(todo)
+    assert image_path(todo).is_dir()
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -306,7 +346,7 @@ def test_a_disk_that_fills_at_any_moment_of_a_task_is_capacity_and_a_retry_gives
         built = until_there_is_room(disk, task, lambda: build_store(image_task(task, result)))
         assert built.image.digest == digest
         assert build_store(image_task(task, read(task))) == built
-        verify_image(Path(built.image.path), StoreKind.KEY_VALUE, [CHANGELOG])
+        verify_image(image_path(image_task(task, result)), StoreKind.KEY_VALUE, [CHANGELOG])
 
 
 def until_there_is_room(disk: mounts.Disk, task: RangeTask, attempt: Callable[[], Any]) -> Any:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity, Fenced, Invalid
+from statecore.filesystem import make_directories, write_durably
 from statecore.formats.kinds import StoreKind
 from statecore.placement import state_directory
 from statecore.placement.ownership import Process
 from statecore.placement.state_directory import StateDirectory, partition_of, task_directory
-from statecore.placement.trees import make_directories, write_durably
 from tests.harness import mounts
 
 

@@ -69,7 +69,7 @@ def rows_of(path: Path, runs: Sequence[Run]) -> Rows:
     database = Rdict(str(path), Options(raw_mode=True))
     try:
         if runs:
-            database.ingest_external_file([run.path for run in runs])
+            database.ingest_external_file([str(run.path) for run in runs])
         return list(database.items())
     finally:
         database.close()

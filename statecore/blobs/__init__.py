@@ -1,0 +1,1 @@
+"""Blobs: bytes under a name that are written once, wherever they are kept."""

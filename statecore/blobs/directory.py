@@ -1,0 +1,155 @@
+"""Blobs in a directory: the implementation for one machine, and for many that share a file system.
+
+A blob is a file below the root, under its name. It is written, or linked, under a name of its own in ``.partial`` and
+then linked to its place, which either happens or finds something there::
+
+    <root>/<name>                    the blob
+    <root>/.partial/<random>         on its way; what a dead process left there may be deleted
+
+A file on the same file system is linked, not copied: that is what makes local runs free of copies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
+from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
+from statecore.filesystem import AnyPath, make_directories, sync_file
+
+_PARTIAL = ".partial"
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+
+
+class DirectoryBlobs(Blobs):
+    """Blobs below a directory, which is made when the first one is put.
+
+    Args:
+        root: the directory.
+    """
+
+    def __init__(self, root: AnyPath) -> None:
+        self._root = Path(root)
+
+    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+        """See :meth:`Blobs.put_if_absent`."""
+        final = self._root / checked_name(name)
+        with self._said("put", name):
+            if isinstance(content, Path) and not content.is_file():
+                raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+            make_directories(final.parent)
+            made = False
+            if not final.exists():
+                linked = self._link(content, final) if isinstance(content, Path) else None
+                made = self._written(content, final) if linked is None else linked
+            # Also where another was first: it may not have come to this yet.
+            sync_file(final)
+            above = final.parent.relative_to(self._root)
+            for directory in (self._root / above, *(self._root / one for one in above.parents), self._root.parent):
+                sync_file(directory)
+            return made
+
+    def _link(self, file: Path, final: Path) -> bool | None:
+        """Whether a file got its name as a blob; ``None`` where it has to be copied."""
+        sync_file(file)
+        try:
+            os.link(file, final, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            return None
+        return True
+
+    def _written(self, content: bytes | Path, final: Path) -> bool:
+        """Whether bytes got their name as a blob."""
+        partial = self._root / _PARTIAL / uuid.uuid4().hex
+        make_directories(partial.parent)
+        try:
+            with partial.open("xb") as file:
+                if isinstance(content, bytes):
+                    file.write(content)
+                else:
+                    with content.open("rb") as source:
+                        shutil.copyfileobj(source, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(partial, final)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(OSError):  # else a full disk is kept full
+                partial.unlink()
+        return True
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See :meth:`Blobs.get`."""
+        checked_range(start, end)
+        with self._said("read", name), (self._root / checked_name(name)).open("rb") as file:
+            file.seek(start)
+            return file.read() if end is None else file.read(end - start)
+
+    def head(self, name: str) -> Blob:
+        """See :meth:`Blobs.head`."""
+        path = self.local_path(name)
+        with self._said("read", name):
+            status = path.stat()
+        return Blob(name, status.st_size, status.st_mtime)
+
+    def list(self, prefix: str = "") -> Iterator[Blob]:
+        """See :meth:`Blobs.list`."""
+        found = []
+        with self._said("listed", prefix):
+            above = self._root / prefix.rpartition("/")[0]
+            for directory, _, files in os.walk(above):
+                of = Path(directory).relative_to(self._root)
+                if of.parts[:1] != (_PARTIAL,):
+                    found += [name for file in files if (name := (of / file).as_posix()).startswith(prefix)]
+        for name in sorted(found):
+            with suppress(NotFound):  # deleted meanwhile
+                yield self.head(name)
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Blobs.delete`."""
+        path = self._root / checked_name(name)
+        with self._said("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
+            sync_file(path.parent)
+
+    def local_path(self, name: str) -> Path:
+        """See :meth:`Blobs.local_path`; there always is one."""
+        path = self._root / checked_name(name)
+        with self._said("read", name):
+            if not path.is_file():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return path
+
+    @contextmanager
+    def _said(self, what: str, name: str) -> Iterator[None]:
+        """What the system says, as one of the kinds that the seam has."""
+        try:
+            yield
+        except OSError as error:
+            raise self._error(what, name, error) from error
+
+    def _error(self, what: str, name: str, error: OSError) -> StatecoreError:
+        where = {"blob": name, "directory": str(self._root)}
+        message = f"The blob {name} in {self._root} could not be {what}: {error.strerror or error}."
+        if error.errno in _ABSENT and what != "put":
+            return NotFound(
+                f"There is no blob {name} in {self._root}.", action="Look whether that is the right place.", **where
+            )
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return Capacity(message, action="Free room there, or use a larger disk, and start again.", **where)
+        if error.errno in _REFUSED:
+            return Invalid(message, action="Give this user the right to read and write there.", **where)
+        return Retryable(message, action="Look at the disk and at the kernel's log (dmesg), then try again.", **where)

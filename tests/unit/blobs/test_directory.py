@@ -1,0 +1,94 @@
+"""What is the directory's own: links instead of copies, durability in order, and what the system refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from statecore.blobs import directory
+from statecore.blobs.directory import DirectoryBlobs
+from statecore.errors import Capacity, Invalid, Retryable
+
+
+def test_a_file_of_the_same_file_system_is_linked_and_its_bytes_are_not_copied(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"bytes")
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    blobs.put_if_absent("a/b", file)
+    assert blobs.local_path("a/b").samefile(file)
+
+
+def test_a_file_of_another_file_system_is_copied(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        file = Path(elsewhere, "file")
+        if file.parent.stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("/dev/shm is on the same file system")
+        file.write_bytes(b"bytes")
+        blobs = DirectoryBlobs(tmp_path / "blobs")
+        assert blobs.put_if_absent("a/b", file)
+        assert blobs.put_if_absent("a/b", file) is False
+        assert not blobs.local_path("a/b").samefile(file)
+    assert blobs.get("a/b") == b"bytes"
+    assert list((tmp_path / "blobs" / ".partial").iterdir()) == []
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize("there", [False, True])
+def test_the_bytes_then_the_name_then_every_directory_above_are_forced_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_file: bool, there: bool
+) -> None:
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    file = tmp_path / "file"
+    file.write_bytes(b"bytes")
+    if there:
+        blobs.put_if_absent("a/b/c", b"bytes")
+    happened: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        happened.append("bytes" if path.parent.name == ".partial" or path == file else path.name)
+
+    link = os.link
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "link", lambda *paths, **options: (link(*paths, **options), happened.append("link")))
+    blobs.put_if_absent("a/b/c", file if as_file else b"bytes")
+    assert happened == [*([] if there else ["bytes", "link"]), "c", "b", "a", "blobs", tmp_path.name]
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, Capacity),
+        (errno.EDQUOT, Capacity),
+        (errno.EACCES, Invalid),
+        (errno.EROFS, Invalid),
+        (errno.EIO, Retryable),
+        (errno.ESTALE, Retryable),
+    ],
+)
+def test_what_the_system_refuses_has_a_kind_and_nothing_is_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]
+) -> None:
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(directory.os, "fsync", refuse)
+        with pytest.raises(kind, match="a/b") as refused:
+            blobs.put_if_absent("a/b", b"bytes")
+    assert refused.value.context["blob"] == "a/b"
+    assert list(blobs.list()) == []
+    assert blobs.put_if_absent("a/b", b"bytes") is True
+
+
+def test_a_name_below_a_blob_cannot_be(tmp_path: Path) -> None:
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    blobs.put_if_absent("a", b"")
+    with pytest.raises(Invalid):
+        blobs.put_if_absent("a/b", b"")
