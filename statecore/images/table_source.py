@@ -40,6 +40,7 @@ from statecore.kernels.memory import (
     put_word,
     shared,
     short_word,
+    swap,
     u8,
     word,
 )
@@ -315,8 +316,5 @@ def key_times(entries, arena, ids, count, at, out):
     for i in range(count):
         key = le32(ids + i * 4)
         place = key_address(entries, arena, key) + at + (key_length(entries, key) if at < 0 else 0)
-        time = 0
-        for j in range(8):
-            time = time << 8 | u8(place + j)
-        put(out, i, time)
+        put(out, i, np.int64(swap(word(place))))
     return 0

@@ -61,11 +61,16 @@ class Cache:
     def alone(self) -> Iterator[None]:
         """Let one process compile while the others wait for its file; without a place each compiles for itself."""
         for directory in self._directories():
-            if _why_not(directory) is None:
-                with contextlib.suppress(OSError), (directory / f".{self._name}.lock").open("w") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-                    yield
-                    return
+            if _why_not(directory) is not None:
+                continue
+            try:
+                lock = (directory / f".{self._name}.lock").open("w")
+            except OSError:
+                continue
+            with lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+            return
         yield
 
     def keep(self, table: Table, code: bytes) -> Path | None:
