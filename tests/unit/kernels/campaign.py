@@ -50,7 +50,10 @@ def words(chance: random.Random, count: int, longest: int) -> list[bytes]:
     """Random bytes that have much in common."""
     stems = [chance.randbytes(chance.choice([0, 1, 7, 8, 15, 16, 17, 40])) for _ in range(4)]
     return [
-        (chance.choice(stems) + chance.choice([b"", b"\0" * 9, chance.randbytes(chance.randrange(12))]))[:longest]
+        (
+            chance.choice(stems)
+            + chance.choice([b"", b"\0" * 9, *(chance.randbytes(chance.randrange(12)) for _ in range(4))])
+        )[:longest]
         for _ in range(count)
     ]
 
@@ -58,9 +61,9 @@ def words(chance: random.Random, count: int, longest: int) -> list[bytes]:
 def keys(chance: random.Random, path: Path, guard: bool) -> Any:
     """The table of distinct keys: fill, shrink, order, gather."""
     table = KeyTable(timestamps=chance.random() < 0.5)
-    distinct = words(chance, chance.choice([1, 5, 60, 700]), 300)
+    distinct = words(chance, chance.choice([1, 5, 60, 2000]), 300)
     for _ in range(chance.randrange(1, 5)):
-        count = chance.choice([1, 9, 80, 900])
+        count = chance.choice([1, 9, 80, 1500])
         large = chance.random() < 0.5
         given = arrow_column(
             [chance.choice(distinct) if chance.random() < 0.95 else None for _ in range(count)],
@@ -83,7 +86,7 @@ def keys(chance: random.Random, path: Path, guard: bool) -> Any:
         ids = table.in_key_order(table.survivors(tombstones=tombstones))
         for chunk in table.gather(ids, rows_at_once=chance.choice([1, 7, 500]), bytes_at_once=chance.choice([1, 400])):
             found += [part.tobytes() for part in chunk]
-    long = np.array([number for number in ids if table.longest_key(ids[ids == number]) >= 8], np.uint32)
+    long = np.ascontiguousarray(ids[table._lengths(ids) >= 8])
     found += [table.times(long, at).tobytes() for at in (0, -8)]
     return found, table.keys, table.null_keys
 
