@@ -39,9 +39,9 @@ def test_every_kernel_stays_between_guard_pages() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 9000, 1000))
+@pytest.mark.parametrize("seed", range(1000, 5000, 1000))
 def test_every_kernel_stays_between_guard_pages_in_thousands_of_cases(seed: int) -> None:
-    assert len(campaign(seed, 1000)) > 25
+    assert len(campaign(seed, 250)) > 25
 
 
 @pytest.mark.parametrize("at_end", [True, False])
