@@ -2,6 +2,7 @@
 # What the image runs to install statecore: a wheel, at the pinned versions, with what its first job would wait for.
 #   install.sh CHECKOUT [EXTRAS]
 set -euo pipefail
+umask 022 # compiled kernels are kept, and used, only where nobody else can write
 source=$1 extras=${2:-airflow,spark,s3,metrics}
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT

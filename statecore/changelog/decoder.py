@@ -95,10 +95,12 @@ class RangeDecoder:
             aborted=aborted,
         )
         if found.code is not kernel.Code.OK:
-            at = int(found.meta[-1, kernel.LAST_OFFSET]) + 1 if len(found.meta) else position
+            at = int(found.meta[-1, kernel.BATCH.last_offset]) + 1 if len(found.meta) else position
             self._refuse(found.code, at)
         if len(found.meta):
-            (self.leader_epoch,) = _EPOCH.unpack_from(data.data, found.meta[-1, kernel.RECORDS_START] - _EPOCH_BACK)
+            (self.leader_epoch,) = _EPOCH.unpack_from(
+                data.data, found.meta[-1, kernel.BATCH.records_start] - _EPOCH_BACK
+            )
         self._scan = found
         self._start = position  # a batch may begin before what was asked for
         self._data = data
@@ -190,7 +192,9 @@ class RangeDecoder:
             headers=self._headers,
         )
         if columns.code is not kernel.Code.OK:
-            self._corrupted(int(meta[columns.batch, kernel.BASE_OFFSET]), kernel.MEANING[columns.code], columns.offset)
+            self._corrupted(
+                int(meta[columns.batch, kernel.BATCH.base_offset]), kernel.MEANING[columns.code], columns.offset
+            )
         self._count(
             records=columns.rows,
             tombstones=columns.null_values,

@@ -1,8 +1,6 @@
-"""The door to the two kernels: argument blocks in, result codes and counts out.
+"""The door to the two kernels of the reader (`statecore.changelog.kernel_source`), and the records they share with it.
 
-A kernel (`statecore.changelog.kernel_source`) sees one block of ``int64``; this module fills it from NumPy buffers,
-calls the machine code and hands back the results by name. Numba is imported only where the machine code must be
-compiled.
+How kernels are called is said in :mod:`statecore.kernels.library`.
 """
 
 from __future__ import annotations
@@ -11,20 +9,58 @@ import statecore.extras.pipeline
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from statecore.kernels import native
+from statecore.kernels.library import KernelLibrary
+from statecore.kernels.words import numbered
 
 Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# Columns of the table of batches that `scan` fills and `decode` reads.
-BASE_OFFSET, LAST_OFFSET, RECORDS_START, RECORDS_END, ATTRIBUTES = 0, 1, 2, 3, 4
-BASE_TIMESTAMP, MAX_TIMESTAMP, COUNT, CRC, MODE = 5, 6, 7, 8, 9
-COLUMNS = 10
+
+class Batch(NamedTuple):
+    """What `scan` says of a batch, and `decode` reads; places count from the first byte of the response."""
+
+    base_offset: int = 0
+    last_offset: int = 0
+    records_start: int = 0
+    records_end: int = 0
+    attributes: int = 0
+    base_timestamp: int = 0
+    max_timestamp: int = 0
+    records: int = 0
+    crc: int = 0
+    mode: int = 0
+
+
+class Found(NamedTuple):
+    """What `scan` found; see `Scan`."""
+
+    position: int = 0
+    batches: int = 0
+    aborted: int = 0
+    consumed: int = 0
+
+
+class Decoded(NamedTuple):
+    """What `decode` found; see `Columns`."""
+
+    rows: int = 0
+    key_bytes: int = 0
+    value_bytes: int = 0
+    header_bytes: int = 0
+    null_keys: int = 0
+    null_values: int = 0
+    aborted: int = 0
+    newest: int = 0
+    batch: int = 0
+    offset: int = 0
+
+
+BATCH, FOUND, DECODED = numbered(Batch), numbered(Found), numbered(Decoded)
 
 MODE_DECODE = 0
 """Its records inside the range are delivered."""
@@ -132,14 +168,10 @@ class Columns:
     offset: int
 
 
-_kernels: dict[str, native.Kernel] = {}
+_KERNELS = KernelLibrary("statecore.changelog.kernel_source")
 
-
-def warm() -> None:
-    """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before."""
-    if not _kernels:
-        source = "statecore.changelog.kernel_source"
-        _kernels.update(native.load(source, ("scan", "decode"), depends=(__name__, "statecore.kernels.memory")))
+warm = _KERNELS.warm
+"""See :meth:`KernelLibrary.warm`."""
 
 
 def address(buffer: npt.NDArray[Any]) -> int:
@@ -152,8 +184,7 @@ class Scanner:
 
     def __init__(self) -> None:
         warm()
-        self._meta: Int64Array = np.empty((0, COLUMNS), np.int64)
-        self._block: Int64Array = np.zeros(16, np.int64)
+        self._meta: Int64Array = np.empty((0, len(BATCH)), np.int64)
 
     def scan(
         self,
@@ -175,25 +206,25 @@ class Scanner:
         """
         most = len(data) // 61 + 1
         if len(self._meta) < most:
-            self._meta = np.empty((most, COLUMNS), np.int64)
-        active = np.empty(len(aborted) + 1, np.int64)
-        block = self._block
-        block[:11] = (
-            address(data),
-            len(data),
-            position,
-            end,
-            committed,
-            address(aborted),
-            len(aborted),
-            address(active),
-            address(self._meta),
-            most,
-            position,
+            self._meta = np.empty((most, len(BATCH)), np.int64)
+        found = np.array(Found(), np.int64)
+        code = _KERNELS.run(
+            "scan",
+            data=data,
+            size=len(data),
+            position=position,
+            range_start=position,
+            range_end=end,
+            committed=committed,
+            aborted=aborted,
+            aborted_count=len(aborted),
+            active=np.empty(len(aborted) + 1, np.int64),
+            meta=self._meta,
+            capacity=most,
+            found=found,
         )
-        code = Code(_kernels["scan"](address(block)))
-        position, rows, dropped, consumed = block[10:14].tolist()
-        return Scan(code, position, self._meta[:rows], dropped, consumed)
+        seen = Found(*found.tolist())
+        return Scan(Code(code), seen.position, self._meta[: seen.batches], seen.aborted, seen.consumed)
 
 
 def decode(
@@ -223,50 +254,48 @@ def decode(
     value_valid = np.zeros(bits, np.uint8)
     offsets = np.empty(rows, np.int64)
     timestamps = np.empty(rows, np.int64)
-    block = np.zeros(32, np.int64)
-    block[:17] = (
-        address(meta),
-        len(meta),
-        address(places),
-        start,
-        end,
-        headers,
-        rows,
-        address(key_ends),
-        address(key_data),
-        address(key_valid),
-        address(value_ends),
-        address(value_data),
-        address(value_valid),
-        address(header_ends) if header_ends is not None else 0,
-        address(header_data) if header_data is not None else 0,
-        address(offsets),
-        address(timestamps),
+    decoded = np.array(Decoded(), np.int64)
+    code = _KERNELS.run(
+        "decode",
+        meta=meta,
+        batches=len(meta),
+        places=places,
+        range_start=start,
+        range_end=end,
+        want_headers=headers,
+        key_ends=key_ends,
+        key_data=key_data,
+        key_valid=key_valid,
+        value_ends=value_ends,
+        value_data=value_data,
+        value_valid=value_valid,
+        header_ends=header_ends,
+        header_data=header_data,
+        offsets=offsets,
+        timestamps=timestamps,
+        decoded=decoded,
     )
-    code = Code(_kernels["decode"](address(block)))
-    got, key_bytes, value_bytes, header_bytes, null_keys, null_values, dropped, newest, batch, offset = block[
-        17:27
-    ].tolist()
+    seen = Decoded(*decoded.tolist())
     return Columns(
-        code,
-        got,
+        Code(code),
+        seen.rows,
         key_ends,
         key_data,
         key_valid,
-        key_bytes,
+        seen.key_bytes,
         value_ends,
         value_data,
         value_valid,
-        value_bytes,
+        seen.value_bytes,
         header_ends,
         header_data,
-        header_bytes,
+        seen.header_bytes,
         offsets,
         timestamps,
-        null_keys,
-        null_values,
-        dropped,
-        newest,
-        batch,
-        offset,
+        seen.null_keys,
+        seen.null_values,
+        seen.aborted,
+        seen.newest,
+        seen.batch,
+        seen.offset,
     )

@@ -16,18 +16,6 @@ Numba's runtime in the machine code. Byte layouts (Kafka's ``DefaultRecordBatch`
 Every read is checked against the end of what encloses it before it happens, lengths as ``length > end - position`` so
 that no sum can overflow. Writes are bounded by construction: each byte written was read from its own place in the
 input, and the caller allocates outputs of the input's size and of as many rows as the headers announce.
-
-A kernel gets the address of a block of ``int64``, filled by `kernel.Scanner.scan` and `kernel.decode`::
-
-    scan     0 data        4 committed          8 table of batches   12 aborted records (result)
-             1 its length  5 aborted, pairs     9 its rows           13 bytes consumed (result)
-             2 start       6 how many           10 position (in and result)
-             3 end         7 room for their ids 11 batches (result)
-    decode   0 table of batches  7 key ends     12 value bits        17 rows (result)           22 null values (result)
-             1 its rows          8 key bytes    13 header ends       18 key bytes (result)      23 aborted (result)
-             2 places, pairs     9 key bits     14 header bytes      19 value bytes (result)    24 newest (result)
-             3 start  4 end     10 value ends   15 offsets           20 header bytes (result)   25 batch (result)
-             5 headers?         11 value bytes  16 timestamps        21 null keys (result)      26 offset (result)
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -39,24 +27,10 @@ import statecore.extras.pipeline
 import numpy as np
 from numba import njit
 
-from statecore.changelog.kernel import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    COLUMNS,
-    COUNT,
-    CRC,
-    LAST_OFFSET,
-    MAX_TIMESTAMP,
-    MODE,
-    MODE_COUNT,
-    MODE_DECODE,
-    MODE_SKIP,
-    RECORDS_END,
-    RECORDS_START,
-    Code,
-)
+from statecore.changelog.kernel import BATCH, DECODED, FOUND, MODE_COUNT, MODE_DECODE, MODE_SKIP, Code
 from statecore.kernels.memory import copy, get, i16, i32, i64, or8, put, put32, u8, u32
+
+__all__ = ["decode", "scan"]
 
 # Numba freezes globals into the machine code; enumeration members become plain integers.
 OK = int(Code.OK)
@@ -73,6 +47,7 @@ RECORD_HEADERS = int(Code.RECORD_HEADERS)
 TRAILING_BYTES = int(Code.TRAILING_BYTES)
 
 _HEADER = 61
+_BATCH = 8 * len(BATCH)
 _FURTHEST = 1 << 62  # beyond any offset; keeps offset + delta from overflowing
 
 
@@ -138,20 +113,16 @@ def _headers_ok(p, end):
     return p == end
 
 
-def scan(args):  # noqa: C901
-    """Read all batch headers of one response. One compiled loop, so one function."""
-    data = get(args, 0)
+def scan(  # noqa: C901
+    data, size, position, range_start, range_end, committed, aborted, aborted_count, active, meta, capacity, found
+):
+    """Read all batch headers of one response. One compiled loop, so one function.
+
+    ``aborted`` holds pairs of producer id and first offset, ``active`` has room for so many ids and one more; ``meta``
+    receives a ``Batch`` for each batch, at most ``capacity``; ``found`` is a ``Found``.
+    """
     p = data
-    end = data + get(args, 1)
-    range_start = get(args, 2)
-    range_end = get(args, 3)
-    committed = get(args, 4)
-    aborted_count = get(args, 6)
-    aborted = get(args, 5)
-    active = get(args, 7)
-    capacity = get(args, 9)
-    meta = get(args, 8)
-    position = get(args, 10)
+    end = data + size
     rows = 0
     dropped = 0
     upcoming = 0
@@ -222,47 +193,53 @@ def scan(args):  # noqa: C901
                 dropped += count
             else:
                 mode = MODE_COUNT  # only its records inside the range are counted
-        row = meta + rows * (8 * COLUMNS)
-        put(row, BASE_OFFSET, base)
-        put(row, LAST_OFFSET, last)
-        put(row, RECORDS_START, p + _HEADER - data)
-        put(row, RECORDS_END, stop - data)
-        put(row, ATTRIBUTES, attributes)
-        put(row, BASE_TIMESTAMP, i64(p + 27))
-        put(row, MAX_TIMESTAMP, i64(p + 35))
-        put(row, COUNT, count)
-        put(row, CRC, u32(p + 17))
-        put(row, MODE, mode)
+        row = meta + rows * _BATCH
+        put(row, BATCH.base_offset, base)
+        put(row, BATCH.last_offset, last)
+        put(row, BATCH.records_start, p + _HEADER - data)
+        put(row, BATCH.records_end, stop - data)
+        put(row, BATCH.attributes, attributes)
+        put(row, BATCH.base_timestamp, i64(p + 27))
+        put(row, BATCH.max_timestamp, i64(p + 35))
+        put(row, BATCH.records, count)
+        put(row, BATCH.crc, u32(p + 17))
+        put(row, BATCH.mode, mode)
         rows += 1
         previous = last
         if last >= position:
             position = last + 1
         p = stop
-    put(args, 10, min(position, range_end))
-    put(args, 11, rows)
-    put(args, 12, dropped)
-    put(args, 13, p - data)
+    put(found, FOUND.position, min(position, range_end))
+    put(found, FOUND.batches, rows)
+    put(found, FOUND.aborted, dropped)
+    put(found, FOUND.consumed, p - data)
     return code
 
 
-def decode(args):  # noqa: C901
-    """Decode the records of some batches into columns. One compiled loop, so one function."""
-    batches = get(args, 1)
-    meta = get(args, 0)
-    places = get(args, 2)
-    range_start = get(args, 3)
-    range_end = get(args, 4)
-    want_headers = get(args, 5)
-    key_ends = get(args, 7)
-    key_data = get(args, 8)
-    key_valid = get(args, 9)
-    value_ends = get(args, 10)
-    value_data = get(args, 11)
-    value_valid = get(args, 12)
-    header_ends = get(args, 13)
-    header_data = get(args, 14)
-    offsets = get(args, 15)
-    timestamps = get(args, 16)
+def decode(  # noqa: C901
+    meta,
+    batches,
+    places,
+    range_start,
+    range_end,
+    want_headers,
+    key_ends,
+    key_data,
+    key_valid,
+    value_ends,
+    value_data,
+    value_valid,
+    header_ends,
+    header_data,
+    offsets,
+    timestamps,
+    decoded,
+):
+    """Decode the records of some batches into columns. One compiled loop, so one function.
+
+    ``meta`` holds a ``Batch`` for each, ``places`` where its first record begins and its last ends; ``decoded`` is a
+    ``Decoded``.
+    """
     row = 0
     keys = 0
     values = 0
@@ -279,19 +256,19 @@ def decode(args):  # noqa: C901
     if want_headers:
         put32(header_ends, 0, 0)
     while batch < batches and code == OK:
-        mode = get(meta + batch * (8 * COLUMNS), MODE)
+        mode = get(meta + batch * _BATCH, BATCH.mode)
         if mode == MODE_SKIP:
             batch += 1
             continue
         p = get(places, 2 * batch + 0)
         end = get(places, 2 * batch + 1)
-        base = get(meta + batch * (8 * COLUMNS), BASE_OFFSET)
-        last = get(meta + batch * (8 * COLUMNS), LAST_OFFSET)
-        append_time = get(meta + batch * (8 * COLUMNS), ATTRIBUTES) & 8
-        max_timestamp = get(meta + batch * (8 * COLUMNS), MAX_TIMESTAMP)
-        base_timestamp = get(meta + batch * (8 * COLUMNS), BASE_TIMESTAMP)
+        base = get(meta + batch * _BATCH, BATCH.base_offset)
+        last = get(meta + batch * _BATCH, BATCH.last_offset)
+        append_time = get(meta + batch * _BATCH, BATCH.attributes) & 8
+        max_timestamp = get(meta + batch * _BATCH, BATCH.max_timestamp)
+        base_timestamp = get(meta + batch * _BATCH, BATCH.base_timestamp)
         offset = base - 1
-        for _ in range(get(meta + batch * (8 * COLUMNS), COUNT)):
+        for _ in range(get(meta + batch * _BATCH, BATCH.records)):
             length, p = _varint(p, end)
             if p == 0 or length < 1 or length > end - p:
                 code = RECORD_LENGTH
@@ -361,14 +338,14 @@ def decode(args):  # noqa: C901
             code = TRAILING_BYTES
         if code == OK:
             batch += 1
-    put(args, 17, row)
-    put(args, 18, keys)
-    put(args, 19, values)
-    put(args, 20, headers)
-    put(args, 21, null_keys)
-    put(args, 22, null_values)
-    put(args, 23, dropped)
-    put(args, 24, newest)
-    put(args, 25, batch)
-    put(args, 26, offset + 1)
+    put(decoded, DECODED.rows, row)
+    put(decoded, DECODED.key_bytes, keys)
+    put(decoded, DECODED.value_bytes, values)
+    put(decoded, DECODED.header_bytes, headers)
+    put(decoded, DECODED.null_keys, null_keys)
+    put(decoded, DECODED.null_values, null_values)
+    put(decoded, DECODED.aborted, dropped)
+    put(decoded, DECODED.newest, newest)
+    put(decoded, DECODED.batch, batch)
+    put(decoded, DECODED.offset, offset + 1)
     return code

@@ -62,7 +62,18 @@ class Digest:
             valid: one byte per row, or ``None`` when no row is a delete.
         """
         count = len(key_offsets) - 1
-        kernel.run("add_rows", key_offsets, keys, value_offsets, values, valid, count, self._sums, *SEEDS)
+        kernel.run(
+            "add_rows",
+            key_offsets=key_offsets,
+            keys=keys,
+            value_offsets=value_offsets,
+            values=values,
+            valid=valid,
+            count=count,
+            sums=self._sums,
+            seed_a=SEEDS[0],
+            seed_b=SEEDS[1],
+        )
         present = count if valid is None else int(np.count_nonzero(valid))
         self.rows += present
         self.deletes += count - present

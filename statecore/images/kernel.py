@@ -1,17 +1,19 @@
-"""The door to the kernels of run building: machine code by name, arguments as integers and arrays.
+"""The door to the kernels of run building, and the records that they share with their callers.
 
 The kernels themselves are in ``table_source`` (distinct keys), ``order_source`` (key order) and ``sst_source`` (SST
-blocks, hashes). They are kept as machine code on disk (:mod:`statecore.kernels.native`), so that a worker process
-loads them without Numba; it is imported only where they must be compiled.
+blocks, hashes); how they are called is said in :mod:`statecore.kernels.library`.
 """
 
 from __future__ import annotations
 
 import statecore.extras.pipeline
 
+from typing import NamedTuple
+
 import numpy as np
 
 from statecore.kernels.library import KernelLibrary
+from statecore.kernels.words import numbered
 
 NO_KEY = 0xFFFFFFFF
 """In place of an id where the record's key is null."""
@@ -22,8 +24,61 @@ INLINE_BYTES = 16
 ENTRY_WORDS = 4
 """Words of an entry of the key table."""
 
-BATCH_WORDS = 5
-"""Words that describe a batch to the kernels."""
+
+class Batch(NamedTuple):
+    """Where the values and timestamps of a batch lie."""
+
+    offsets: int = 0
+    """Address of Arrow's offsets of the values."""
+    width: int = 0
+    """Bytes of an offset: 4 or 8."""
+    data: int = 0
+    """Address of the values' bytes."""
+    valid: int = 0
+    """Address of one byte per row, 1 where there is a value; 0: all have one."""
+    stamps: int = 0
+    """Address of the timestamps; 0: none are kept."""
+
+
+class Used(NamedTuple):
+    """How full a key table is."""
+
+    keys: int = 0
+    arena_bytes: int = 0
+    null_keys: int = 0
+    """Records without a key."""
+
+
+class Live(NamedTuple):
+    """Rows of a batch that are still the last write of their key, and the bytes of their values."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+class Needed(NamedTuple):
+    """Bytes of the key and of the value of a row that did not fit."""
+
+    key_bytes: int = 0
+    value_bytes: int = 0
+
+
+class Written(NamedTuple):
+    """What ``data_blocks`` has written."""
+
+    bytes: int = 0
+    """Of whole blocks, their trailers included."""
+    blocks: int = 0
+    index_bytes: int = 0
+
+
+BATCH, USED, LIVE, NEEDED, WRITTEN = (
+    numbered(Batch),
+    numbered(Used),
+    numbered(Live),
+    numbered(Needed),
+    numbered(Written),
+)
 
 SMALL_GROUP = 48
 """Groups of ties up to this size are ordered by comparing keys."""
@@ -42,34 +97,7 @@ SECRET = np.frombuffer(
 )
 """XXH3's default secret, which ``key_hash`` and ``data_blocks`` read."""
 
-_NAMES = (
-    "tag_keys",
-    "intern_keys",
-    "rehash",
-    "count_live",
-    "keep_live",
-    "survivors",
-    "gather",
-    "key_times",
-    "common_prefix",
-    "words_at",
-    "key_lengths",
-    "order_ties",
-    "sort_words",
-    "xxh64",
-    "add_rows",
-    "key_hash",
-    "data_blocks",
-    "fill_filter",
-)
-_DEPENDS = (
-    __name__,
-    "statecore.images.table_source",
-    "statecore.images.order_source",
-    "statecore.images.sst_source",
-    "statecore.kernels.memory",
-)
-_KERNELS = KernelLibrary("statecore.images.kernel_source", _NAMES, _DEPENDS)
+_KERNELS = KernelLibrary("statecore.images.kernel_source")
 
 warm = _KERNELS.warm
 """See :meth:`KernelLibrary.warm`."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from statecore.images import kernel
 from statecore.images.addresses import address_of, binary_column
+from statecore.images.kernel import BATCH, NEEDED, USED, Batch, Live, Needed, Used
 
 _FIRST_TABLE_BITS = 10
 _LAST_TABLE_BITS = 31
@@ -70,7 +71,7 @@ class KeyTable:
         self._table = np.zeros(1 << self._bits, np.uint64)
         self._entries = np.empty((512, kernel.ENTRY_WORDS), np.uint64)
         self._arena = np.empty(1 << 12, np.uint64)
-        self._used = np.zeros(3, np.int64)
+        self._used = np.array(Used(), np.int64)
         self._held: list[_Held | None] = []
         self._free: list[int] = []
         self.held_bytes = 0
@@ -78,12 +79,12 @@ class KeyTable:
     @property
     def keys(self) -> int:
         """Distinct keys seen."""
-        return int(self._used[0])
+        return int(self._used[USED.keys])
 
     @property
     def null_keys(self) -> int:
         """Records without a key, which a store skips."""
-        return int(self._used[2])
+        return int(self._used[USED.null_keys])
 
     @property
     def bytes(self) -> int:
@@ -97,27 +98,35 @@ class KeyTable:
             return
         column = binary_column(keys)
         ids = np.empty(rows, np.uint32)
-        kernel.run("tag_keys", column.offsets, column.width, column.data, column.valid, ids, rows)
+        kernel.run(
+            "tag_keys",
+            offsets=column.offsets,
+            width=column.width,
+            data=column.data,
+            valid=column.valid,
+            ids=ids,
+            rows=rows,
+        )
         number = self._hold(ids, values, timestamps)
         row = 0
         while True:
             row = kernel.run(
                 "intern_keys",
-                column.offsets,
-                column.width,
-                column.data,
-                column.valid,
-                ids,
-                rows,
-                row,
-                number,
-                self._table,
-                self._bits,
-                self._entries,
-                len(self._entries),
-                self._arena,
-                self._arena.nbytes,
-                self._used,
+                offsets=column.offsets,
+                width=column.width,
+                data=column.data,
+                valid=column.valid,
+                ids=ids,
+                rows=rows,
+                row=row,
+                batch=number,
+                table=self._table,
+                bits=self._bits,
+                entries=self._entries,
+                capacity=len(self._entries),
+                arena=self._arena,
+                arena_capacity=self._arena.nbytes,
+                used=self._used,
             )
             if row == rows:
                 return
@@ -148,13 +157,13 @@ class KeyTable:
                 raise OverflowError("more than 2^30 distinct keys in one run; the memory budget should have cut it")
             bits = self._bits + (2 if self._bits < 20 else 1)
             table = np.zeros(1 << bits, np.uint64)
-            kernel.run("rehash", self._table, len(self._table), table, bits)
+            kernel.run("rehash", old=self._table, old_slots=len(self._table), new=table, bits=bits)
             self._table, self._bits = table, bits
         if self.keys == len(self._entries):
             entries = np.empty((len(self._entries) * 2, kernel.ENTRY_WORDS), np.uint64)
             entries[: self.keys] = self._entries
             self._entries = entries
-        used = int(self._used[1])
+        used = int(self._used[USED.arena_bytes])
         if used + key_bytes + 8 > self._arena.nbytes:
             arena = np.empty(max(2 * self._arena.nbytes, used + key_bytes + 8) // 8 + 1, np.uint64)
             arena[: used // 8] = self._arena[: used // 8]
@@ -162,22 +171,22 @@ class KeyTable:
 
     def shrink(self) -> None:
         """Copy the rows that still count out of the batches where most no longer do, and let those batches go."""
-        found = np.zeros(2, np.int64)
+        live = np.array(Live(), np.int64)
         for number, held in enumerate(self._held):
             if held is None:
                 continue
             kernel.run(
                 "count_live",
-                held.ids,
-                len(held.ids),
-                number,
-                self._entries,
-                held.offsets,
-                held.width,
-                held.valid,
-                found,
+                ids=held.ids,
+                rows=len(held.ids),
+                batch=number,
+                entries=self._entries,
+                offsets=held.offsets,
+                width=held.width,
+                valid=held.valid,
+                live=live,
             )
-            rows, size = int(found[0]), int(found[1])
+            rows, size = Live(*live.tolist())
             after = size + rows * (4 + 8 + 1 + (8 if self._timestamps else 0)) + 8
             if rows == 0:
                 self.held_bytes -= held.bytes
@@ -193,20 +202,20 @@ class KeyTable:
         stamps = np.empty(rows if self._timestamps else 0, np.int64)
         kernel.run(
             "keep_live",
-            held.ids,
-            len(held.ids),
-            number,
-            self._entries,
-            held.offsets,
-            held.width,
-            held.valid,
-            held.data,
-            held.stamps,
-            ids,
-            offsets,
-            data,
-            valid,
-            stamps,
+            ids=held.ids,
+            rows=len(held.ids),
+            batch=number,
+            entries=self._entries,
+            offsets=held.offsets,
+            width=held.width,
+            valid=held.valid,
+            data=held.data,
+            stamps=held.stamps,
+            new_ids=ids,
+            new_offsets=offsets,
+            new_data=data,
+            new_valid=valid,
+            new_stamps=stamps,
         )
         total = ids.nbytes + offsets.nbytes + data.nbytes + valid.nbytes + stamps.nbytes
         where = address_of(stamps) if self._timestamps else 0
@@ -216,15 +225,17 @@ class KeyTable:
         """Ids of the keys to write, in the order they were first seen."""
         ids = np.empty(self.keys, np.uint32)
         batches = self._batches()
-        kept = kernel.run("survivors", self._entries, self.keys, batches, int(tombstones), ids)
+        kept = kernel.run(
+            "survivors", entries=self._entries, count=self.keys, batches=batches, tombstones=int(tombstones), out=ids
+        )
         return ids[:kept]
 
     def _batches(self) -> npt.NDArray[np.int64]:
-        table = np.zeros((len(self._held) + 1, kernel.BATCH_WORDS), np.int64)
+        table = np.zeros((len(self._held) + 1, len(BATCH)), np.int64)
         for number, held in enumerate(self._held):
             if held is not None:
                 valid = 0 if held.valid is None else address_of(held.valid)
-                table[number] = (held.offsets, held.width, held.data, valid, held.stamps)
+                table[number] = Batch(held.offsets, held.width, held.data, valid, held.stamps)
         return table
 
     def in_key_order(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
@@ -233,14 +244,23 @@ class KeyTable:
         if len(ids) < 2:
             return ids
         pending = [(0, len(ids), 0)]
+        table = {"entries": self._entries, "arena": self._arena}
         while pending:
             low, high, depth = pending.pop()
             part, count = ids[low:high], high - low
-            depth = kernel.run("common_prefix", self._entries, self._arena, part, count, depth)
+            depth = kernel.run("common_prefix", **table, ids=part, count=count, depth=depth)
             words = np.empty(count, np.uint64)
-            kernel.run("words_at", self._entries, self._arena, part, count, depth, words)
+            kernel.run("words_at", **table, ids=part, count=count, depth=depth, out=words)
             counts = np.zeros((8, 256), np.int64)
-            kernel.run("sort_words", words, part, count, np.empty_like(words), np.empty_like(part), counts)
+            kernel.run(
+                "sort_words",
+                words=words,
+                ids=part,
+                count=count,
+                to_words=np.empty_like(words),
+                to_ids=np.empty_like(part),
+                counts=counts,
+            )
             if words[0] == words[-1]:
                 # They agree in eight bytes after their common prefix: padding. One is a prefix of the others.
                 lengths = self._lengths(part)
@@ -252,19 +272,19 @@ class KeyTable:
                     pending.append((low + ended, high, depth + 8))
                 continue
             large = np.empty((count // kernel.SMALL_GROUP + 1, 2), np.int64)
-            groups = kernel.run("order_ties", self._entries, self._arena, part, count, words, depth, large)
+            groups = kernel.run("order_ties", **table, ids=part, count=count, words=words, depth=depth, large=large)
             pending.extend((low + a, low + b, depth) for a, b in large[:groups].tolist())
         return ids
 
     def _lengths(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
         lengths = np.zeros(len(ids), np.int64)
-        kernel.run("key_lengths", self._entries, ids, len(ids), lengths)
+        kernel.run("key_lengths", entries=self._entries, ids=ids, count=len(ids), out=lengths)
         return lengths
 
     def times(self, ids: npt.NDArray[np.uint32], at: int) -> npt.NDArray[np.int64]:
         """The big-endian int64 at a place of each key, counted from its end when negative; keys must be long enough."""
         found = np.empty(len(ids), np.int64)
-        kernel.run("key_times", self._entries, self._arena, ids, len(ids), at, found)
+        kernel.run("key_times", entries=self._entries, arena=self._arena, ids=ids, count=len(ids), at=at, out=found)
         return found
 
     def longest_key(self, ids: npt.NDArray[np.uint32]) -> int:
@@ -283,7 +303,7 @@ class KeyTable:
             Chunks with buffers of their own.
         """
         batches = self._batches()
-        needed = np.zeros(2, np.int64)
+        needed = np.array(Needed(), np.int64)
         key_room = value_room = bytes_at_once
         low = 0
         while low < len(ids):
@@ -293,23 +313,26 @@ class KeyTable:
             valid, stamps = np.empty(len(part), np.uint8), np.zeros(len(part), np.int64)
             done = kernel.run(
                 "gather",
-                self._entries,
-                self._arena,
-                batches,
-                part,
-                len(part),
-                key_offsets,
-                keys,
-                len(keys),
-                value_offsets,
-                values,
-                len(values),
-                valid,
-                stamps,
-                needed,
+                entries=self._entries,
+                arena=self._arena,
+                batches=batches,
+                ids=part,
+                count=len(part),
+                key_offsets=key_offsets,
+                keys=keys,
+                keys_room=len(keys),
+                value_offsets=value_offsets,
+                values=values,
+                values_room=len(values),
+                valid=valid,
+                stamps=stamps,
+                needed=needed,
             )
             if done == 0:
-                key_room, value_room = max(key_room, int(needed[0])), max(value_room, int(needed[1]))
+                key_room, value_room = (
+                    max(key_room, int(needed[NEEDED.key_bytes])),
+                    max(value_room, int(needed[NEEDED.value_bytes])),
+                )
                 continue
             key_room = value_room = bytes_at_once
             low += done

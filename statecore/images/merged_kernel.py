@@ -6,7 +6,10 @@ have one run each never loads it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from statecore.kernels.library import KernelLibrary
+from statecore.kernels.words import numbered
 
 LONGEST_KEY = 240
 """Bytes of the longest key that is read: what the columnar writer writes at most."""
@@ -14,44 +17,53 @@ LONGEST_KEY = 240
 KEY_ROOM = 256
 """Bytes of the memory of one key: the longest and one word, because keys are copied by words."""
 
-CURSOR = {
-    name: number
-    for number, name in enumerate(
-        (
-            "file",  # address of the file's bytes
-            "limit",  # data blocks end before this place in the file
-            "index",  # address of the next index entry
-            "index_end",
-            "next_block",  # where in the file the next data block must begin
-            "at",  # address of the next entry of the current block
-            "end",
-            "key",  # memory of the current key
-            "key_length",
-            "value",
-            "value_length",
-            "is_value",  # 0: a delete
-            "entries",  # entries read
-        )
-    )
-}
-"""Which word of the description of a run is which."""
 
-STATE = {
-    name: number
-    for number, name in enumerate(
-        (
-            "sum_a",  # the two sums of the digest
-            "sum_b",
-            "rows",  # rows with a value, and bytes of their keys and values
-            "bytes",
-            "heap_size",  # runs that have rows left
-            "last_length",  # bytes of the key that was read last; -1 before the first
-            "damaged",  # number of the run that cannot be read
-            "damage",  # in what way: one of DAMAGE
-        )
-    )
-}
-"""Which word of the state of a merge is which."""
+class Cursor(NamedTuple):
+    """A run that is being read."""
+
+    file: int = 0
+    """Address of the file's bytes."""
+    limit: int = 0
+    """Data blocks end before this place in the file."""
+    index_at: int = 0
+    """Address of the next index entry."""
+    index_end: int = 0
+    next_block: int = 0
+    """Where in the file the next data block must begin."""
+    at: int = 0
+    """Address of the next entry of the current block."""
+    end: int = 0
+    key: int = 0
+    """Address of the memory of the current key."""
+    key_length: int = 0
+    value: int = 0
+    value_length: int = 0
+    is_value: int = 0
+    """0: a delete."""
+    entries: int = 0
+    """Entries read."""
+
+
+class State(NamedTuple):
+    """The state of a merge."""
+
+    sum_a: int = 0
+    """The two sums of the digest."""
+    sum_b: int = 0
+    rows: int = 0
+    """Rows with a value, and the bytes of their keys and values."""
+    bytes: int = 0
+    heap_size: int = 0
+    """Runs that have rows left."""
+    last_length: int = -1
+    """Bytes of the key that was read last; -1 before the first."""
+    damaged: int = 0
+    """Number of the run that cannot be read."""
+    damage: int = 0
+    """In what way: one of ``DAMAGE``."""
+
+
+CURSOR, STATE = numbered(Cursor), numbered(State)
 
 DONE, MORE, DAMAGED = 0, 1, 2
 """What ``merge`` says: all rows are read; so many as were asked for; a run cannot be read."""
@@ -69,13 +81,7 @@ DAMAGE = {
 }
 """What is wrong with a run that cannot be read."""
 
-_NAMES = ("begin", "merge")
-_DEPENDS = (
-    __name__,
-    "statecore.images.sst_source",
-    "statecore.kernels.memory",
-)
-_KERNELS = KernelLibrary("statecore.images.merged_source", _NAMES, _DEPENDS)
+_KERNELS = KernelLibrary("statecore.images.merged_source")
 
 warm = _KERNELS.warm
 """See :meth:`KernelLibrary.warm`."""

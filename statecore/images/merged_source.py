@@ -1,6 +1,6 @@
 """Kernels that merge SST files key by key and digest what RocksDB would show of them. Imported only to compile.
 
-A run is described by the words of ``CURSOR`` (:mod:`statecore.images.merged_kernel`); `statecore.images.sst` draws the
+A run is described by a ``Cursor`` (:mod:`statecore.images.merged_kernel`); `statecore.images.sst` draws the
 blocks they go through. Runs that have rows left lie in a heap, the one with the smallest key on top; of equal keys that
 of the later run, whose row counts. Every length is held against the end of what it lies in before anything is read
 there: whatever the bytes are, nothing outside the file is touched.
@@ -33,15 +33,9 @@ from statecore.images.merged_kernel import (
 from statecore.images.sst_source import _xxh64
 from statecore.kernels.memory import compare, get, le32, put, put_word, u8, word
 
-_FILE, _LIMIT, _INDEX, _INDEX_END = CURSOR["file"], CURSOR["limit"], CURSOR["index"], CURSOR["index_end"]
-_NEXT_BLOCK, _AT, _END = CURSOR["next_block"], CURSOR["at"], CURSOR["end"]
-_KEY, _KEY_LENGTH, _ENTRIES = CURSOR["key"], CURSOR["key_length"], CURSOR["entries"]
-_VALUE, _VALUE_LENGTH, _IS_VALUE = CURSOR["value"], CURSOR["value_length"], CURSOR["is_value"]
 _CURSOR_BYTES = 8 * len(CURSOR)
-_SUM_A, _SUM_B, _ROWS, _BYTES = STATE["sum_a"], STATE["sum_b"], STATE["rows"], STATE["bytes"]
-_HEAP_SIZE, _LAST_LENGTH = STATE["heap_size"], STATE["last_length"]
-_DAMAGED_RUN, _DAMAGE = STATE["damaged"], STATE["damage"]
 _0, _1, _LOW = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFF)
+__all__ = ["begin", "merge"]
 _TRAILER = 5
 _READY, _EXHAUSTED = 0, 1
 
@@ -63,7 +57,7 @@ def _varint(at, end):
 @njit(error_model="numpy")
 def _next_block(cursor):
     """Step into the next data block, after a look at its checksum."""
-    index, end = get(cursor, _INDEX), get(cursor, _INDEX_END)
+    index, end = get(cursor, CURSOR.index_at), get(cursor, CURSOR.index_end)
     if index == end:
         return _EXHAUSTED
     if u8(index) != 0:
@@ -74,9 +68,9 @@ def _next_block(cursor):
     offset, index = _varint(index + length, end)
     size, index = _varint(index, end)
     # Blocks lie one behind the other. A number that could not be read is 0, and no block has that size.
-    if offset != get(cursor, _NEXT_BLOCK) or size < 8 or size > get(cursor, _LIMIT) - offset - _TRAILER:
+    if offset != get(cursor, CURSOR.next_block) or size < 8 or size > get(cursor, CURSOR.limit) - offset - _TRAILER:
         return BAD_INDEX
-    block = get(cursor, _FILE) + offset
+    block = get(cursor, CURSOR.file) + offset
     if u8(block + size) != 0:
         return BAD_COMPRESSION
     if _xxh64(block, size + 1, _0) & _LOW != np.uint64(le32(block + size + 1)):
@@ -84,24 +78,24 @@ def _next_block(cursor):
     restarts = le32(block + size - 4)
     if restarts < 1 or restarts > (size - 5) >> 2:
         return BAD_BLOCK
-    put(cursor, _INDEX, index)
-    put(cursor, _NEXT_BLOCK, offset + size + _TRAILER)
-    put(cursor, _AT, block)
-    put(cursor, _END, block + size - 4 - 4 * restarts)
+    put(cursor, CURSOR.index_at, index)
+    put(cursor, CURSOR.next_block, offset + size + _TRAILER)
+    put(cursor, CURSOR.at, block)
+    put(cursor, CURSOR.end, block + size - 4 - 4 * restarts)
     return _READY
 
 
 @njit(error_model="numpy")
 def _advance(cursor):
     """Step to the next row of a run."""
-    at, held = get(cursor, _AT), get(cursor, _KEY_LENGTH)
+    at, held = get(cursor, CURSOR.at), get(cursor, CURSOR.key_length)
     shareable = held
-    if at == get(cursor, _END):
+    if at == get(cursor, CURSOR.end):
         found = _next_block(cursor)
         if found != _READY:
             return found
-        at, shareable = get(cursor, _AT), 0
-    end, key = get(cursor, _END), get(cursor, _KEY)
+        at, shareable = get(cursor, CURSOR.at), 0
+    end, key = get(cursor, CURSOR.end), get(cursor, CURSOR.key)
     common, at = _varint(at, end)
     rest, at = _varint(at, end)
     length, at = _varint(at, end)
@@ -111,7 +105,7 @@ def _advance(cursor):
     rest -= 8
     if common + rest > LONGEST_KEY:
         return BAD_ENTRY
-    entries = get(cursor, _ENTRIES)
+    entries = get(cursor, CURSOR.entries)
     if entries and compare(key + common, held - common, at, rest) >= 0:
         return BAD_ORDER
     kind = word(at + rest)
@@ -120,12 +114,12 @@ def _advance(cursor):
     for i in range(0, rest, 8):  # by words: the last one may take bytes of what follows the key
         put_word(key + common + i, word(at + i))
     value = at + rest + 8
-    put(cursor, _AT, value + length)
-    put(cursor, _KEY_LENGTH, common + rest)
-    put(cursor, _VALUE, value)
-    put(cursor, _VALUE_LENGTH, length)
-    put(cursor, _IS_VALUE, np.int64(kind))
-    put(cursor, _ENTRIES, entries + 1)
+    put(cursor, CURSOR.at, value + length)
+    put(cursor, CURSOR.key_length, common + rest)
+    put(cursor, CURSOR.value, value)
+    put(cursor, CURSOR.value_length, length)
+    put(cursor, CURSOR.is_value, np.int64(kind))
+    put(cursor, CURSOR.entries, entries + 1)
     return _READY
 
 
@@ -133,7 +127,9 @@ def _advance(cursor):
 def _is_first(cursors, left, right):
     """Whether the row of the left run comes before that of the right one."""
     one, other = cursors + left * _CURSOR_BYTES, cursors + right * _CURSOR_BYTES
-    order = compare(get(one, _KEY), get(one, _KEY_LENGTH), get(other, _KEY), get(other, _KEY_LENGTH))
+    order = compare(
+        get(one, CURSOR.key), get(one, CURSOR.key_length), get(other, CURSOR.key), get(other, CURSOR.key_length)
+    )
     return order < 0 or (order == 0 and left > right)
 
 
@@ -157,14 +153,13 @@ def _sink(cursors, heap, size, place):
 
 @njit(error_model="numpy")
 def _refuse(state, run, damage):
-    put(state, _DAMAGED_RUN, run)
-    put(state, _DAMAGE, damage)
+    put(state, STATE.damaged, run)
+    put(state, STATE.damage, damage)
     return DAMAGED
 
 
-def begin(block):
+def begin(cursors, count, heap, state):
     """Step to the first row of each run and put the runs into the heap."""
-    cursors, count, heap, state = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
     size = 0
     for run in range(count):
         found = _advance(cursors + run * _CURSOR_BYTES)
@@ -175,42 +170,41 @@ def begin(block):
             return _refuse(state, run, found)
     for place in range((size >> 1) - 1, -1, -1):
         _sink(cursors, heap, size, place)
-    put(state, _HEAP_SIZE, size)
+    put(state, STATE.heap_size, size)
     return MORE
 
 
 @njit(error_model="numpy")
 def _add(cursor, state, seed_a, seed_b):
     """Add a row to the digest."""
-    key, size = get(cursor, _KEY), get(cursor, _KEY_LENGTH)
-    value, length = get(cursor, _VALUE), get(cursor, _VALUE_LENGTH)
-    sum_a = np.uint64(get(state, _SUM_A)) + _xxh64(value, length, _xxh64(key, size, seed_a))
-    sum_b = np.uint64(get(state, _SUM_B)) + _xxh64(value, length, _xxh64(key, size, seed_b))
-    put(state, _SUM_A, np.int64(sum_a))
-    put(state, _SUM_B, np.int64(sum_b))
-    put(state, _ROWS, get(state, _ROWS) + 1)
-    put(state, _BYTES, get(state, _BYTES) + size + length)
+    key, size = get(cursor, CURSOR.key), get(cursor, CURSOR.key_length)
+    value, length = get(cursor, CURSOR.value), get(cursor, CURSOR.value_length)
+    sum_a = np.uint64(get(state, STATE.sum_a)) + _xxh64(value, length, _xxh64(key, size, seed_a))
+    sum_b = np.uint64(get(state, STATE.sum_b)) + _xxh64(value, length, _xxh64(key, size, seed_b))
+    put(state, STATE.sum_a, np.int64(sum_a))
+    put(state, STATE.sum_b, np.int64(sum_b))
+    put(state, STATE.rows, get(state, STATE.rows) + 1)
+    put(state, STATE.bytes, get(state, STATE.bytes) + size + length)
 
 
-def merge(block):
+def merge(cursors, heap, state, last, limit, seed_a, seed_b):
     """Read at most so many rows more of all runs, and digest those that no later run replaces."""
-    cursors, heap, state, last = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    limit, seed_a, seed_b = get(block, 4), np.uint64(get(block, 5)), np.uint64(get(block, 6))
-    size, last_length, previous = get(state, _HEAP_SIZE), get(state, _LAST_LENGTH), -1
+    first_seed, second_seed = np.uint64(seed_a), np.uint64(seed_b)
+    size, last_length, previous = get(state, STATE.heap_size), get(state, STATE.last_length), -1
     for _ in range(limit):
         if size == 0:
             break
         run = get(heap, 0)
         cursor = cursors + run * _CURSOR_BYTES
-        key, length = get(cursor, _KEY), get(cursor, _KEY_LENGTH)
+        key, length = get(cursor, CURSOR.key), get(cursor, CURSOR.key_length)
         # Keys of one run differ; the first of equal keys is that of the latest run.
         if run == previous or last_length < 0 or compare(last, last_length, key, length) != 0:
             if size > 1:
                 for i in range(0, length, 8):
                     put_word(last + i, word(key + i))
                 last_length = length
-            if get(cursor, _IS_VALUE):
-                _add(cursor, state, seed_a, seed_b)
+            if get(cursor, CURSOR.is_value):
+                _add(cursor, state, first_seed, second_seed)
         previous = run
         found = _advance(cursor)
         if found == _EXHAUSTED:
@@ -220,6 +214,6 @@ def merge(block):
             return _refuse(state, run, found)
         if size > 1:
             _sink(cursors, heap, size, 0)
-    put(state, _HEAP_SIZE, size)
-    put(state, _LAST_LENGTH, last_length)
+    put(state, STATE.heap_size, size)
+    put(state, STATE.last_length, last_length)
     return MORE if size else DONE

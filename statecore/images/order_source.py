@@ -34,9 +34,8 @@ _ENTRY = ENTRY_WORDS * 8
 _AHEAD = 24
 
 
-def common_prefix(block):
+def common_prefix(entries, arena, ids, count, depth):
     """Length of the longest prefix that all keys share, knowing they share ``depth`` bytes."""
-    entries, arena, ids, count, depth = get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4)
     pivot = key_address(entries, arena, le32(ids)) + depth
     common = key_length(entries, le32(ids)) - depth
     for i in range(1, count):
@@ -48,10 +47,8 @@ def common_prefix(block):
     return depth + common
 
 
-def words_at(block):
+def words_at(entries, arena, ids, count, depth, out):
     """Eight bytes of each key from ``depth`` on as a number that orders like them, padded with zeros."""
-    entries, arena, ids, count = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    depth, out = get(block, 4), get(block, 5)
     for i in range(count):
         if i + _AHEAD < count:
             prefetch(entries + le32(ids + (i + _AHEAD) * 4) * _ENTRY)
@@ -61,21 +58,18 @@ def words_at(block):
     return 0
 
 
-def key_lengths(block):
+def key_lengths(entries, ids, count, out):
     """The length of each key."""
-    entries, ids, count, out = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
     for i in range(count):
         put(out, i, key_length(entries, le32(ids + i * 4)))
     return 0
 
 
-def order_ties(block):
+def order_ties(entries, arena, ids, count, words, depth, large):
     """Order small groups of equal words by their keys; report the bounds of large ones, and return how many there are.
 
     All keys share their first ``depth`` bytes, so none is shorter.
     """
-    entries, arena, ids, count = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    words, depth, large = get(block, 4), get(block, 5), get(block, 6)
     groups, low = 0, 0
     while low < count:
         high = low + 1
@@ -103,13 +97,11 @@ def order_ties(block):
     return groups
 
 
-def sort_words(block):
+def sort_words(words, ids, count, to_words, to_ids, counts):
     """Sort words, and their ids with them, by one byte after the other, last to first; equal bytes cost nothing.
 
     The spare arrays are as long as the others and are written over; ``counts`` is 8 times 256 zeros.
     """
-    words, ids, count = get(block, 0), get(block, 1), get(block, 2)
-    to_words, to_ids, counts = get(block, 3), get(block, 4), get(block, 5)
     mask = np.uint64(255)
     for i in range(count):
         value = word(words + i * 8)

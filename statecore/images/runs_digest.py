@@ -31,8 +31,9 @@ import numpy.typing as npt
 
 from statecore.errors import Corrupted
 from statecore.images import kernel, merged_kernel
+from statecore.images.addresses import address_of
 from statecore.images.digest import EMPTY, SEEDS, StoreDigest, combined
-from statecore.images.merged_kernel import CURSOR, DAMAGE, KEY_ROOM, MORE, STATE
+from statecore.images.merged_kernel import CURSOR, DAMAGE, KEY_ROOM, MORE, STATE, Cursor, State
 from statecore.images.model import Run, RunFile
 from statecore.images.sst import FORMAT_VERSION
 
@@ -100,28 +101,38 @@ def overlapping(runs: Sequence[Run]) -> list[list[int]]:
 
 def _merge(runs: Sequence[RunFile], tables: Sequence[_Table]) -> StoreDigest:
     count = len(runs)
-    cursors, state = np.zeros((count, len(CURSOR)), np.int64), np.zeros(len(STATE), np.int64)
+    cursors, state = np.zeros((count, len(CURSOR)), np.int64), np.array(State(), np.int64)
     keys, heap, last = np.zeros((count, KEY_ROOM), np.uint8), np.zeros(count, np.int64), np.zeros(KEY_ROOM, np.uint8)
     for cursor, table, key in zip(cursors, tables, keys, strict=True):
-        start = table.data.ctypes.data
-        cursor[CURSOR["file"]], cursor[CURSOR["limit"]] = start, table.entries
-        cursor[CURSOR["index"]], cursor[CURSOR["index_end"]] = start + table.entries, start + table.entries_end
-        cursor[CURSOR["key"]] = key.ctypes.data
-    state[STATE["last_length"]] = -1
-    result = merged_kernel.run("begin", cursors, count, heap, state)
+        start = address_of(table.data)
+        cursor[:] = Cursor(
+            file=start,
+            limit=table.entries,
+            index_at=start + table.entries,
+            index_end=start + table.entries_end,
+            key=address_of(key),
+        )
+    result = merged_kernel.run("begin", cursors=cursors, count=count, heap=heap, state=state)
     while result == MORE:
-        result = merged_kernel.run("merge", cursors, heap, state, last, _ROWS_AT_ONCE, *SEEDS)
+        result = merged_kernel.run(
+            "merge",
+            cursors=cursors,
+            heap=heap,
+            state=state,
+            last=last,
+            limit=_ROWS_AT_ONCE,
+            seed_a=SEEDS[0],
+            seed_b=SEEDS[1],
+        )
+    found = State(*state.tolist())
     if result == merged_kernel.DAMAGED:
-        which = int(state[STATE["damaged"]])
-        place = int(cursors[which, CURSOR["next_block"]])
-        raise damaged(runs[which], f"{DAMAGE[int(state[STATE['damage']])]} (near byte {place})")
-    for run, entries in zip(runs, cursors[:, CURSOR["entries"]].tolist(), strict=True):
+        place = int(cursors[found.damaged, CURSOR.next_block])
+        raise damaged(runs[found.damaged], f"{DAMAGE[found.damage]} (near byte {place})")
+    for run, entries in zip(runs, cursors[:, CURSOR.entries].tolist(), strict=True):
         if entries != run.rows + run.deletes:
             raise damaged(run, f"has {entries} entries instead of {run.rows + run.deletes}")
-    sums = state[[STATE["sum_a"], STATE["sum_b"]]].view(np.uint64).tolist()
-    return StoreDigest(
-        int(state[STATE["rows"]]), int(state[STATE["bytes"]]), "".join(f"{total:016x}" for total in sums)
-    )
+    sums = state[[STATE.sum_a, STATE.sum_b]].view(np.uint64).tolist()
+    return StoreDigest(found.rows, found.bytes, "".join(f"{total:016x}" for total in sums))
 
 
 def _open(run: RunFile, path: Path) -> _Table | None:
@@ -141,7 +152,7 @@ def _open(run: RunFile, path: Path) -> _Table | None:
         raise damaged(run, "has an index outside of the file")
     whole = data[offset : offset + size + 1]
     (checksum,) = struct.unpack("<I", data[offset + size + 1 : offset + size + _TRAILER_BYTES].tobytes())
-    if whole[-1] or kernel.run("xxh64", whole, len(whole), 0) & 0xFFFFFFFF != checksum:
+    if whole[-1] or kernel.run("xxh64", address=whole, length=len(whole), seed=0) & 0xFFFFFFFF != checksum:
         raise damaged(run, "has an index whose checksum differs")
     (blocks,) = struct.unpack("<I", whole[-5:-1].tobytes())
     if not 0 < blocks <= (size - 4) // 4:

@@ -40,6 +40,7 @@ import numpy.typing as npt
 
 from statecore.errors import Invalid
 from statecore.images import kernel
+from statecore.images.kernel import Written
 from statecore.images.sst_writer import write_error
 from statecore.stores.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
 
@@ -124,26 +125,27 @@ class ColumnarSstWriter:
         if len(self._out) < room:
             self._out = np.empty(room, np.uint8)
         index = np.empty(key_bytes + 32 * rows + 64, np.uint8)
-        starts, hashes, found = np.empty(rows, np.uint32), np.empty(rows, np.uint64), np.zeros(3, np.int64)
+        starts, hashes = np.empty(rows, np.uint32), np.empty(rows, np.uint64)
+        written = np.array(Written(), np.int64)
         kernel.run(
             "data_blocks",
-            key_offsets,
-            keys,
-            value_offsets,
-            values,
-            valid,
-            rows,
-            self._at,
-            BLOCK_BYTES,
-            self._out,
-            index,
-            starts,
-            np.empty(rows, np.uint32),
-            hashes,
-            kernel.SECRET,
-            found,
+            key_offsets=key_offsets,
+            keys=keys,
+            value_offsets=value_offsets,
+            values=values,
+            valid=valid,
+            count=rows,
+            file_offset=self._at,
+            block_bytes=BLOCK_BYTES,
+            out=self._out,
+            index=index,
+            index_starts=starts,
+            restarts=np.empty(rows, np.uint32),
+            hashes=hashes,
+            secret=kernel.SECRET,
+            written=written,
         )
-        size, blocks, index_size = (int(number) for number in found)
+        size, blocks, index_size = Written(*written.tolist())
         self._write(self._out[:size].data)
         self._index.append(index[:index_size].tobytes())
         self._index_starts.append(starts[:blocks] + np.uint32(self._index_bytes))
@@ -193,7 +195,7 @@ class ColumnarSstWriter:
     def _block(self, contents: bytes) -> tuple[int, int]:
         """Append a block with its trailer; its handle."""
         whole = np.frombuffer(contents + b"\0", np.uint8)
-        checksum = kernel.run("xxh64", whole, len(whole), 0) & 0xFFFFFFFF
+        checksum = kernel.run("xxh64", address=whole, length=len(whole), seed=0) & 0xFFFFFFFF
         handle = (self._at, len(contents))
         self._write(whole.tobytes() + struct.pack("<I", checksum))
         return handle
@@ -202,7 +204,7 @@ class ColumnarSstWriter:
         lines = max(1, -(-self._entries * BLOOM_BITS_PER_KEY // (8 * _LINE_BYTES)))
         bits = np.zeros(lines * _LINE_BYTES, np.uint8)
         for hashes in self._hashes:
-            kernel.run("fill_filter", hashes, len(hashes), bits, lines, _PROBES)
+            kernel.run("fill_filter", hashes=hashes, count=len(hashes), bits=bits, lines=lines, probes=_PROBES)
         return bits.tobytes() + bytes([0xFF, 0, _PROBES, 0, 0])
 
     def _properties(self, data_size: int, filter_size: int, index_size: int) -> bytes:

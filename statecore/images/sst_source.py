@@ -14,6 +14,7 @@ import statecore.extras.pipeline
 import numpy as np
 from numba import njit
 
+from statecore.images.kernel import WRITTEN
 from statecore.kernels.memory import copy, fold, get, le32, or8, put, put32, put_word, shared, u8, word
 
 _P1, _P2, _P3 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
@@ -68,24 +69,22 @@ def _xxh64(address, length, seed):
     return result ^ (result >> np.uint64(32))
 
 
-def xxh64(block):
+def xxh64(address, length, seed):
     """XXH64 of a range with a seed."""
-    return np.int64(_xxh64(get(block, 0), get(block, 1), np.uint64(get(block, 2))))
+    return np.int64(_xxh64(address, length, np.uint64(seed)))
 
 
-def add_rows(block):
+def add_rows(key_offsets, keys, value_offsets, values, valid, count, sums, seed_a, seed_b):
     """Add the hashes of rows to two sums; a zero in ``valid`` marks a delete, which is left out."""
-    key_offsets, keys, value_offsets, values = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    valid, count, sums = get(block, 4), get(block, 5), get(block, 6)
-    seed_a, seed_b = np.uint64(get(block, 7)), np.uint64(get(block, 8))
+    first_seed, second_seed = np.uint64(seed_a), np.uint64(seed_b)
     sum_a, sum_b = np.uint64(get(sums, 0)), np.uint64(get(sums, 1))
     for i in range(count):
         if valid and not u8(valid + i):
             continue
         key, size = keys + get(key_offsets, i), get(key_offsets, i + 1) - get(key_offsets, i)
         value, length = values + get(value_offsets, i), get(value_offsets, i + 1) - get(value_offsets, i)
-        sum_a += _xxh64(value, length, _xxh64(key, size, seed_a))
-        sum_b += _xxh64(value, length, _xxh64(key, size, seed_b))
+        sum_a += _xxh64(value, length, _xxh64(key, size, first_seed))
+        sum_b += _xxh64(value, length, _xxh64(key, size, second_seed))
     put(sums, 0, np.int64(sum_a))
     put(sums, 1, np.int64(sum_b))
     return 0
@@ -139,9 +138,9 @@ def _key_hash(address, length, secret):
     return fold(_SECRET_0, _P2)
 
 
-def key_hash(block):
+def key_hash(address, length, secret):
     """The hash that RocksDB's bloom filter takes of a key."""
-    return np.int64(_key_hash(get(block, 0), get(block, 1), get(block, 2)))
+    return np.int64(_key_hash(address, length, secret))
 
 
 @njit(error_model="numpy")
@@ -166,15 +165,27 @@ def _end_block(start, at, restarts, count):
     return at
 
 
-def data_blocks(block):
+def data_blocks(
+    key_offsets,
+    keys,
+    value_offsets,
+    values,
+    valid,
+    count,
+    file_offset,
+    block_bytes,
+    out,
+    index,
+    index_starts,
+    restarts,
+    hashes,
+    secret,
+    written,
+):
     """Write rows as whole data blocks, an index entry for each block, and the keys' hashes.
 
-    ``found`` receives the bytes of blocks, the number of blocks, and the bytes of index entries.
+    ``written`` is a ``Written`` that receives what there is now.
     """
-    key_offsets, keys, value_offsets, values = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    valid, count, file_offset, block_bytes = get(block, 4), get(block, 5), get(block, 6), get(block, 7)
-    out, index, index_starts, restarts = get(block, 8), get(block, 9), get(block, 10), get(block, 11)
-    hashes, secret, found = get(block, 12), get(block, 13), get(block, 14)
     at, start, index_at = out, out, index
     blocks, restart_count, in_block = 0, 0, 0
     previous, previous_size = keys, 0
@@ -210,9 +221,9 @@ def data_blocks(block):
     end = _end_block(start, at, restarts, restart_count)
     put32(index_starts, blocks, index_at - index)
     index_at = _put_index(index_at, previous, previous_size, file_offset + start - out, end - start)
-    put(found, 0, end + _TRAILER - out)
-    put(found, 1, blocks + 1)
-    put(found, 2, index_at - index)
+    put(written, WRITTEN.bytes, end + _TRAILER - out)
+    put(written, WRITTEN.blocks, blocks + 1)
+    put(written, WRITTEN.index_bytes, index_at - index)
     return 0
 
 
@@ -225,9 +236,8 @@ def _put_index(at, key, size, offset, length):
     return _put_varint(_put_varint(at + size, offset), length)
 
 
-def fill_filter(block):
+def fill_filter(hashes, count, bits, lines, probes):
     """Set the bits of each key: a 64-byte line by the hash's low half, bits in it by its high half."""
-    hashes, count, bits, lines, probes = get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4)
     for i in range(count):
         hashed = np.uint64(get(hashes, i))
         line = bits + np.int64((hashed & _LOW) * np.uint64(lines) >> np.uint64(32)) * 64

@@ -10,12 +10,10 @@ A key is interned on first sight; after that a record costs one probe and one wo
                                                 bytes  else its first 16
     arena     keys longer than 16 bytes, whole, each at a multiple of 8
     ids       uint32 per row of a batch         the key's id, or NO_KEY
-    batches   5 x int64 per batch               addresses: value offsets, their width, value data, validity bytes
-                                                (0: all valid), timestamps (0: none)
+    batches   a ``Batch`` per batch             where its values and timestamps lie
 
 Keys are compared for real, byte by byte; tags only spare most comparisons. Probes of later rows are prefetched, because
-a table of millions of keys does not fit into a cache. Each kernel gets the address of a block of ``int64``, whose
-places are named where it reads them.
+a table of millions of keys does not fit into a cache.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -27,7 +25,7 @@ import statecore.extras.pipeline
 import numpy as np
 from numba import njit
 
-from statecore.images.kernel import BATCH_WORDS, ENTRY_WORDS, INLINE_BYTES, NO_KEY
+from statecore.images.kernel import BATCH, ENTRY_WORDS, INLINE_BYTES, LIVE, NEEDED, NO_KEY, USED
 from statecore.kernels.memory import (
     copy,
     fold,
@@ -42,12 +40,13 @@ from statecore.kernels.memory import (
     put_word,
     shared,
     short_word,
+    swap,
     u8,
     word,
 )
 
 _ENTRY = ENTRY_WORDS * 8
-_BATCH = BATCH_WORDS * 8
+_BATCH = len(BATCH) * 8
 _LOW = 0xFFFFFFFF
 _K1, _K2, _K3 = np.uint64(0xA0761D6478BD642F), np.uint64(0xE7037ED1A0B428DB), np.uint64(0x8EBC6AF09C88C6E3)
 _SLOT_AHEAD, _ENTRY_AHEAD = 24, 12
@@ -84,11 +83,8 @@ def key_address(entries, arena, key):
     return arena + le32(entries + key * _ENTRY + 12) * 8
 
 
-def tag_keys(block):
+def tag_keys(offsets, width, data, valid, ids, rows):
     """The tag of each key of a batch, into what will hold its ids."""
-    offsets, width, data, valid, ids, rows = (
-        get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4), get(block, 5)
-    )  # fmt: skip
     start = offset_at(offsets, width, 0)
     for i in range(rows):
         end = offset_at(offsets, width, i + 1)
@@ -100,19 +96,17 @@ def tag_keys(block):
     return 0
 
 
-def intern_keys(block):
+def intern_keys(
+    offsets, width, data, valid, ids, rows, row, batch, table, bits, entries, capacity, arena, arena_capacity, used
+):
     """Turn tags into ids from a row on, and make each row the last write of its key.
 
-    ``used`` holds entries, arena bytes and null keys so far. Returns the row it stopped at: the number of rows when it
+    ``used`` is a ``Used``. Returns the row it stopped at: the number of rows when it
     is done, less when the table (kept at most half full), the entries or the arena must grow first.
     """
-    offsets, width, data, valid = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    ids, rows, row, batch = get(block, 4), get(block, 5), get(block, 6), get(block, 7)
-    table, bits, entries, capacity = get(block, 8), get(block, 9), get(block, 10), get(block, 11)
-    arena, arena_capacity, used = get(block, 12), get(block, 13), get(block, 14)
     shift, mask = 32 - bits, (1 << bits) - 1
     limit = min(capacity, (1 << bits) // 2)
-    count, arena_used, null_keys = get(used, 0), get(used, 1), get(used, 2)
+    count, arena_used, null_keys = get(used, USED.keys), get(used, USED.arena_bytes), get(used, USED.null_keys)
     while row < rows:
         if row + _SLOT_AHEAD < rows:
             prefetch(table + (le32(ids + (row + _SLOT_AHEAD) * 4) >> shift) * 8)
@@ -167,15 +161,14 @@ def intern_keys(block):
         put_word(entries + found * _ENTRY, np.uint64(batch << 32 | row))
         put32(ids, row, found)
         row += 1
-    put(used, 0, count)
-    put(used, 1, arena_used)
-    put(used, 2, null_keys)
+    put(used, USED.keys, count)
+    put(used, USED.arena_bytes, arena_used)
+    put(used, USED.null_keys, null_keys)
     return row
 
 
-def rehash(block):
+def rehash(old, old_slots, new, bits):
     """Move every slot of a table into a larger, empty one."""
-    old, old_slots, new, bits = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
     shift, mask = 32 - bits, (1 << bits) - 1
     for i in range(old_slots):
         if le32(old + i * 8):
@@ -195,27 +188,36 @@ def _live(ids, i, batch, entries):
     return entries + key * _ENTRY
 
 
-def count_live(block):
+def count_live(ids, rows, batch, entries, offsets, width, valid, live):
     """How many rows of a batch are still the last write of their key, and the bytes of their values."""
-    ids, rows, batch, entries = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    offsets, width, valid, found = get(block, 4), get(block, 5), get(block, 6), get(block, 7)
     kept, size = 0, 0
     for i in range(rows):
         if _live(ids, i, batch, entries):
             kept += 1
             if not valid or u8(valid + i):
                 size += offset_at(offsets, width, i + 1) - offset_at(offsets, width, i)
-    put(found, 0, kept)
-    put(found, 1, size)
+    put(live, LIVE.rows, kept)
+    put(live, LIVE.bytes, size)
     return 0
 
 
-def keep_live(block):
+def keep_live(
+    ids,
+    rows,
+    batch,
+    entries,
+    offsets,
+    width,
+    valid,
+    data,
+    stamps,
+    new_ids,
+    new_offsets,
+    new_data,
+    new_valid,
+    new_stamps,
+):
     """Copy the rows of a batch that are still the last write of their key, and point their entries at the copies."""
-    ids, rows, batch, entries = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    offsets, width, valid, data, stamps = get(block, 4), get(block, 5), get(block, 6), get(block, 7), get(block, 8)
-    new_ids, new_offsets, new_data = get(block, 9), get(block, 10), get(block, 11)
-    new_valid, new_stamps = get(block, 12), get(block, 13)
     kept, at = 0, 0
     for i in range(rows):
         entry = _live(ids, i, batch, entries)
@@ -238,30 +240,38 @@ def keep_live(block):
     return 0
 
 
-def survivors(block):
+def survivors(entries, count, batches, tombstones, out):
     """The ids of the keys to write, with or without those whose last write is a tombstone; returns how many."""
-    entries, count, batches, tombstones, out = (
-        get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4)
-    )  # fmt: skip
     kept = 0
     for i in range(count):
         row, batch = le32(entries + i * _ENTRY), le32(entries + i * _ENTRY + 4)
-        valid = get(batches + batch * _BATCH, 3)
+        valid = get(batches + batch * _BATCH, BATCH.valid)
         if tombstones or not valid or u8(valid + row):
             put32(out, kept, i)
             kept += 1
     return kept
 
 
-def gather(block):
+def gather(
+    entries,
+    arena,
+    batches,
+    ids,
+    count,
+    key_offsets,
+    keys,
+    keys_room,
+    value_offsets,
+    values,
+    values_room,
+    valid,
+    stamps,
+    needed,
+):
     """Copy keys and last values into contiguous buffers, in the order of the ids.
 
     Returns how many rows fitted; when that is none, ``needed`` says how many bytes of keys and values the first needs.
     """
-    entries, arena, batches, ids, count = get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4)
-    key_offsets, keys, keys_room = get(block, 5), get(block, 6), get(block, 7)
-    value_offsets, values, values_room = get(block, 8), get(block, 9), get(block, 10)
-    valid, stamps, needed = get(block, 11), get(block, 12), get(block, 13)
     key_at, value_at = 0, 0
     for i in range(count):
         if i + _GATHER_ENTRY < count:
@@ -269,48 +279,42 @@ def gather(block):
         if i + _GATHER_OFFSETS < count:
             entry = entries + le32(ids + (i + _GATHER_OFFSETS) * 4) * _ENTRY
             batch = batches + le32(entry + 4) * _BATCH
-            prefetch(get(batch, 0) + le32(entry) * get(batch, 1))
+            prefetch(get(batch, BATCH.offsets) + le32(entry) * get(batch, BATCH.width))
         if i + _GATHER_VALUE < count:
             entry = entries + le32(ids + (i + _GATHER_VALUE) * 4) * _ENTRY
             batch = batches + le32(entry + 4) * _BATCH
-            start = get(batch, 2) + offset_at(get(batch, 0), get(batch, 1), le32(entry))
+            start = get(batch, BATCH.data) + offset_at(get(batch, BATCH.offsets), get(batch, BATCH.width), le32(entry))
             prefetch(start)
             prefetch(start + 64)
         key = le32(ids + i * 4)
         entry = entries + key * _ENTRY
         row, batch = le32(entry), batches + le32(entry + 4) * _BATCH
-        present = 1 if not get(batch, 3) or u8(get(batch, 3) + row) else 0
+        present = 1 if not get(batch, BATCH.valid) or u8(get(batch, BATCH.valid) + row) else 0
         start, length = 0, 0
         if present:
-            start = offset_at(get(batch, 0), get(batch, 1), row)
-            length = offset_at(get(batch, 0), get(batch, 1), row + 1) - start
+            start = offset_at(get(batch, BATCH.offsets), get(batch, BATCH.width), row)
+            length = offset_at(get(batch, BATCH.offsets), get(batch, BATCH.width), row + 1) - start
         size = key_length(entries, key)
         if key_at + size > keys_room or value_at + length > values_room:
-            put(needed, 0, size)
-            put(needed, 1, length)
+            put(needed, NEEDED.key_bytes, size)
+            put(needed, NEEDED.value_bytes, length)
             return i
         copy(keys + key_at, key_address(entries, arena, key), size)
         key_at += size
         put(key_offsets, i + 1, key_at)
-        copy(values + value_at, get(batch, 2) + start, length)
+        copy(values + value_at, get(batch, BATCH.data) + start, length)
         value_at += length
         put(value_offsets, i + 1, value_at)
         put8(valid + i, present)
-        if get(batch, 4):
-            put(stamps, i, get(get(batch, 4), row))
+        if get(batch, BATCH.stamps):
+            put(stamps, i, get(get(batch, BATCH.stamps), row))
     return count
 
 
-def key_times(block):
+def key_times(entries, arena, ids, count, at, out):
     """The big-endian int64 at a place of each key, counted from the key's end when negative."""
-    entries, arena, ids, count, at, out = (
-        get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4), get(block, 5)
-    )  # fmt: skip
     for i in range(count):
         key = le32(ids + i * 4)
         place = key_address(entries, arena, key) + at + (key_length(entries, key) if at < 0 else 0)
-        time = 0
-        for j in range(8):
-            time = time << 8 | u8(place + j)
-        put(out, i, time)
+        put(out, i, np.int64(swap(word(place))))
     return 0

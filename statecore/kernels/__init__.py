@@ -1,1 +1,1 @@
-"""Kernels as machine code on disk, and the memory they work on; what they compute is beside those who use them."""
+"""Kernels as machine code on disk, and how they are called; what they compute is beside those who use them."""

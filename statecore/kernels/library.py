@@ -1,11 +1,30 @@
-"""Kernels that are called by name: compiled where they must be, loaded once, their arguments numbers and arrays."""
+"""Kernels: machine code that is called by name with arguments by name. The one convention, and the one way to load.
+
+A **library** is a *source module* (``…source.py``), imported only to compile; its ``__all__`` names the kernels. Beside
+those who use them stands a *door*, a module without Numba, which makes the :class:`KernelLibrary`.
+
+A **kernel** is a function of the source module. Its signature is the only declaration of how it is called:
+
+- Every parameter is an ``int64``: a number, or the address of memory that the caller owns and keeps alive until the
+  call returns; 0 stands for no memory. It returns an ``int64``: a count, a place, or a code of its door.
+- It touches no Python object, allocates nothing and raises nothing. What else it has to say goes into records.
+- It reads and writes nothing outside the memory it was given, whatever bytes of others it reads (a broker's response, a
+  file). It may trust what its caller computed.
+
+A **record** is a row of ``int64`` words, declared once in the door as a ``NamedTuple`` (:mod:`statecore.kernels.words`)
+and used by both sides under the names of its fields.
+
+The compiler derives the rest. It makes each kernel an entry with one parameter, the address of a block of ``int64``
+that holds the arguments in the order of the signature, and keeps the names of the parameters beside the machine code,
+so that a caller who names others is refused as Python refuses them. The modules that the machine code depends on are
+found by following imports (:mod:`statecore.kernels.dependencies`).
+"""
 
 from __future__ import annotations
 
 import statecore.extras.pipeline
 
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -18,33 +37,56 @@ class KernelLibrary:
 
     Args:
         source: the module that holds their Python source; it is imported only to compile.
-        names: the kernels.
-        depends: further modules whose source decides what they compute.
     """
 
-    def __init__(self, source: str, names: Sequence[str], depends: Sequence[str]) -> None:
-        self._source, self._names, self._depends = source, tuple(names), tuple(depends)
+    def __init__(self, source: str) -> None:
+        self.source = source
         self._kernels: dict[str, native.Kernel] = {}
 
     def warm(self) -> None:
-        """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before."""
-        if not self._kernels:
-            self._kernels.update(native.load(self._source, self._names, depends=self._depends))
+        """Load the kernels, compiling them first where no usable machine code is on disk. Cheap when done before.
 
-    def run(self, name: str, *arguments: int | npt.NDArray[Any] | None) -> int:
-        """Call a kernel.
+        Raises:
+            Invalid: they cannot be compiled or loaded on this machine.
+        """
+        if not self._kernels:
+            self._kernels.update(native.load(self.source))
+
+    @property
+    def kernels(self) -> dict[str, tuple[str, ...]]:
+        """Each kernel with the names of its parameters."""
+        self.warm()
+        return {name: kernel.parameters for name, kernel in self._kernels.items()}
+
+    def run(self, name: str, /, **arguments: int | npt.NDArray[Any] | None) -> int:
+        """Call a kernel. The GIL is not held meanwhile.
 
         Args:
             name: its name.
-            arguments: its argument block: numbers, arrays (their address; they live until the call returns), or
-                ``None`` (address 0).
+            arguments: what its parameters are: numbers, contiguous arrays (their address; they live until the call
+                returns), or ``None`` (address 0).
+
+        Raises:
+            TypeError: these are not its parameters.
+            ValueError: an array is not contiguous.
         """
         self.warm()
-        block = array("q", [_number(argument) for argument in arguments])
-        return self._kernels[name](block.buffer_info()[0])
+        kernel = self._kernels[name]
+        try:
+            block = array("q", [_number(arguments[parameter]) for parameter in kernel.parameters])
+        except KeyError as missing:
+            raise TypeError(f"the kernel {name} of {self.source} needs the argument {missing}") from None
+        if len(arguments) != len(kernel.parameters):
+            unknown = sorted(arguments.keys() - set(kernel.parameters))
+            raise TypeError(f"the kernel {name} of {self.source} knows no {', '.join(unknown)}")
+        return kernel.call(block.buffer_info()[0])
 
 
 def _number(argument: int | npt.NDArray[Any] | None) -> int:
     if argument is None:
         return 0
-    return argument if isinstance(argument, int) else int(argument.ctypes.data)
+    if isinstance(argument, int):
+        return argument
+    if not argument.flags.c_contiguous:
+        raise ValueError("a kernel takes contiguous arrays")
+    return int(argument.ctypes.data)

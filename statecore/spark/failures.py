@@ -10,6 +10,8 @@ _WORKER_DIED = re.compile(
     r"Python worker (exited unexpectedly|failed to connect back)|ExecutorLostFailure|exit (code|status)[: ]*137"
     r"|OutOfMemoryError"
 )
+_FATAL = re.compile(r"Python worker exited unexpectedly[^\n]*Fatal Python error: ([A-Z][a-z]+( [a-z]+)*)")
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+) in (\S+)')
 _CANNOT_WORK = re.compile(
     r"(ModuleNotFoundError: No module named '[^']+')|(Cannot run program \"[^\"]+\")|PYTHON_VERSION_MISMATCH"
     r"|(reading the port number from [^\n]*stdout)|(Bad data in [^\n]*'s standard output)"
@@ -39,6 +41,9 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
             host=host[1] if host else None,
             trace=said,
         )
+    crash = _FATAL.search(said)
+    if crash:
+        return _crashed(crash[1], said[crash.end() :], doing)
     if _WORKER_DIED.search(said):
         return Capacity(
             f"A worker process of Spark died while {doing}; most often the system killed it for want of memory.",
@@ -55,6 +60,38 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
     return Retryable(
         f"Spark gave up while {doing}: {_cause(said) or type(error).__name__}",
         action="Look at Spark's log, then start the restore again; what was finished is found again.",
+    )
+
+
+def _crashed(signal: str, trace: str, doing: str) -> StatecoreError:
+    """A worker that died of a signal in machine code, as Python's faulthandler tells; SIGKILL leaves no such text."""
+    _, _, current = trace.partition("Current thread ")
+    frames = _FRAME.findall(current)
+    in_kernel = bool(frames) and frames[0][0].endswith("/statecore/kernels/library.py")
+    caller = frames[1:2] if in_kernel else frames[:1]
+    where = "".join(f" called by {file}, line {line} ({name})," for file, line, name in caller)
+    code = "a kernel" if in_kernel else "machine code"
+    died = f"A worker process of Spark died of a signal ({signal}) in {code}{where} while {doing}"
+    context = {"signal": signal, "trace": "\n".join(f"{file}:{line} {name}" for file, line, name in frames)}
+    if signal == "Bus error":
+        return Retryable(
+            f"{died}; most often a mapped file was cut short, or the disk cannot read it.",
+            action="Look at the kernel's log (dmesg) and at the disk, then start the restore again; files are checked "
+            "before they are used again.",
+            **context,
+        )
+    if signal == "Illegal instruction":
+        return StatecoreError(
+            f"{died}; it was made for another CPU.",
+            action="Remove the compiled kernels (*.kernel in NUMBA_CACHE_DIR or beside the package), install packages "
+            "that fit this CPU; else report it together with the trace.",
+            **context,
+        )
+    return StatecoreError(
+        f"{died}; this is a defect, not a want of memory.",
+        action="Report it together with the trace. The same work would most likely end the same way again; what was "
+        "finished is found again.",
+        **context,
     )
 
 

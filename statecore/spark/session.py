@@ -111,6 +111,8 @@ def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
     if not submitted or str(conf.get("spark.app.name", ".py")).endswith(".py"):
         conf.setAppName(name)
     conf.set("spark.python.daemon.module", DAEMON_MODULE)
+    # A worker that a signal killed in machine code says so; without it that looks like a want of memory.
+    conf.setIfMissing("spark.python.worker.faulthandler.enabled", "true")
     conf.setIfMissing("spark.ui.enabled", "false")
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     # Loopback in local mode: a laptop's host name often resolves to nothing.

@@ -220,16 +220,32 @@ def test_a_killed_driver_leaves_no_worker_and_the_next_start_finishes(world: Wor
     assert run(world.command_line())[0] == 0
 
 
-def test_a_worker_that_the_system_kills_is_named_without_a_stack_trace(world: World) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "kind", "what", "action"),
+    [
+        (signal.SIGKILL, 15, "Capacity", "worker process of Spark died while", "memory budget"),
+        (
+            signal.SIGSEGV,
+            1,
+            "StatecoreError",
+            "died of a signal (Segmentation fault)",
+            "Report it together with the trace",
+        ),
+    ],
+    ids=["killed by the system", "a crash"],
+)
+def test_a_worker_that_dies_is_named_without_a_stack_trace(
+    world: World, number: int, code: int, kind: str, what: str, action: str
+) -> None:
     with hanging(world, world.command_line(), world.application_id) as process:
         workers = [pid for pid, words in processes(world.application_id).items() if "statecore.spark.daemon" in words]
-        os.kill(max(workers), signal.SIGKILL)
+        os.kill(max(workers), number)
         os.kill(world.broker.pid, signal.SIGCONT)
         out, err = process.communicate(timeout=60)
     error = json.loads(out)
-    assert (process.returncode, error["error"]) == (15, "Capacity")
-    assert "worker process of Spark died" in error["what"]
-    assert "memory budget" in error["action"]
+    assert (process.returncode, error["error"]) == (code, kind)
+    assert what in error["what"]
+    assert action in error["action"]
     assert "py4j" not in err.decode()
     assert world.tasks() == []
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from statecore.formats.segments import first_live_segment
 from statecore.images.addresses import address_of
 from statecore.images.versions import kernel
-from statecore.images.versions.kernel import DONE, NEEDS_POOL, NODE_WORDS, OUT_WORDS, ROW_WORDS, RUN_WORDS, WORD
+from statecore.images.versions.kernel import DONE, NEEDS_POOL, NODE, OUT, ROW, RUN, STATE, Run, State
 from statecore.images.versions.sorted_records import MappedRecords
 
 _FIRST_POOL = 256
@@ -59,60 +59,59 @@ def replay(
         Rows whose buffers are used again for the next ones.
     """
     arena = np.empty(max(_SMALLEST_ARENA, memory_budget // 2), np.uint8)
-    out = np.empty((len(arena) // _ARENA_PER_ROW, OUT_WORDS), np.int64)
-    rows, nodes = np.empty((_FIRST_POOL, ROW_WORDS), np.int64), np.empty((_FIRST_POOL, NODE_WORDS), np.int64)
-    described = np.array([_described(before, run) for before, run in runs], np.int64).reshape(-1, RUN_WORDS)
+    out = np.empty((len(arena) // _ARENA_PER_ROW, len(OUT)), np.int64)
+    rows, nodes = np.empty((_FIRST_POOL, len(ROW)), np.int64), np.empty((_FIRST_POOL, len(NODE)), np.int64)
+    described = np.array([_described(before, run) for before, run in runs], np.int64).reshape(-1, len(RUN))
     heap = np.empty(len(runs), np.int64)
-    state = kernel.state(
-        runs=described,
-        heap=heap,
+    beginning = State(
+        runs=address_of(described),
+        heap=address_of(heap),
         heap_size=len(runs),
         retention=history_retention_ms,
         interval=segment_interval_ms,
         first_live=first_live_segment(stream_time, history_retention_ms, segment_interval_ms),
-        rows=rows,
+        rows=address_of(rows),
         rows_room=len(rows),
-        nodes=nodes,
+        nodes=address_of(nodes),
         nodes_room=len(nodes),
-        arena=arena,
+        arena=address_of(arena),
         arena_room=len(arena),
-        out=out,
+        out=address_of(out),
         out_room=len(out),
     )
+    state = np.array(beginning, np.int64)
     first = 1
     while True:
-        code = kernel.run("replay", state, first)
+        code = kernel.run("replay", state=state, first=first)
         first = 0
         if code == NEEDS_POOL:
             rows, nodes = np.concatenate([rows, np.empty_like(rows)]), np.concatenate([nodes, np.empty_like(nodes)])
-            state[WORD["rows"]], state[WORD["rows_room"]] = address_of(rows), len(rows)
-            state[WORD["nodes"]], state[WORD["nodes_room"]] = address_of(nodes), len(nodes)
+            state[STATE.rows], state[STATE.rows_room] = address_of(rows), len(rows)
+            state[STATE.nodes], state[STATE.nodes_room] = address_of(nodes), len(nodes)
             continue
-        count = int(state[WORD["out_count"]])
+        count = int(state[STATE.out_count])
         if count:
-            yield Rows(out[:count], arena[: int(state[WORD["arena_used"]])])
-            state[WORD["out_count"]] = state[WORD["arena_used"]] = 0
+            yield Rows(out[:count], arena[: int(state[STATE.arena_used])])
+            state[STATE.out_count] = state[STATE.arena_used] = 0
         if code == DONE:
             return
         if not count:  # a key larger than the arena
-            arena = np.empty(max(len(arena), int(state[WORD["needed_bytes"]])), np.uint8)
-            out = np.empty((max(len(out), int(state[WORD["needed_rows"]])), OUT_WORDS), np.int64)
-            state[WORD["arena"]], state[WORD["arena_room"]] = address_of(arena), len(arena)
-            state[WORD["out"]], state[WORD["out_room"]] = address_of(out), len(out)
+            arena = np.empty(max(len(arena), int(state[STATE.needed_bytes])), np.uint8)
+            out = np.empty((max(len(out), int(state[STATE.needed_rows])), len(OUT)), np.int64)
+            state[STATE.arena], state[STATE.arena_room] = address_of(arena), len(arena)
+            state[STATE.out], state[STATE.out_room] = address_of(out), len(out)
 
 
-def _described(before: int, run: MappedRecords) -> list[int]:
+def _described(before: int, run: MappedRecords) -> Run:
     parts = run.records
-    addresses = [
-        address_of(part)
-        for part in (
-            parts.keys,
-            parts.key_offsets,
-            parts.first_records,
-            parts.timestamps,
-            parts.stream_times,
-            parts.places,
-            run.values,
-        )
-    ]
-    return [*addresses, len(parts.key_offsets) - 1, before, 0, 0]
+    return Run(
+        keys=address_of(parts.keys),
+        key_offsets=address_of(parts.key_offsets),
+        first_records=address_of(parts.first_records),
+        timestamps=address_of(parts.timestamps),
+        stream_times=address_of(parts.stream_times),
+        places=address_of(parts.places),
+        values=address_of(run.values),
+        key_count=len(parts.key_offsets) - 1,
+        stream_time=before,
+    )

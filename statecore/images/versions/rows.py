@@ -164,5 +164,15 @@ def _gathered(
     key_offsets, value_offsets = np.zeros(len(part) + 1, np.int64), np.zeros(len(part) + 1, np.int64)
     keys, values = np.empty(key_bytes, np.uint8), np.empty(value_bytes, np.uint8)
     part = np.ascontiguousarray(part)
-    kernel.run("gather_rows", rows.described, rows.arena, part, len(part), key_offsets, keys, value_offsets, values)
+    kernel.run(
+        "gather_rows",
+        out=rows.described,
+        arena=rows.arena,
+        order=part,
+        count=len(part),
+        key_offsets=key_offsets,
+        keys=keys,
+        value_offsets=value_offsets,
+        values=values,
+    )
     return key_offsets, keys, value_offsets, values

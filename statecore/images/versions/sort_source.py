@@ -7,18 +7,17 @@
 
 from __future__ import annotations
 
-from statecore.images.kernel import BATCH_WORDS, NO_KEY
+from statecore.images.kernel import BATCH, NO_KEY
 from statecore.images.table_source import key_address, key_length
 from statecore.kernels.memory import copy, get, le32, offset_at, prefetch, put, u8
 
-_BATCH = BATCH_WORDS * 8
+_BATCH = len(BATCH) * 8
 _AHEAD, _VALUE_AHEAD = 32, 12
 _ROW = 0xFFFFFFFF
 
 
-def count_records(block):
+def count_records(ids, rows, counts):
     """Add the records of each key in a batch to the counts, by key id."""
-    ids, rows, counts = get(block, 0), get(block, 1), get(block, 2)
     for i in range(rows):
         key = le32(ids + i * 4)
         if key != NO_KEY:
@@ -26,9 +25,8 @@ def count_records(block):
     return 0
 
 
-def place_records(block):
+def place_records(ids, rows, batch, places, out):
     """Write where each record of a batch lies to the next place of its key."""
-    ids, rows, batch, places, out = get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4)
     for i in range(rows):
         key = le32(ids + i * 4)
         if key != NO_KEY:
@@ -38,60 +36,60 @@ def place_records(block):
     return 0
 
 
-def describe_records(block):
+def describe_records(batches, where, count, stream, times, stream_times, places):
     """Timestamps, stream times and places of the values of all records."""
-    batches, where, count, stream = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    times, stream_times, places = get(block, 4), get(block, 5), get(block, 6)
     at = 0
     for i in range(count):
         if i + _AHEAD < count:
             there = get(where, i + _AHEAD)
             batch, row = batches + (there >> 32) * _BATCH, there & _ROW
-            prefetch(get(batch, 0) + row * get(batch, 1))
-            prefetch(get(batch, 4) + row * 8)
+            prefetch(get(batch, BATCH.offsets) + row * get(batch, BATCH.width))
+            prefetch(get(batch, BATCH.stamps) + row * 8)
             prefetch(get(stream, there >> 32) + row * 8)
         there = get(where, i)
         batch, row = batches + (there >> 32) * _BATCH, there & _ROW
-        put(times, i, get(get(batch, 4), row))
+        put(times, i, get(get(batch, BATCH.stamps), row))
         put(stream_times, i, get(get(stream, there >> 32), row))
-        if not get(batch, 3) or u8(get(batch, 3) + row):
+        if not get(batch, BATCH.valid) or u8(get(batch, BATCH.valid) + row):
             put(places, i, at << 1)
-            at += offset_at(get(batch, 0), get(batch, 1), row + 1) - offset_at(get(batch, 0), get(batch, 1), row)
+            at += offset_at(get(batch, BATCH.offsets), get(batch, BATCH.width), row + 1) - offset_at(
+                get(batch, BATCH.offsets), get(batch, BATCH.width), row
+            )
         else:
             put(places, i, at << 1 | 1)
     put(places, count, at << 1)
     return 0
 
 
-def gather_values(block):
+def gather_values(batches, where, places, low, high, values):
     """Copy the values of some records one after the other; the room must be enough."""
-    batches, where, places, low, high, values = (
-        get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4), get(block, 5)
-    )  # fmt: skip
     at = 0
     for i in range(low, high):
         if i + _AHEAD < high:
             there = get(where, i + _AHEAD)
             batch = batches + (there >> 32) * _BATCH
-            prefetch(get(batch, 0) + (there & _ROW) * get(batch, 1))
+            prefetch(get(batch, BATCH.offsets) + (there & _ROW) * get(batch, BATCH.width))
         if i + _VALUE_AHEAD < high:
             there = get(where, i + _VALUE_AHEAD)
             batch = batches + (there >> 32) * _BATCH
-            prefetch(get(batch, 2) + offset_at(get(batch, 0), get(batch, 1), there & _ROW))
+            prefetch(
+                get(batch, BATCH.data) + offset_at(get(batch, BATCH.offsets), get(batch, BATCH.width), there & _ROW)
+            )
         length = (get(places, i + 1) >> 1) - (get(places, i) >> 1)
         if length:
             there = get(where, i)
             batch = batches + (there >> 32) * _BATCH
-            copy(values + at, get(batch, 2) + offset_at(get(batch, 0), get(batch, 1), there & _ROW), length)
+            copy(
+                values + at,
+                get(batch, BATCH.data) + offset_at(get(batch, BATCH.offsets), get(batch, BATCH.width), there & _ROW),
+                length,
+            )
             at += length
     return 0
 
 
-def gather_keys(block):
+def gather_keys(entries, arena, ids, count, offsets, keys):
     """Copy keys one after the other, in the order of the ids; the room must be enough."""
-    entries, arena, ids, count, offsets, keys = (
-        get(block, 0), get(block, 1), get(block, 2), get(block, 3), get(block, 4), get(block, 5)
-    )  # fmt: skip
     at = 0
     for i in range(count):
         key = le32(ids + i * 4)

@@ -1,8 +1,7 @@
 """Kernels of versioned stores: merge sorted runs, replay each key, write its rows. Imported only to compile.
 
-A run is described by eleven words: the addresses of its keys, key offsets, first records, timestamps, stream times,
-places and values (:mod:`statecore.images.versions.sorted_records`), the number of its keys, the stream time of the
-ranges before it, the key it is at, and the first eight bytes of that key as a number.
+The records that kernels and callers share, a run's and the state of the replay among them, are declared in
+:mod:`statecore.images.versions.kernel`.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -18,26 +17,13 @@ from statecore.images.versions.kernel import (
     DONE,
     NEEDS_POOL,
     NEEDS_ROOM,
-    NODE_WORDS,
-    OUT_WORDS,
-    ROW_WORDS,
-    RUN_WORDS,
-    WORD,
+    NODE,
+    OUT,
+    ROW,
+    RUN,
+    STATE,
 )
-from statecore.images.versions.put_source import (
-    ADDRESS,
-    FOLLOWING,
-    FROM,
-    HEAD,
-    LENGTH,
-    MIN,
-    NEXT,
-    NONE,
-    OLDER,
-    SEGMENT,
-    drop_expired,
-    put_record,
-)
+from statecore.images.versions.put_source import NONE, drop_expired, put_record
 from statecore.images.versions.sort_source import (
     count_records,
     describe_records,
@@ -57,45 +43,8 @@ __all__ = [
     "replay",
 ]
 
-_RUN, _ROW, _NODE, _OUT_ROW = RUN_WORDS * 8, ROW_WORDS * 8, NODE_WORDS * 8, OUT_WORDS * 8
+_RUN, _ROW, _NODE, _OUT = len(RUN) * 8, len(ROW) * 8, len(NODE) * 8, len(OUT) * 8
 _AHEAD, _ROW_AHEAD = 32, 12
-
-_RUNS = WORD["runs"]
-_HEAP = WORD["heap"]
-_HEAP_SIZE = WORD["heap_size"]
-_PHASE = WORD["phase"]
-_RECORD = WORD["record"]
-_KEY = WORD["key"]
-_KEY_LENGTH = WORD["key_length"]
-_LATEST_FROM = WORD["latest_from"]
-_LATEST_ADDRESS = WORD["latest_address"]
-_LATEST_LENGTH = WORD["latest_length"]
-_ROWS = WORD["rows"]
-_ROWS_ROOM = WORD["rows_room"]
-_ROWS_USED = WORD["rows_used"]
-_ROWS_FREE = WORD["rows_free"]
-_ROWS_FREED = WORD["rows_freed"]
-_NODES = WORD["nodes"]
-_NODES_ROOM = WORD["nodes_room"]
-_NODES_USED = WORD["nodes_used"]
-_NODES_FREE = WORD["nodes_free"]
-_NODES_FREED = WORD["nodes_freed"]
-_FIRST_ROW = WORD["first_row"]
-_RETENTION = WORD["retention"]
-_INTERVAL = WORD["interval"]
-_FIRST_LIVE = WORD["first_live"]
-_OUT = WORD["out"]
-_OUT_ROOM = WORD["out_room"]
-_OUT_COUNT = WORD["out_count"]
-_ARENA = WORD["arena"]
-_ARENA_ROOM = WORD["arena_room"]
-_ARENA_USED = WORD["arena_used"]
-_NEEDED_ROWS = WORD["needed_rows"]
-_NEEDED_BYTES = WORD["needed_bytes"]
-
-# Words of a run.
-_R_KEYS, _R_KEY_OFFSETS, _R_FIRSTS, _R_TIMES, _R_STREAM, _R_PLACES, _R_VALUES = 0, 1, 2, 3, 4, 5, 6
-_R_COUNT, _R_BASE, _R_AT, _R_PREFIX = 7, 8, 9, 10
 
 
 # Rows of a finished key --------------------------------------------------------------------------------------------
@@ -115,80 +64,82 @@ def _put_short(address, number):
 
 
 @njit(error_model="numpy")
-def _begin_row(st, segment, value_length):
+def _begin_row(state, segment, value_length):
     """Describe a finished row and write its key; the address for its value."""
-    count, used, size = get(st, _OUT_COUNT), get(st, _ARENA_USED), get(st, _KEY_LENGTH)
-    out = get(st, _OUT) + count * _OUT_ROW
-    put(out, 0, segment)
-    put(out, 1, used)
-    put(out, 2, 8 + size)
-    put(out, 3, value_length)
-    put(st, _OUT_COUNT, count + 1)
-    put(st, _ARENA_USED, used + 8 + size + value_length)
-    at = get(st, _ARENA) + used
+    count, used, size = get(state, STATE.out_count), get(state, STATE.arena_used), get(state, STATE.key_length)
+    out = get(state, STATE.out) + count * _OUT
+    put(out, OUT.segment, segment)
+    put(out, OUT.place, used)
+    put(out, OUT.key_bytes, 8 + size)
+    put(out, OUT.value_bytes, value_length)
+    put(state, STATE.out_count, count + 1)
+    put(state, STATE.arena_used, used + 8 + size + value_length)
+    at = get(state, STATE.arena) + used
     _put_number(at, segment)
-    copy(at + 8, get(st, _KEY), size)
+    copy(at + 8, get(state, STATE.key), size)
     return at + 8 + size
 
 
 @njit(error_model="numpy")
-def _value_length(st, row):
-    nodes, node, total = get(st, _NODES), get(row, HEAD), 16
+def _value_length(state, row):
+    nodes, node, total = get(state, STATE.nodes), get(row, ROW.head), 16
     while node != NONE:
-        total += 12 + max(get(nodes + node * _NODE, LENGTH), 0)
-        node = get(nodes + node * _NODE, OLDER)
+        total += 12 + max(get(nodes + node * _NODE, NODE.length), 0)
+        node = get(nodes + node * _NODE, NODE.older)
     return total
 
 
 @njit(error_model="numpy")
-def _finish_key(st):
+def _finish_key(state):
     """Write the rows of the key that are kept; False when there is no room for them."""
-    live = get(st, _FIRST_LIVE)
-    nodes = get(st, _NODES)
-    key_bytes = 8 + get(st, _KEY_LENGTH)
+    live = get(state, STATE.first_live)
+    nodes = get(state, STATE.nodes)
+    key_bytes = 8 + get(state, STATE.key_length)
     rows, size = 0, 0
-    if get(st, _LATEST_FROM) != NONE:
-        rows, size = 1, key_bytes + 8 + get(st, _LATEST_LENGTH)
-    index = get(st, _FIRST_ROW)
+    if get(state, STATE.latest_from) != NONE:
+        rows, size = 1, key_bytes + 8 + get(state, STATE.latest_length)
+    index = get(state, STATE.first_row)
     while index != NONE:
-        row = get(st, _ROWS) + index * _ROW
-        if get(row, SEGMENT) < live:
+        row = get(state, STATE.rows) + index * _ROW
+        if get(row, ROW.segment) < live:
             break
         rows += 1
-        size += key_bytes + _value_length(st, row)
-        index = get(row, FOLLOWING)
-    if get(st, _OUT_COUNT) + rows > get(st, _OUT_ROOM) or get(st, _ARENA_USED) + size > get(st, _ARENA_ROOM):
-        put(st, _NEEDED_ROWS, rows)
-        put(st, _NEEDED_BYTES, size)
+        size += key_bytes + _value_length(state, row)
+        index = get(row, ROW.following)
+    if get(state, STATE.out_count) + rows > get(state, STATE.out_room) or get(state, STATE.arena_used) + size > get(
+        state, STATE.arena_room
+    ):
+        put(state, STATE.needed_rows, rows)
+        put(state, STATE.needed_bytes, size)
         return False
-    if get(st, _LATEST_FROM) != NONE:
-        length = get(st, _LATEST_LENGTH)
-        at = _begin_row(st, -1, 8 + length)
-        _put_number(at, get(st, _LATEST_FROM))
-        copy(at + 8, get(st, _LATEST_ADDRESS), length)
-    index = get(st, _FIRST_ROW)
+    if get(state, STATE.latest_from) != NONE:
+        length = get(state, STATE.latest_length)
+        at = _begin_row(state, -1, 8 + length)
+        _put_number(at, get(state, STATE.latest_from))
+        copy(at + 8, get(state, STATE.latest_address), length)
+    index = get(state, STATE.first_row)
     while index != NONE:
-        row = get(st, _ROWS) + index * _ROW
-        if get(row, SEGMENT) < live:
+        row = get(state, STATE.rows) + index * _ROW
+        if get(row, ROW.segment) < live:
             break
-        total = _value_length(st, row)
-        at = _begin_row(st, get(row, SEGMENT), total)
+        total = _value_length(state, row)
+        at = _begin_row(state, get(row, ROW.segment), total)
         end = at + total
-        _put_number(at, get(row, NEXT))
-        _put_number(at + 8, get(row, MIN))
+        _put_number(at, get(row, ROW.valid_to))
+        _put_number(at + 8, get(row, ROW.valid_from))
         at += 16
-        node = get(row, HEAD)
+        node = get(row, ROW.head)
         while node != NONE:
             version = nodes + node * _NODE
-            length = get(version, LENGTH)
-            _put_number(at, get(version, FROM))
+            length = get(version, NODE.length)
+            _put_number(at, get(version, NODE.valid_from))
             _put_short(at + 8, length)
             at += 12
             if length > 0:
                 end -= length
-                copy(end, get(version, ADDRESS), length)
-            node = get(version, OLDER)
-        index = get(row, FOLLOWING)
+                copy(end, get(version, NODE.address), length)
+            node = get(version, NODE.older)
+        index = get(row, ROW.following)
     return True
 
 
@@ -197,26 +148,26 @@ def _finish_key(st):
 
 @njit(error_model="numpy")
 def _key_of(run):
-    at = get(run, _R_AT)
-    return get(run, _R_KEYS) + get(get(run, _R_KEY_OFFSETS), at)
+    at = get(run, RUN.at)
+    return get(run, RUN.keys) + get(get(run, RUN.key_offsets), at)
 
 
 @njit(error_model="numpy")
 def _length_of(run):
-    at, offsets = get(run, _R_AT), get(run, _R_KEY_OFFSETS)
+    at, offsets = get(run, RUN.at), get(run, RUN.key_offsets)
     return get(offsets, at + 1) - get(offsets, at)
 
 
 @njit(error_model="numpy")
 def _set_prefix(run):
-    put_word(run + _R_PREFIX * 8, swap(short_word(_key_of(run), _length_of(run))))
+    put_word(run + RUN.prefix * 8, swap(short_word(_key_of(run), _length_of(run))))
 
 
 @njit(error_model="numpy")
-def _comes_before(st, left, right):
+def _comes_before(state, left, right):
     """Whether the run `left` is to be read before `right`: by key, then by offset."""
-    a, b = get(st, _RUNS) + left * _RUN, get(st, _RUNS) + right * _RUN
-    x, y = word(a + _R_PREFIX * 8), word(b + _R_PREFIX * 8)
+    a, b = get(state, STATE.runs) + left * _RUN, get(state, STATE.runs) + right * _RUN
+    x, y = word(a + RUN.prefix * 8), word(b + RUN.prefix * 8)
     if x != y:
         return x < y
     order = compare(_key_of(a), _length_of(a), _key_of(b), _length_of(b))
@@ -224,14 +175,14 @@ def _comes_before(st, left, right):
 
 
 @njit(error_model="numpy")
-def _sift_down(st, at):
-    heap, size = get(st, _HEAP), get(st, _HEAP_SIZE)
+def _sift_down(state, at):
+    heap, size = get(state, STATE.heap), get(state, STATE.heap_size)
     moving = get(heap, at)
     while 2 * at + 1 < size:
         child = 2 * at + 1
-        if child + 1 < size and _comes_before(st, get(heap, child + 1), get(heap, child)):
+        if child + 1 < size and _comes_before(state, get(heap, child + 1), get(heap, child)):
             child += 1
-        if not _comes_before(st, get(heap, child), moving):
+        if not _comes_before(state, get(heap, child), moving):
             break
         put(heap, at, get(heap, child))
         at = child
@@ -239,132 +190,131 @@ def _sift_down(st, at):
 
 
 @njit(error_model="numpy")
-def _next_key(st):
+def _next_key(state):
     """Move the run on top of the heap to its next key, or out of the heap."""
-    heap = get(st, _HEAP)
-    run = get(st, _RUNS) + get(heap, 0) * _RUN
-    put(run, _R_AT, get(run, _R_AT) + 1)
-    if get(run, _R_AT) == get(run, _R_COUNT):
-        size = get(st, _HEAP_SIZE) - 1
+    heap = get(state, STATE.heap)
+    run = get(state, STATE.runs) + get(heap, 0) * _RUN
+    put(run, RUN.at, get(run, RUN.at) + 1)
+    if get(run, RUN.at) == get(run, RUN.key_count):
+        size = get(state, STATE.heap_size) - 1
         put(heap, 0, get(heap, size))
-        put(st, _HEAP_SIZE, size)
+        put(state, STATE.heap_size, size)
         if size == 0:
             return
     else:
         _set_prefix(run)
-    _sift_down(st, 0)
+    _sift_down(state, 0)
 
 
 @njit(error_model="numpy")
-def _begin_run(st):
-    run = get(st, _RUNS) + get(get(st, _HEAP), 0) * _RUN
-    put(st, _RECORD, get(get(run, _R_FIRSTS), get(run, _R_AT)))
+def _begin_run(state):
+    run = get(state, STATE.runs) + get(get(state, STATE.heap), 0) * _RUN
+    put(state, STATE.record, get(get(run, RUN.first_records), get(run, RUN.at)))
 
 
 @njit(error_model="numpy")
-def _same_key(st):
+def _same_key(state):
     """Whether the run on top of the heap has records of the key being replayed."""
-    if get(st, _HEAP_SIZE) == 0:
+    if get(state, STATE.heap_size) == 0:
         return False
-    run = get(st, _RUNS) + get(get(st, _HEAP), 0) * _RUN
-    return compare(_key_of(run), _length_of(run), get(st, _KEY), get(st, _KEY_LENGTH)) == 0
+    run = get(state, STATE.runs) + get(get(state, STATE.heap), 0) * _RUN
+    return compare(_key_of(run), _length_of(run), get(state, STATE.key), get(state, STATE.key_length)) == 0
 
 
 @njit(error_model="numpy")
-def _short_of_pool(st):
+def _short_of_pool(state):
     """Whether a put may not find room for four versions and two rows."""
     return (
-        get(st, _NODES_ROOM) - get(st, _NODES_USED) + get(st, _NODES_FREED) < 4
-        or get(st, _ROWS_ROOM) - get(st, _ROWS_USED) + get(st, _ROWS_FREED) < 2
+        get(state, STATE.nodes_room) - get(state, STATE.nodes_used) + get(state, STATE.nodes_freed) < 4
+        or get(state, STATE.rows_room) - get(state, STATE.rows_used) + get(state, STATE.rows_freed) < 2
     )
 
 
 @njit(error_model="numpy")
-def _mostly_full(st):
+def _mostly_full(state):
     return (
-        get(st, _NODES_ROOM) - get(st, _NODES_USED) + get(st, _NODES_FREED) < get(st, _NODES_ROOM) // 4
-        or get(st, _ROWS_ROOM) - get(st, _ROWS_USED) + get(st, _ROWS_FREED) < get(st, _ROWS_ROOM) // 4
+        get(state, STATE.nodes_room) - get(state, STATE.nodes_used) + get(state, STATE.nodes_freed)
+        < get(state, STATE.nodes_room) // 4
+        or get(state, STATE.rows_room) - get(state, STATE.rows_used) + get(state, STATE.rows_freed)
+        < get(state, STATE.rows_room) // 4
     )
 
 
 @njit(error_model="numpy")
-def _replay_run(st):
+def _replay_run(state):
     """Put the key's records in the run on top of the heap; False when memory must grow first."""
-    run = get(st, _RUNS) + get(get(st, _HEAP), 0) * _RUN
+    run = get(state, STATE.runs) + get(get(state, STATE.heap), 0) * _RUN
     times, stream, places, values = (
-        get(run, _R_TIMES), get(run, _R_STREAM), get(run, _R_PLACES), get(run, _R_VALUES)
+        get(run, RUN.timestamps), get(run, RUN.stream_times), get(run, RUN.places), get(run, RUN.values)
     )  # fmt: skip
-    base, retention = get(run, _R_BASE), get(st, _RETENTION)
-    record, end = get(st, _RECORD), get(get(run, _R_FIRSTS), get(run, _R_AT) + 1)
+    base, retention = get(run, RUN.stream_time), get(state, STATE.retention)
+    record, end = get(state, STATE.record), get(get(run, RUN.first_records), get(run, RUN.at) + 1)
     while record < end:
         now, time = max(base, get(stream, record)), get(times, record)
         if time >= now - retention:
-            if _short_of_pool(st):
-                drop_expired(st, max(now - retention, 0) // get(st, _INTERVAL))
-                if _mostly_full(st):
-                    put(st, _RECORD, record)
+            if _short_of_pool(state):
+                drop_expired(state, max(now - retention, 0) // get(state, STATE.interval))
+                if _mostly_full(state):
+                    put(state, STATE.record, record)
                     return False
             place = get(places, record)
             start = place >> 1
             length = -1 if place & 1 else (get(places, record + 1) >> 1) - start
-            put_record(st, time, values + start, length)
+            put_record(state, time, values + start, length)
         record += 1
     return True
 
 
-def replay(block):
+def replay(state, first):
     """Replay key after key, in key order, each one's records in offset order; see the codes for what it returns."""
-    st = get(block, 0)
-    if get(block, 1):  # the first call: make the heap
-        size = get(st, _HEAP_SIZE)
+    if first:  # make the heap
+        size = get(state, STATE.heap_size)
         for i in range(size):
-            put(get(st, _HEAP), i, i)
-            _set_prefix(get(st, _RUNS) + i * _RUN)
+            put(get(state, STATE.heap), i, i)
+            _set_prefix(get(state, STATE.runs) + i * _RUN)
         for i in range(size // 2 - 1, -1, -1):
-            _sift_down(st, i)
+            _sift_down(state, i)
     while True:
-        if get(st, _PHASE) == 0:
-            if get(st, _HEAP_SIZE) == 0:
+        if get(state, STATE.phase) == 0:
+            if get(state, STATE.heap_size) == 0:
                 return DONE
-            run = get(st, _RUNS) + get(get(st, _HEAP), 0) * _RUN
-            put(st, _KEY, _key_of(run))
-            put(st, _KEY_LENGTH, _length_of(run))
-            put(st, _LATEST_FROM, NONE)
-            put(st, _FIRST_ROW, NONE)
-            put(st, _ROWS_USED, 0)
-            put(st, _ROWS_FREE, NONE)
-            put(st, _ROWS_FREED, 0)
-            put(st, _NODES_USED, 0)
-            put(st, _NODES_FREE, NONE)
-            put(st, _NODES_FREED, 0)
-            _begin_run(st)
-            put(st, _PHASE, 1)
-        if get(st, _PHASE) == 1:
+            run = get(state, STATE.runs) + get(get(state, STATE.heap), 0) * _RUN
+            put(state, STATE.key, _key_of(run))
+            put(state, STATE.key_length, _length_of(run))
+            put(state, STATE.latest_from, NONE)
+            put(state, STATE.first_row, NONE)
+            put(state, STATE.rows_used, 0)
+            put(state, STATE.rows_free, NONE)
+            put(state, STATE.rows_freed, 0)
+            put(state, STATE.nodes_used, 0)
+            put(state, STATE.nodes_free, NONE)
+            put(state, STATE.nodes_freed, 0)
+            _begin_run(state)
+            put(state, STATE.phase, 1)
+        if get(state, STATE.phase) == 1:
             while True:
-                if not _replay_run(st):
+                if not _replay_run(state):
                     return NEEDS_POOL
-                _next_key(st)
-                if not _same_key(st):
+                _next_key(state)
+                if not _same_key(state):
                     break
-                _begin_run(st)
-            put(st, _PHASE, 2)
-        if not _finish_key(st):
+                _begin_run(state)
+            put(state, STATE.phase, 2)
+        if not _finish_key(state):
             return NEEDS_ROOM
-        put(st, _PHASE, 0)
+        put(state, STATE.phase, 0)
 
 
-def gather_rows(block):
+def gather_rows(out, arena, order, count, key_offsets, keys, value_offsets, values):
     """Copy finished rows out of the arena into contiguous buffers, in the given order; the room must be enough."""
-    out, arena, order, count = get(block, 0), get(block, 1), get(block, 2), get(block, 3)
-    key_offsets, keys, value_offsets, values = get(block, 4), get(block, 5), get(block, 6), get(block, 7)
     key_at, value_at = 0, 0
     for i in range(count):
         if i + _AHEAD < count:
-            prefetch(out + get(order, i + _AHEAD) * _OUT_ROW)
+            prefetch(out + get(order, i + _AHEAD) * _OUT)
         if i + _ROW_AHEAD < count:
-            prefetch(arena + get(out + get(order, i + _ROW_AHEAD) * _OUT_ROW, 1))
-        row = out + get(order, i) * _OUT_ROW
-        start, key_size, value_size = arena + get(row, 1), get(row, 2), get(row, 3)
+            prefetch(arena + get(out + get(order, i + _ROW_AHEAD) * _OUT, OUT.place))
+        row = out + get(order, i) * _OUT
+        start, key_size, value_size = arena + get(row, OUT.place), get(row, OUT.key_bytes), get(row, OUT.value_bytes)
         copy(keys + key_at, start, key_size)
         copy(values + value_at, start + key_size, value_size)
         key_at += key_size

@@ -57,10 +57,27 @@ class RecordTable(KeyTable):
             np.empty(count, np.int64),
             np.empty(count + 1, np.int64),
         )
-        kernel.run("describe_records", batches, where, count, streams, times, stream_times, places)
+        kernel.run(
+            "describe_records",
+            batches=batches,
+            where=where,
+            count=count,
+            stream=streams,
+            times=times,
+            stream_times=stream_times,
+            places=places,
+        )
         key_offsets = np.zeros(len(ids) + 1, np.int64)
         keys = np.empty(int(self._lengths(ids).sum()), np.uint8)
-        kernel.run("gather_keys", self._entries, self._arena, ids, len(ids), key_offsets, keys)
+        kernel.run(
+            "gather_keys",
+            entries=self._entries,
+            arena=self._arena,
+            ids=ids,
+            count=len(ids),
+            offsets=key_offsets,
+            keys=keys,
+        )
         records = SortedRecords(key_offsets, keys, first_records, times, stream_times, places)
         return write_records(path, records, _values(batches, where, places))
 
@@ -69,13 +86,13 @@ class RecordTable(KeyTable):
         batches = [held.ids for held in self._held if held is not None]  # a table that never shrinks has them all
         counts = np.zeros(self.keys, np.int64)
         for batch in batches:
-            kernel.run("count_records", batch, len(batch), counts)
+            kernel.run("count_records", ids=batch, rows=len(batch), counts=counts)
         first_records = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(counts[ids], out=first_records[1:])
         counts[ids] = first_records[:-1]
         where = np.empty(int(first_records[-1]), np.int64)
         for number, batch in enumerate(batches):
-            kernel.run("place_records", batch, len(batch), number, counts, where)
+            kernel.run("place_records", ids=batch, rows=len(batch), batch=number, places=counts, out=where)
         return first_records, where
 
 
@@ -88,6 +105,6 @@ def _values(
     while low < len(where):
         high = max(low + 1, int(np.searchsorted(starts, starts[low] + _BYTES_AT_ONCE, side="right")) - 1)
         values = np.empty(int(starts[high] - starts[low]), np.uint8)
-        kernel.run("gather_values", batches, where, places, low, high, values)
+        kernel.run("gather_values", batches=batches, where=where, places=places, low=low, high=high, values=values)
         yield values
         low = high

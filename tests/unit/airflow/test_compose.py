@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.unit.airflow.home import ROOT
+from tests.unit.kernels.libraries import LIBRARIES
 
 TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
@@ -121,6 +122,7 @@ def test_a_state_directory_of_another_user_is_refused_before_anything_starts(tmp
     made = [tmp_path / name for name in ("logs", "auth", "reports", "kernels")]
     for path, mounted in zip(made, ("/opt/airflow/logs", "/opt/airflow/auth", "/reports", "/kernels"), strict=True):
         path.mkdir()
+        path.chmod(0o775)  # as the image has them, and so the volumes
         script = script.replace(mounted, str(path))
     for owner, code in ((uid + 1, 1), (uid, 0)):
         environment = {**os.environ, "OWNER": str(owner), "ADMIN_PASSWORD": "secret"}
@@ -130,6 +132,7 @@ def test_a_state_directory_of_another_user_is_refused_before_anything_starts(tmp
         assert done.returncode == code, done.stderr
         assert (f"belongs to uid {uid}" in done.stdout) is (code == 1)
     assert (tmp_path / "auth" / "passwords.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "kernels").stat().st_mode & 0o777 == 0o700  # else no machine code is taken from there
 
 
 @pytest.mark.parametrize("name", AIRFLOW)
@@ -190,19 +193,21 @@ def test_all_kernels_are_compiled_ahead() -> None:
     code = (
         "from statecore.kernels import native; found = []\n"
         "real = native.load\n"
-        "def load(module, *more, **named): found.append(module); return real(module, *more, **named)\n"
+        "def load(module): found.append(module); return real(module)\n"
         "native.load = load\n"
-        "from statecore.spark import warm; warm.main(); print(*found)"
+        "from statecore.spark import warm; code = warm.main(); print(*found); raise SystemExit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    sources = {
-        name
-        for path in (ROOT / "statecore").rglob("*kernel*.py")
-        if "kernels" not in path.parts[-2:-1]
-        for name in re.findall(r'(?:KernelLibrary\(|source = )"(statecore[\w.]+)"', path.read_text())
-    }
-    assert len(sources) >= 3
-    assert sources <= set(done.stdout.split())
+    assert len(LIBRARIES) >= 4
+    assert {library.source for library in LIBRARIES} == set(done.stdout.split())
+
+
+def test_a_warming_that_keeps_nothing_fails() -> None:
+    code = (
+        "from statecore.kernels import native; from statecore.spark import warm\n"
+        "warm.KERNELS = (); native.compiled_in_vain.add('a.library'); raise SystemExit(warm.main())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd=ROOT).returncode == 1
 
 
 def test_every_volume_and_every_dependency_that_is_named_exists() -> None:

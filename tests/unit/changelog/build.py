@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +10,8 @@ import cramjam
 import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
+
+from tests.unit.kernels.guard import guarded_copy
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "xerial": 2, "lz4": 3, "zstd": 4}
 Header = tuple[bytes, bytes | None]
@@ -126,16 +126,7 @@ def marker(offset: int, producer: int, *, commit: bool) -> bytes:
 
 def guarded(data: bytes) -> npt.NDArray[np.uint8]:
     """The bytes at the very end of readable memory: one byte read beyond them kills the process."""
-    pages = -(-len(data) // mmap.PAGESIZE) + 1
-    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
-    whole = np.frombuffer(memory, np.uint8)
-    fence = whole.ctypes.data + (pages - 1) * mmap.PAGESIZE
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(fence), mmap.PAGESIZE, 0) != 0:
-        raise OSError(ctypes.get_errno(), "mprotect")
-    end = (pages - 1) * mmap.PAGESIZE
-    whole[end - len(data) : end] = np.frombuffer(data, np.uint8)
-    return whole[end - len(data) : end]
+    return guarded_copy(as_array(data))
 
 
 def as_array(data: bytes) -> npt.NDArray[np.uint8]:

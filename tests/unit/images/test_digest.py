@@ -23,7 +23,7 @@ def test_the_hash_is_xxh64(data: bytes, published: int) -> None:
 @given(st.binary(max_size=200), st.integers(0, 2**64 - 1))
 def test_the_kernel_hashes_as_the_reference_does(data: bytes, seed: int) -> None:
     buffer = np.frombuffer(data + b"tail", np.uint8)
-    found = kernel.run("xxh64", buffer, len(data), seed - (1 << 64) if seed >> 63 else seed)
+    found = kernel.run("xxh64", address=buffer, length=len(data), seed=seed - (1 << 64) if seed >> 63 else seed)
     assert found % (1 << 64) == xxh64(data, seed)
 
 

@@ -100,13 +100,20 @@ def test_every_key_is_in_the_filter_as_rocksdb_hashes_it(tmp_path: Path, length:
     hashes = []
     for key in keys:
         buffer = np.frombuffer(key + b"x", np.uint8)
-        hashes.append(kernel.run("key_hash", buffer, length, kernel.SECRET))
+        hashes.append(kernel.run("key_hash", address=buffer, length=length, secret=kernel.SECRET))
     data = (tmp_path / "theirs.sst").read_bytes()
     # A filter ends with ff 00, the number of probes, 00 00, and lies behind the data blocks in whole 64-byte lines.
     end = next(re.finditer(rb"\xff\x00[\x01-\x18]\x00\x00", data)).start()
     for lines in range(1, 8):
         bits = np.zeros(lines * 64, np.uint8)
-        kernel.run("fill_filter", np.array(hashes, np.int64), len(hashes), bits, lines, data[end + 2])
+        kernel.run(
+            "fill_filter",
+            hashes=np.array(hashes, np.int64),
+            count=len(hashes),
+            bits=bits,
+            lines=lines,
+            probes=data[end + 2],
+        )
         if data[end - len(bits) : end] == bits.tobytes():
             return
     pytest.fail("no number of lines gives RocksDB's filter")

@@ -52,6 +52,59 @@ def test_an_error_of_spark_is_one_clear_sentence_without_a_stack_trace(
     assert "while the changelogs of app were read" in error.what
 
 
+CRASHED = (
+    "Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 in stage "
+    "0.0 (TID 0) (host executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): "
+    "{fatal}\n\tat org.apache.spark.api.python.PythonRunner.read(PythonRunner.scala:711)"
+)
+FATAL = """Fatal Python error: {signal}
+
+Thread 0x00007fac2884ab81 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 1 in wait
+
+Current thread 0x00007fac2884ab80 (most recent call first):
+{frames}  File "/site/statecore/images/key_table.py", line 104 in add
+  File "/site/pyspark/worker.py", line 3622 in main
+
+Extension modules: numpy._core (total: 1)
+"""
+IN_RUN = '  File "/site/statecore/kernels/library.py", line 82 in run\n'
+
+
+@pytest.mark.parametrize(
+    ("signal", "frames", "kind", "words"),
+    [
+        (
+            "Segmentation fault",
+            IN_RUN,
+            StatecoreError,
+            "in a kernel called by /site/statecore/images/key_table.py, line 104",
+        ),
+        (
+            "Segmentation fault",
+            "",
+            StatecoreError,
+            "in machine code called by /site/statecore/images/key_table.py, line 104",
+        ),
+        ("Illegal instruction", IN_RUN, StatecoreError, "for another CPU"),
+        ("Bus error", IN_RUN, Retryable, "mapped file"),
+    ],
+)
+def test_a_worker_that_died_of_a_signal_is_told_apart_from_one_killed_for_want_of_memory(
+    signal: str, frames: str, kind: type[StatecoreError], words: str
+) -> None:
+    said = JAVA.format(reason=CRASHED.format(fatal=FATAL.format(signal=signal, frames=frames)))
+    error = spark_failure(RuntimeError(said), "the changelogs of app were read")
+    assert type(error) is kind
+    assert f"died of a signal ({signal})" in error.what
+    assert words in error.what
+    assert "while the changelogs of app were read" in error.what
+    assert "\n" not in error.what
+    assert error.context["trace"].splitlines()[-1] == "/site/pyspark/worker.py:3622 main"
+    killed = spark_failure(RuntimeError(JAVA.format(reason=CRASHED.format(fatal=""))), "x was done")
+    assert type(killed) is Capacity
+
+
 def test_an_error_that_is_ours_already_stays_what_it_is() -> None:
     error = Retryable("no broker", action="wait")
     assert as_statecore_error(error, "anything") is error
