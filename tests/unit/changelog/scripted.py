@@ -27,6 +27,8 @@ from types import TracebackType
 from typing import Any
 
 import pytest
+from kafka.net.connection import KafkaConnection
+from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import (
     DescribeConfigsRequest,
@@ -326,9 +328,7 @@ class ScriptedBrokers:
             )
             for number, one in topic.parts.items()
         ]
-        return described(
-            error_code=0, name=name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=parts
-        )
+        return described(error_code=0, name=name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=parts)
 
     def _describeconfigs(self, request: Any) -> Any:
         result = DescribeConfigsResponse.DescribeConfigsResult
@@ -512,10 +512,14 @@ def _span(batch: bytes) -> tuple[int, int]:
 
 
 class Clock:
-    """The time as the code under test sees it: it stands still but for its pauses, and a pause takes none."""
+    """The time as the code under test sees it: it stands still but for its pauses, and a pause takes none.
+
+    Nothing times out while this time is in place, however busy the machine is: it lies ahead of the real one, and
+    kafka-python waits for what it has asked. A broker that never answers needs the real time.
+    """
 
     def __init__(self) -> None:
-        self.now = time.monotonic()
+        self.now = time.monotonic() + 1000
         self.pauses: list[float] = []
 
     def monotonic(self) -> float:
@@ -528,13 +532,22 @@ class Clock:
         self.now += seconds
 
     def put_in_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let the modules that wait see this time, and kafka-python's event loop pause by it."""
+        """Let the modules that wait see this time, and kafka-python wait and pause by it."""
         for module in ("client", "cluster", "fetch", "groups", "wire"):
             monkeypatch.setattr(f"statecore.changelog.{module}.time", self)
-        pause = NetworkSelector.sleep
+        pause, wait_for = NetworkSelector.sleep, KafkaConnectionManager.wait_for
+        send = KafkaConnection.send_request
 
         def skip(net: NetworkSelector, seconds: float) -> Any:
             self.sleep(seconds)
             return pause(net, 0)
 
+        def patient(manager: KafkaConnectionManager, future: Any, timeout_ms: float) -> Any:
+            return wait_for(manager, future, 1000 * PATIENCE)
+
+        def send_patiently(connection: KafkaConnection, request: Any, request_timeout_ms: float) -> Any:
+            return send(connection, request, 1000 * PATIENCE)
+
         monkeypatch.setattr(NetworkSelector, "sleep", skip)
+        monkeypatch.setattr(KafkaConnectionManager, "wait_for", patient)
+        monkeypatch.setattr(KafkaConnection, "send_request", send_patiently)

@@ -93,19 +93,17 @@ def test_settings_of_a_password_mean_nothing_without_a_protocol_that_asks_for_it
     assert connect(brokers, security_protocol="PLAINTEXT", sasl_mechanism="MAGIC").list_topics() == []
 
 
-def test_a_client_says_its_name_and_takes_responses_of_more_than_a_megabyte(
-    brokers: ScriptedBrokers, connect: Connect
-) -> None:
-    for number in range(5000):
-        brokers.add(f"{number:0249}", [])
-    assert len(connect(brokers).list_topics()) == 5000
-    assert {request.header.client_id for request in brokers.asked(MetadataRequest)} == {"statecore"}
-    brokers.topics.clear()
+def test_a_client_says_its_name(brokers: ScriptedBrokers, connect: Connect) -> None:
+    connect(brokers).list_topics()
     connect(brokers, client_id="mine").list_topics()
-    assert brokers.asked(MetadataRequest)[-1].header.client_id == "mine"
+    assert [request.header.client_id for request in brokers.asked(MetadataRequest)] == ["statecore", "mine"]
+
+
+def test_responses_may_be_of_more_than_a_megabyte(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
+    brokers.add("orders", configs={"large": "v" * 1_100_000})
+    assert len(connect(brokers).describe_topics(["orders"])["orders"].configs["large"]) == 1_100_000
     with pytest.raises(Retryable):
-        brokers.add("x" * 249, [])
-        connect(brokers, receive_message_max_bytes=200, timeout=0.2).list_topics()
+        connect(brokers, receive_message_max_bytes=1_000_000).describe_topics(["orders"])
 
 
 def test_one_of_several_servers_is_enough(start: Start, connect: Connect) -> None:
@@ -119,7 +117,7 @@ def test_a_broker_that_hangs_leaves_time_for_the_others(start: Start, connect: C
     brokers = start(2)
     brokers.add("orders")
     brokers.next(ApiVersionsRequest, SILENT)
-    cluster = connect(brokers, address=f"{brokers.where(0)},{brokers.where(1)}", timeout=1.9)
+    cluster = connect(brokers, address=f"{brokers.where(0)},{brokers.where(1)}", timeout=2.9)
     assert cluster.list_topics() == ["orders"]
     assert {one.node for one in brokers.seen(ApiVersionsRequest)} == {0, 1}
 
@@ -146,15 +144,6 @@ def test_a_broker_that_hangs_up_is_asked_again_with_pauses_that_grow(
         connect(brokers, timeout=5.5).list_topics()
     assert clock.pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
     assert len(brokers.asked(MetadataRequest)) == 9
-
-
-def test_a_pause_that_would_end_at_the_deadline_is_not_made(
-    brokers: ScriptedBrokers, connect: Connect, clock: Clock
-) -> None:
-    brokers.always(MetadataRequest, CLOSE)
-    with pytest.raises(Retryable):
-        connect(brokers, timeout=0.14).list_topics()
-    assert clock.pauses == [0.05]
 
 
 def test_a_broker_that_comes_back_is_found(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
@@ -233,9 +222,7 @@ def test_a_broker_too_old_for_a_request_is_refused_at_once(start: Start, connect
     assert clock.pauses == []
 
 
-def test_a_closed_client_leaves_no_connection_and_can_be_used_again(
-    brokers: ScriptedBrokers, connect: Connect
-) -> None:
+def test_a_closed_client_leaves_no_connection_and_can_be_used_again(brokers: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(brokers)
     with cluster as entered:
         assert entered is cluster

@@ -47,7 +47,9 @@ def offsets_error(code: int) -> Callable[[Any], Any]:
                 topic(
                     name=asked.name,
                     partitions=[
-                        one(partition_index=p.partition_index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1)
+                        one(
+                            partition_index=p.partition_index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1
+                        )
                         for p in asked.partitions
                     ],
                 )
@@ -111,9 +113,7 @@ def test_brokers_are_named_as_they_name_themselves(start: Start, connect: Connec
     assert asked.topics == []
 
 
-def test_a_topic_is_not_there_when_two_answers_say_so(
-    brokers: ScriptedBrokers, connect: Connect, clock: Clock
-) -> None:
+def test_a_topic_is_not_there_when_two_answers_say_so(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
     brokers.add("orders")
     brokers.add("b\0d", error=17)
     with pytest.raises(NotFound, match=rf"Topics do not exist on {brokers.address}: away, b\0d, gone\.") as caught:
@@ -248,7 +248,11 @@ def test_offsets_are_asked_of_each_leader_for_all_its_partitions_at_once(start: 
     asked = brokers.seen(ListOffsetsRequest)
     kinds = []
     for one in asked:
-        parts = [(topic.name, p.partition_index, p.current_leader_epoch) for topic in one.request.topics for p in topic.partitions]
+        parts = [
+            (topic.name, p.partition_index, p.current_leader_epoch)
+            for topic in one.request.topics
+            for p in topic.partitions
+        ]
         assert sorted(parts) == ([("orders", 1, 7)] if one.node else [("clicks", 0, 7), ("orders", 0, 7)])
         (timestamp,) = {p.timestamp for topic in one.request.topics for p in topic.partitions}
         kinds.append((one.node, timestamp, one.request.isolation_level))
@@ -265,9 +269,7 @@ def test_partitions_of_a_topic_are_asked_for_together(brokers: ScriptedBrokers, 
         assert [one.partition_index for one in topic.partitions] == [0, 1]
 
 
-def test_metadata_that_are_known_are_asked_for_again_before_offsets(
-    brokers: ScriptedBrokers, connect: Connect
-) -> None:
+def test_metadata_that_are_known_are_asked_for_again_before_offsets(brokers: ScriptedBrokers, connect: Connect) -> None:
     brokers.add("orders")
     brokers.add("clicks")
     cluster = connect(brokers)
@@ -287,7 +289,9 @@ def test_a_leader_that_has_moved_is_found_and_only_what_is_missing_is_asked_agai
     assert connect(brokers).log_offsets(expected) == expected
     assert [one.node for one in brokers.seen(ListOffsetsRequest)].count(0) == 3
     assert [one.node for one in brokers.seen(ListOffsetsRequest)].count(1) == 6
-    assert [[topic.name for topic in one.topics] for one in brokers.asked(MetadataRequest)][1:] == [["clicks", "orders"]]
+    assert [[topic.name for topic in one.topics] for one in brokers.asked(MetadataRequest)][1:] == [
+        ["clicks", "orders"]
+    ]
     assert clock.pauses == [0.05]
 
 

@@ -63,7 +63,7 @@ def fetcher(opened: ExitStack) -> Iterator[Fetch]:
     """Makes fetchers of the first partition of the topic orders."""
 
     def made(cluster: Cluster, **values: Any) -> PartitionFetcher:
-        settings = {"committed": True, "fetch_bytes": 1 << 20, "max_wait": 0.5, "stall_timeout": 60.0, **values}
+        settings = {"committed": True, "fetch_bytes": 1 << 20, "max_wait": 9.0, "stall_timeout": 60.0, **values}
         one = PartitionFetcher(cluster, ORDERS, **settings)
         opened.callback(one.close)
         return one
@@ -268,7 +268,7 @@ def test_a_log_that_was_truncated_below_what_was_read_is_refused(
     orders: ScriptedBrokers, connect: Connect, fetcher: Fetch
 ) -> None:
     orders.next(FetchRequest, lambda request: fetch_response(request, diverges=0))
-    with pytest.raises(Invalid, match="log was truncated to offset 0 .*reading had reached offset 5") as caught:
+    with pytest.raises(Invalid, match=r"log was truncated to offset 0 .*reading had reached offset 5") as caught:
         fetcher(connect(orders)).fetch(5)
     assert orders.address in caught.value.what
     assert in_context(caught.value, "topic", "partition", "offset") == ("orders", 0, 0)
@@ -317,12 +317,14 @@ def test_a_connection_that_fails_is_made_anew_and_who_leads_is_asked(
 
 def test_a_broker_that_hangs_is_left_in_time(orders: ScriptedBrokers, connect: Connect, fetcher: Fetch) -> None:
     orders.next(FetchRequest, SILENT)
-    one = fetcher(connect(orders), max_wait=0.01, stall_timeout=0.9)
+    cluster = connect(orders)
+    one = fetcher(cluster, max_wait=0.01, stall_timeout=3.0)
     assert len(data(one.fetch(0)))  # on another connection, a third of the time later
     assert len(orders.asked(FetchRequest)) == 2
+    one.close()
     orders.always(FetchRequest, SILENT)
     with pytest.raises(Retryable, match=rf"broker {orders.address} sent nothing for 0 s\."):
-        fetcher(connect(orders), max_wait=0.01, stall_timeout=0.1).fetch(0)
+        fetcher(cluster, max_wait=0.01, stall_timeout=0.01).fetch(0)
 
 
 def test_a_request_that_cannot_be_sent_ahead_is_sent_when_it_is_wanted(
@@ -473,8 +475,10 @@ def test_a_leader_that_hangs_while_it_is_connected_to_is_left_in_time(
     brokers = start(2)
     brokers.add("orders", [part(BATCHES, leader=1)])
     brokers.always(ApiVersionsRequest, SILENT, node=1)
+    cluster = connect(brokers)
+    cluster.leader(ORDERS)
     with pytest.raises(Retryable, match=rf"broker {brokers.where(1)} cannot be connected to"):
-        fetcher(connect(brokers), stall_timeout=0.3).fetch(0)
+        fetcher(cluster, stall_timeout=0.2).fetch(0)
 
 
 def test_a_leader_that_does_not_let_in_is_an_error_at_once(
