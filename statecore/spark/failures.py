@@ -15,7 +15,7 @@ from statecore.stores.files import MOUNT_FOR_WRITING
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM)
-_DAMAGED = (errno.EIO, errno.EUCLEAN)
+_DAMAGED = (errno.EIO, getattr(errno, "EUCLEAN", errno.EIO))  # the second is Linux' own: a damaged file system
 
 _WORKER_DIED = re.compile(
     r"Python worker (exited unexpectedly|failed to connect back)|ExecutorLostFailure|exit (code|status)[: ]*137"

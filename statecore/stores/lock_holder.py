@@ -10,13 +10,21 @@ import contextlib
 import fcntl
 import os
 import struct
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Invalid
 
-_FLOCK = "hhqqi"
-"""Linux' ``struct flock`` on 64 bits: type, whence, start, length, process."""
+FLOCK: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "linux": ("hhqqi4x", ("type", "whence", "start", "length", "process")),
+    "darwin": ("qqihh", ("start", "length", "process", "type", "whence")),
+}
+"""Platform (``sys.platform``) → ``struct flock`` of ``fcntl.h`` on 64 bits: its layout, and its fields in order."""
+
+_OWN_FILES = ("/proc/self/fd", "/dev/fd")
+"""Where a process sees which files it has open: on Linux, and on every Unix."""
 
 
 class Holder(NamedTuple):
@@ -40,8 +48,14 @@ def lock_holder(path: Path) -> Holder | None:
     """Who holds the lock of a file; ``None`` when nobody does, or there is no such file.
 
     Raises:
-        Invalid: this user may not read it.
+        Invalid: this user may not read it, or it is not known how this platform's kernel is asked.
     """
+    if sys.platform not in FLOCK:
+        raise Invalid(
+            f"Who holds the lock of {path} cannot be found out on the platform {sys.platform}.",
+            action=f"Run this on one of {', '.join(FLOCK)}.",
+            file=str(path),
+        )
     if _open_here(path):
         return Holder(os.getpid(), "this process")
     try:
@@ -60,15 +74,18 @@ def lock_holder(path: Path) -> Holder | None:
 
 def holder_of(descriptor: int) -> Holder | None:
     """Who holds the lock of an open file; ``None`` when nobody else does, or the kernel does not say."""
+    if sys.platform not in FLOCK:
+        return None
+    layout, fields = FLOCK[sys.platform]
+    whole_file = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET, "start": 0, "length": 0, "process": 0}
     try:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked + bytes(8)))
+        asked = struct.pack(layout, *(whole_file[name] for name in fields))
+        answer = dict(zip(fields, struct.unpack(layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)), strict=True))
     except OSError:
         return None
-    kind, process = answer[0], answer[4]
-    if kind == fcntl.F_UNLCK:
+    if answer["type"] == fcntl.F_UNLCK:
         return None
-    process = max(process, 0)
+    process = max(answer["process"], 0)
     command = ""
     with contextlib.suppress(OSError):
         command = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="replace").strip()
@@ -80,13 +97,16 @@ def _open_here(path: Path) -> bool:
         wanted = path.stat()
     except OSError:
         return False
-    try:
-        mine = [int(entry.name) for entry in os.scandir("/proc/self/fd")]
-    except OSError:  # no Linux
-        return False
-    for descriptor in mine:  # a thousand stores have ten thousand of them
+    for descriptor in _own_descriptors():  # a thousand stores have ten thousand of them
         with contextlib.suppress(OSError):
             found = os.fstat(descriptor)
             if found.st_ino == wanted.st_ino and found.st_dev == wanted.st_dev:
                 return True
     return False
+
+
+def _own_descriptors() -> list[int]:
+    for directory in _OWN_FILES:
+        with contextlib.suppress(OSError):
+            return [int(entry.name) for entry in os.scandir(directory)]
+    return []

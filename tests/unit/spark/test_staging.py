@@ -34,7 +34,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
             if path.is_symlink():
                 names[status.st_dev, status.st_ino] = path.readlink().name
                 break
-        found.append(("sync", names.get((status.st_dev, status.st_ino), "?")))
+        found.append(("sync" if status.st_size else "sync of nothing", names.get((status.st_dev, status.st_ino), "?")))
         real["fsync"](descriptor)
 
     def rename(name: str) -> Any:
