@@ -2,7 +2,7 @@
 # What the image runs to install statecore: a wheel, at the pinned versions, with what its first job would wait for.
 #   install.sh CHECKOUT [EXTRAS]
 set -euo pipefail
-source=$1 extras=${2:-airflow,spark,s3,metrics}
+source=$1 extras=${2:-airflow,spark,metrics}
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
 cd "$wheels" # so that nothing is imported from the checkout

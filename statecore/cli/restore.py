@@ -35,15 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose the placed files will be (default: the owner of the directory that is there)",
     )
     parser.add_argument(
-        "--from",
-        dest="base",
-        type=_base,
-        default="none",
-        metavar="none",
-        help="the base to start from; the one choice of this release is none (default): the whole changelog is read. "
-        "It keeps no snapshots that latest, or a snapshot's id, could name",
-    )
-    parser.add_argument(
         "--versioned",
         choices=("history", "latest"),
         help="versioned stores: history (default; queries of the past answer, because Kafka Streams restores these "
@@ -220,14 +211,6 @@ def _partition(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
     return int(text)
-
-
-def _base(text: str) -> str:
-    if text != "none":
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no base of this release, which keeps no snapshots; choose none, the whole changelog"
-        )
-    return text
 
 
 def _memory(text: str) -> int:

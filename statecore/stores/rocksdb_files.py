@@ -53,7 +53,7 @@ def refuse_unclean(path: Path, status: int | None) -> None:
     if status not in (None, offset_format.STATUS_CLOSED):
         raise Corrupted(
             f"{path} was not closed cleanly (status {status}): under exactly-once its rows may be ahead of its offset.",
-            action="Rebuild the store from its changelog or a snapshot.",
+            action="Rebuild the store from its changelog.",
             store_path=str(path),
         )
 

@@ -389,7 +389,7 @@ def _refusal(sight: _Sight, path: Path, why: str) -> Corrupted:
     there = f" SST files that it does not name are still there ({_names(sight.unnamed)})." if sight.unnamed else ""
     return Corrupted(
         f"{path} has lost a part of its {sight.current}: it {why}.{there}{_as_it_would_open(path)}",
-        action="Rebuild the store from its changelog or a snapshot; nothing was changed.",
+        action="Rebuild the store from its changelog; nothing was changed.",
         store_path=str(path),
     )
 

@@ -308,6 +308,7 @@ def test_a_broker_that_throttles_is_waited_for_and_nothing_is_lost(
     reader = ChangelogReader(connect(orders), ReaderOptions(stall_timeout=10.0))
     assert read(reader, 0, 20) == list(range(20))
     assert sum(clock.pauses) == pytest.approx(6.0)
+    assert clock.pauses[::2] == [0.02, 0.04, 0.08]  # and in between the rest of what the broker asked for
     orders.always(FetchRequest, lambda request: fetch_response(request, high_watermark=-1, throttle=0.001))
     with pytest.raises(Retryable, match="the broker throttles this client"):
         read(reader, 0, 20)
