@@ -28,6 +28,7 @@ for version in "$@"; do
   say "$version: $python"
   [ -x "$home/bin/python" ] || $uv venv --quiet --python "$python" "$home"
   $uv pip install --quiet --compile-bytecode --python "$home/bin/python" -c constraints.txt -e '.[airflow,spark,test]'
+  "$home/bin/python" -m statecore.spark.warm # else each process of the tests compiles the kernels for itself
   if "$home/bin/python" -m pytest -m "not integration and not long" -n 2 --dist loadfile; then
     tested+=("$version")
   else

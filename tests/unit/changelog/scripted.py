@@ -209,10 +209,11 @@ class ScriptedBrokers:
         self._listeners[node].close()
 
     def hang_up(self, node: int) -> None:
-        """Close a broker's connections."""
+        """Reset a broker's connections: by the time they are closed, the other side can send nothing more."""
         with self._changed:
             for sock in self._connections[node]:
                 with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     sock.shutdown(socket.SHUT_RDWR)
 
     # Connections.
@@ -519,7 +520,7 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self.now = time.monotonic() + 1000
+        self.now = float(int(time.monotonic()) + 1000)  # whole seconds, so that sums of them are exact
         self.pauses: list[float] = []
 
     def monotonic(self) -> float:

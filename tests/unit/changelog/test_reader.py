@@ -132,6 +132,10 @@ def test_options_are_what_the_broker_is_asked(orders: ScriptedBrokers, connect: 
     assert (request.max_bytes, request.max_wait_ms, request.isolation_level) == (8 << 20, 500, 1)
 
 
+def test_what_is_not_said_is_as_documented() -> None:
+    assert ReaderOptions() == ReaderOptions(8 << 20, 0.5, 60.0, 64 << 20)
+
+
 def test_decoded_bytes_bound_what_is_handed_out_at_once(orders: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(orders)
     assert len(list(ChangelogReader(cluster).read(span(0, 20), COMMITTED))) == 1
@@ -262,6 +266,7 @@ def test_a_broker_without_data_below_the_end_is_waited_for(
     orders.next(FetchRequest, lambda request: fetch_response(request, Part(log_end=20)))
     reader = ChangelogReader(connect(orders), ReaderOptions(stall_timeout=30.0))
     assert read(reader, 0, 20, isolation) == list(range(20))
+    assert {request.max_bytes for request in orders.asked(FetchRequest)} == {8 << 20}  # room is not what was missing
     orders.always(FetchRequest, lambda request: fetch_response(request, Part(log_end=20)))
     with pytest.raises(Retryable, match=r"the broker returns no data below the range's end 20 \(log end 20\)"):
         read(reader, 0, 20, isolation)
@@ -328,4 +333,5 @@ def test_a_batch_that_does_not_come_whole_is_asked_for_with_more_room(
     rooms = [request.topics[0].partitions[0].partition_max_bytes for request in orders.asked(FetchRequest)]
     first = ONE_BATCH // 3
     assert rooms == [first, 2 * first, 4 * first, 4 * first]
+    assert reader.statistics.fetches == 2  # those that brought nothing do not count
     assert len(orders.asked(MetadataRequest)) == 1
