@@ -338,7 +338,7 @@ def test_a_request_that_cannot_be_sent_ahead_is_sent_when_it_is_wanted(
     one.prefetch(5)
     assert data(one.fetch(5)) == BATCHES[1]
     assert len(orders.asked(MetadataRequest)) == 2  # the leader may be another one by now
-    assert clock.pauses == []  # nothing was lost by it
+    assert 0.02 not in clock.pauses  # the fetch itself has not failed
 
 
 def test_a_topic_of_another_id_than_planned_is_refused(
