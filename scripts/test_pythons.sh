@@ -9,13 +9,13 @@ say() { printf '\033[1m[pythons]\033[0m %s\n' "$*" >&2; }
 uv=.venv/bin/uv
 
 interpreter() { # of a version; nothing where there is none
-  $uv python find --quiet --no-project --no-python-downloads "$1" 2>/dev/null && return
+  $uv python find --no-project --no-python-downloads "$1" 2>/dev/null && return
   ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python 2>/dev/null | sort -V | tail -1 | grep . && return
   if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] && apt-cache show "python$1-venv" >/dev/null 2>&1; then
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "python$1" "python$1-venv" >/dev/null &&
       command -v "python$1" && return
   fi
-  $uv python install --quiet "$1" 2>/dev/null && $uv python find --quiet --no-project "$1"
+  $uv python install --quiet "$1" 2>/dev/null && $uv python find --no-project "$1" 2>/dev/null
 }
 
 tested=() absent=() failed=()
