@@ -1,11 +1,13 @@
 # The two commands: `make demo` and `make test`. Both call `make setup`, which is quick when nothing changed.
 SHELL := /bin/bash
 PYTHON ?= python3
+# Those that the unit tests run on beside that of .venv, as far as the machine has or can get them.
+PYTHONS ?= 3.12 3.13
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: setup demo stop test test-unit test-long lint bench clean
+.PHONY: setup demo stop test test-unit test-pythons test-long lint bench clean
 
 setup: $(VENV)/.ready
 
@@ -29,6 +31,9 @@ test: setup lint
 
 test-unit: setup
 	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile
+
+test-pythons: setup
+	@bash scripts/test_pythons.sh $(PYTHONS)
 
 test-long: setup
 	$(BIN)/pytest -m "long" --timeout 7200

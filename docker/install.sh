@@ -3,7 +3,7 @@
 #   install.sh CHECKOUT [EXTRAS]
 set -euo pipefail
 umask 022 # compiled kernels are kept, and used, only where nobody else can write
-source=$1 extras=${2:-airflow,spark,s3,metrics}
+source=$1 extras=${2:-airflow,spark,metrics}
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
 cd "$wheels" # so that nothing is imported from the checkout

@@ -29,7 +29,7 @@ if ! .venv/bin/uv --version >/dev/null 2>&1; then
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
 fi
 say "installing the pinned packages"
-.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python -c constraints.txt -e '.[airflow,spark,s3,test]'
+.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python -c constraints.txt -e '.[airflow,spark,test]'
 say "fetching the Kafka jars (demo and tests only)"
 .venv/bin/python -m tests.harness.jars >&2
 say "compiling the kernels, preparing a quick start of Spark"

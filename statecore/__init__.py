@@ -1,4 +1,4 @@
-"""statecore: rebuilds, checkpoints, migrates and snapshots the state of Kafka Streams applications.
+"""statecore: rebuilds the state directories of Kafka Streams applications, and has their stores as a library.
 
 What a program of yours takes from the library is named here, and stays here whatever moves inside::
 

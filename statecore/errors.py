@@ -4,10 +4,10 @@
 kind        exit  what it means to whoever is paged
 ==========  ====  =============================================================================================
 Retryable   10    something outside was not there in time (a broker, a network); the same call may work later
-Fenced      11    somebody else owns the state directory or the repository; stop them, or stop this
+Fenced      11    somebody else owns the state directory; stop them, or stop this
 Corrupted   12    bytes are not what they must be; nothing was replaced by them
 Invalid     13    the request, the spec or the target is wrong; nothing was changed
-NotFound    14    a topic, store, task or snapshot that was named does not exist (it was looked for, and is absent)
+NotFound    14    a topic, store or task that was named does not exist (it was looked for, and is absent)
 Capacity    15    disk, memory or time is not enough; nothing was changed
 ==========  ====  =============================================================================================
 

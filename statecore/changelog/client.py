@@ -119,8 +119,13 @@ class BrokerClient:
             "bootstrap_servers": [part.strip() for part in self.bootstrap_servers.split(",") if part.strip()],
         }
         try:
-            self._net = NetworkSelector(client_id=settings["client_id"], slow_task_threshold_secs=0)
-            self._manager = ConnectionManager(self._net, **settings)
+            net = NetworkSelector(client_id=settings["client_id"], slow_task_threshold_secs=0)
+            try:
+                self._manager = ConnectionManager(net, **settings)
+            except BaseException:
+                net.close()
+                raise
+            self._net = net
         except (ValueError, TypeError) as error:
             raise Invalid(
                 f"The Kafka client cannot be set up for {self.bootstrap_servers}: {error}.",

@@ -1,5 +1,8 @@
 """Sockets and TLS for kafka-python: what fails is closed, ends in time, and says whether trying again can help.
 
+This is the only module that touches what kafka-python keeps to itself (names with an underscore). The package is pinned
+to one version for that reason, and ``tests/unit/changelog/test_sockets.py`` names every such attribute.
+
 kafka-python 3.0 leaves four things to be desired on the way to a ready connection:
 
 - the socket of a connection that was refused, or whose TLS handshake failed, is left to the garbage collector, which
@@ -21,6 +24,7 @@ import ssl
 from typing import Any
 
 from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+from kafka.net.connection import KafkaConnection
 from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
@@ -80,6 +84,38 @@ class ConnectionManager(KafkaConnectionManager):
             sock.close()
             raise
         return transport
+
+
+async def connect_apart(manager: KafkaConnectionManager, broker: Any, timeout_at: float) -> KafkaConnection:
+    """A connection to a broker that is not one of the manager's, which stay for metadata.
+
+    Args:
+        manager: whose settings, event loop and knowledge of the brokers' versions are used.
+        broker: the broker, as the manager's metadata have it.
+        timeout_at: ``time.monotonic()`` at which to give up.
+
+    Returns:
+        The connection; what kept it from being connected is in its ``init_future``.
+    """
+    connection = KafkaConnection(
+        manager._net, node_id=broker.node_id, broker_version_data=manager.broker_version_data, **manager.config
+    )
+    await manager._connect(broker, connection, timeout_at=timeout_at)
+    return connection
+
+
+def take_socket(connection: KafkaConnection) -> socket.socket:
+    """Pull the socket out of a ready connection, so that kafka-python neither reads from it nor closes it."""
+    transport = connection.transport
+    connection._reauth.cancel()  # a session that runs out is closed by the broker, and answered by a new connection
+    transport.pause_reading()
+    if transport._read_task is not None:
+        transport._net.cancel(transport._read_task)
+    sock: socket.socket = transport._sock
+    transport._sock = transport._protocol = transport._read_task = None
+    transport._closed = True
+    connection.connected = False
+    return sock
 
 
 class _PlainTransport(KafkaTCPTransport):

@@ -25,7 +25,7 @@ import struct
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -202,39 +202,21 @@ class Wire:
 
 async def _connect(cluster: Cluster, node: int, where: str, deadline: float) -> Wire:
     import kafka.errors as errors
-    from kafka.net.connection import KafkaConnection
     from kafka.protocol.consumer.fetch import FetchRequest
 
-    manager = cluster.manager
-    broker = manager.cluster.broker_metadata(node)
+    from statecore.changelog.sockets import connect_apart, take_socket
+
+    broker = cluster.manager.cluster.broker_metadata(node)
     if broker is None:
         raise WireError(f"broker {node} is not known")
-    # Of its own, not the manager's: that one stays for metadata.
-    connection = KafkaConnection(
-        manager._net, node_id=node, broker_version_data=manager.broker_version_data, **manager.config
-    )
-    await manager._connect(broker, connection, timeout_at=min(deadline, time.monotonic() + _CONNECT_SECONDS))
+    connection = await connect_apart(cluster.manager, broker, min(deadline, time.monotonic() + _CONNECT_SECONDS))
     if not connection.connected:
         error = connection.init_future.exception
         if isinstance(error, errors.KafkaError):
             cluster.refuse_if_final(error, node)
         raise WireError(f"cannot be connected to ({reason(error) if error else 'no answer in time'})") from error
     version = connection.broker_version_data.api_version(FetchRequest, max_version=_NEWEST_VERSION)
-    return Wire(_take_socket(connection), version, node, where, connection.config["client_id"])
-
-
-def _take_socket(connection: Any) -> socket.socket:
-    """Pull the socket out of a ready connection, so that kafka-python neither reads from it nor closes it."""
-    transport = connection.transport
-    connection._reauth.cancel()  # a session that runs out is closed by the broker, and answered by a new connection
-    transport.pause_reading()
-    if transport._read_task is not None:
-        transport._net.cancel(transport._read_task)
-    sock: socket.socket = transport._sock
-    transport._sock = transport._protocol = transport._read_task = None
-    transport._closed = True
-    connection.connected = False
-    return sock
+    return Wire(take_socket(connection), version, node, where, connection.config["client_id"])
 
 
 def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) -> Fetched:

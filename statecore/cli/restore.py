@@ -36,15 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose the placed files will be (default: the owner of the directory that is there)",
     )
     parser.add_argument(
-        "--from",
-        dest="base",
-        type=_base,
-        default="none",
-        metavar="none",
-        help="the base to start from; the one choice of this release is none (default): the whole changelog is read. "
-        "It keeps no snapshots that latest, or a snapshot's id, could name",
-    )
-    parser.add_argument(
         "--versioned",
         choices=("history", "latest"),
         help="versioned stores: history (default; queries of the past answer, because Kafka Streams restores these "
@@ -261,14 +252,6 @@ def _processes(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; at least one does the work")
     return int(text)
-
-
-def _base(text: str) -> str:
-    if text != "none":
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no base of this release, which keeps no snapshots; choose none, the whole changelog"
-        )
-    return text
 
 
 def _memory(text: str) -> int:

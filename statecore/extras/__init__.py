@@ -17,7 +17,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pipeline": ("cramjam", "llvmlite", "numba", "numpy", "pyarrow"),
     "spark": ("pyspark", "py4j"),
     "airflow": ("airflow",),
-    "s3": ("boto3", "botocore"),
     "metrics": ("opentelemetry",),
 }
 """Extra → the packages that its own part of the library imports."""

@@ -12,7 +12,7 @@ from statecore.filesystem import MOUNT_FOR_WRITING
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM)
-_FAILED = (errno.EIO, errno.EUCLEAN)
+_FAILED = (errno.EIO, getattr(errno, "EUCLEAN", errno.EIO))  # the second is Linux' own: a damaged file system
 
 
 def as_statecore_error(error: BaseException, doing: str, **context: Any) -> StatecoreError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,7 @@ from statecore.maintenance.deserialisers import finite
 from statecore.maintenance.dump import MILLISECONDS
 
 _ROW_GROUP_BYTES = 32 << 20
-_FULL = (28, 122)  # ENOSPC, EDQUOT
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def json_rows(batch: pa.RecordBatch, json_columns: Iterable[str] = ()) -> list[dict[str, Any]]:

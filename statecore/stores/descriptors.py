@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 _OF_THIS_PROCESS = "/proc/self/fd"
@@ -67,7 +68,7 @@ def numbers() -> list[int]:
     Raises:
         OSError: to look takes one more, and there is none to be had.
     """
-    try:
-        return [int(entry.name) for entry in os.scandir(_OF_THIS_PROCESS)]
-    except FileNotFoundError:  # no Linux
-        return []
+    for directory in (_OF_THIS_PROCESS, "/dev/fd"):  # that of Linux, and that of every Unix
+        with suppress(FileNotFoundError):
+            return [int(entry.name) for entry in os.scandir(directory)]
+    return []

@@ -11,16 +11,19 @@ import errno
 import fcntl
 import os
 import struct
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Capacity, Invalid, StatecoreError
 from statecore.stores.descriptors import Descriptor, numbers
 
-_FLOCK = "hhqqi"
-"""Linux' ``struct flock`` on 64 bits: type, whence, start, length, process."""
-
-_ASKED = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0) + bytes(8)
+FLOCK: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "linux": ("hhqqi4x", ("type", "whence", "start", "length", "process")),
+    "darwin": ("qqihh", ("start", "length", "process", "type", "whence")),
+}
+"""Platform (``sys.platform``) → ``struct flock`` of ``fcntl.h`` on 64 bits: its layout, and its fields in order."""
 
 
 class Holder(NamedTuple):
@@ -44,9 +47,15 @@ def lock_holder(path: Path) -> Holder | None:
     """Who holds the lock of a file; ``None`` when nobody does, or there is no such file.
 
     Raises:
-        Invalid: this user may not read it.
+        Invalid: this user may not read it, or it is not known how this platform's kernel is asked.
         Capacity: this process may not have one more descriptor to look.
     """
+    if sys.platform not in FLOCK:
+        raise Invalid(
+            f"Who holds the lock of {path} cannot be found out on the platform {sys.platform}.",
+            action=f"Run this on one of {', '.join(FLOCK)}.",
+            file=str(path),
+        )
     file = Descriptor()
     try:
         if is_open_here(path):
@@ -72,13 +81,15 @@ def _unseen(path: Path, error: OSError) -> StatecoreError:
 
 def holder_of(descriptor: int) -> Holder | None:
     """Who holds the lock of an open file; ``None`` when nobody else does, or the kernel does not say."""
+    if sys.platform not in FLOCK:
+        return None
     try:
-        answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, _ASKED))
+        process = _conflicting(descriptor, fcntl.F_GETLK)
     except OSError:
         return None
-    if answer[0] == fcntl.F_UNLCK:
+    if process is None:
         return None
-    process = max(answer[4], 0)
+    process = max(process, 0)
     command = ""
     with contextlib.suppress(OSError):
         command = Path(f"/proc/{process}/comm").read_text(encoding="utf-8", errors="replace").strip()
@@ -93,8 +104,20 @@ def is_held_here(descriptor: int) -> bool:
     Raises:
         OSError: the kernel does not say.
     """
-    answer = struct.unpack_from(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _ASKED))
-    return bool(answer[0] != fcntl.F_UNLCK and answer[4] == os.getpid())
+    return _conflicting(descriptor, fcntl.F_OFD_GETLK) == os.getpid()
+
+
+def _conflicting(descriptor: int, command: int) -> int | None:
+    """The process whose lock is in the way of one on a whole open file, as the kernel says; ``None`` without one.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    layout, fields = FLOCK[sys.platform]
+    whole_file = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET, "start": 0, "length": 0, "process": 0}
+    asked = struct.pack(layout, *(whole_file[name] for name in fields))
+    answer = dict(zip(fields, struct.unpack(layout, fcntl.fcntl(descriptor, command, asked)), strict=True))
+    return None if answer["type"] == fcntl.F_UNLCK else int(answer["process"])
 
 
 def is_open_here(path: Path) -> bool:

@@ -56,7 +56,7 @@ _NAMED = re.compile(r"((?:MANIFEST-\d+|\d+\.(?:sst|blob)))\b")
 """Files that a database names and cannot do without."""
 
 _STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
-    (("Corruption:",), Corrupted, "Rebuild the store from its changelog or a snapshot."),
+    (("Corruption:",), Corrupted, "Rebuild the store from its changelog."),
     (
         ("Invalid argument:", "Not implemented:", "Not supported"),
         Invalid,
@@ -103,5 +103,5 @@ def _missing(path: Path, said: str) -> tuple[type[StatecoreError], str]:
     if not directory:
         return NotFound, "Find out who removed it, or check the path; nothing else is known to be wrong."
     if absent:
-        return Corrupted, "Rebuild the store from its changelog or a snapshot."
+        return Corrupted, "Rebuild the store from its changelog."
     return Retryable, f"Run this again: files came or went meanwhile; {_SAFE}."

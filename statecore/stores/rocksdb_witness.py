@@ -228,14 +228,14 @@ class Witness:
             return (
                 f"there is no {WITNESS_FILE} of it, which says who wrote to it last",
                 "Where it was copied from a directory in which this library had it, copy it again, with every file of "
-                "the directory; else rebuild the store from its changelog or a snapshot.",
+                "the directory; else rebuild the store from its changelog.",
             )
         why = (
             "something else than this library wrote to it last"
             if not sight.written_here_last
             else "files were ingested into it, and no commit followed"
         )
-        return why, "Rebuild the store from its changelog or a snapshot."
+        return why, "Rebuild the store from its changelog."
 
     def record(self, *, rows_ahead: bool, durably: bool = False) -> None:
         """Write down how long the MANIFEST of the open database is. What fails here makes a weaker witness, no error.
@@ -422,7 +422,7 @@ def _refusal(sight: _Sight, path: Path, where: Path, why: str) -> Corrupted:
     there = f" SST files that it does not name are still there ({_names(sight.unnamed)})." if sight.unnamed else ""
     return Corrupted(
         f"{path} has lost a part of its {sight.current}: it {why}.{there}{_as_it_would_open(where)}",
-        action="Rebuild the store from its changelog or a snapshot; nothing was changed.",
+        action="Rebuild the store from its changelog; nothing was changed.",
         store_path=str(path),
     )
 

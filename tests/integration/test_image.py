@@ -45,7 +45,7 @@ def test_the_pins_decide_every_package_that_the_image_installs_and_agree_with_ea
 
 def test_pins_that_do_not_agree_are_found(tmp_path: Path) -> None:
     """Why it is the slim image: the extras of the full one cannot be had at these pins."""
-    done = resolved(tmp_path, "airflow,s3", "apache-airflow[aiobotocore]==3.3.2")
+    done = resolved(tmp_path, "airflow", "boto3", "apache-airflow[aiobotocore]==3.3.2")
     assert done.returncode != 0
     assert "aiobotocore" in done.stderr
 

@@ -15,7 +15,7 @@ from statecore.kernels.words import numbered
 
 
 class Run(NamedTuple):
-    """A run of sorted records that is being replayed: where its parts lie (:mod:`statecore.images.versions.sorted_records`)."""
+    """A run that is being replayed: where its parts lie (:mod:`statecore.images.versions.sorted_records`)."""
 
     keys: int = 0
     key_offsets: int = 0

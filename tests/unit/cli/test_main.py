@@ -232,7 +232,7 @@ def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd)
     spec = tmp_path / "stores.yaml"
     spec.write_text(SPEC)
     words = ["restore", "--spec", str(spec), "--state-dir", str(tmp_path / "state"), "--store", "b", "--store", "a",
-             "--partition", "3", "--partition", "1", "--replace", "--plan", "--master", "local[1]", "--from", "none",
+             "--partition", "3", "--partition", "1", "--replace", "--plan", "--master", "local[1]",
              "--memory-budget", "64m", "--transaction-wait", "5", "--timeout", "7", "--request-id", "r",
              "--staging-dir", str(tmp_path / "staging"), "--owner", "4242:4243", "--spark-conf", "spark.cores.max=8",
              "--spark-conf", "spark.driver.extraJavaOptions=-Da=b"]  # fmt: skip
@@ -247,12 +247,10 @@ def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd)
     assert request.owner == "4242:4243"
 
 
-def test_the_base_says_its_choices():
-    process = run("restore", "--spec", "x", "--state-dir", "y", "--from", "latest")
+def test_a_base_to_start_from_is_no_option_while_there_is_none():
+    process = run("restore", "--spec", "x", "--state-dir", "y", "--from", "none")
     assert process.returncode == 2
-    assert "argument --from: 'latest' is no base of this release" in process.stderr
-    assert "choose none, the whole changelog" in process.stderr
-    assert "--from none" in run("restore", "--help").stdout
+    assert "unrecognized arguments: --from none" in process.stderr
 
 
 @pytest.mark.parametrize(

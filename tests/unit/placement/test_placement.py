@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Corrupted, Fenced, Invalid
-from statecore.faults import FaultInjected, InjectedFault
+from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.placement import settlement
+from statecore.placement.application_lock import LOCK_FILE
 from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import StateDirectory
@@ -373,6 +374,43 @@ def test_without_the_lock_nothing_is_planned_or_placed(tmp_path):
         apply_placement(plan)
     with pytest.raises(Fenced):
         recover(directory)
+
+
+class LoseTheLock(FaultPoints):
+    """Takes the application's lock away at one point, as who deletes the state directory or its lock file does."""
+
+    def __init__(self, directory: StateDirectory, point: str) -> None:
+        self.file, self.point = directory.path / LOCK_FILE, point
+
+    def reach(self, point: str) -> None:
+        super().reach(point)
+        if point == self.point:
+            self.file.unlink(missing_ok=True)
+            self.file.touch()
+
+
+@pytest.mark.parametrize("point", ["placement.before-swap", "placement.after-journal"])
+@pytest.mark.parametrize("live", [True, False])
+def test_a_lock_that_is_lost_just_before_the_swap_leaves_the_old_directory(directory, swapping, point, live):
+    if live:
+        make_live(directory, "0_0", "s")
+    plan = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
+    before = fingerprint(directory.task_path("0_0")) if live else None
+    with pytest.raises(Fenced, match="was lost"):
+        apply_placement(plan, LoseTheLock(directory, point))
+    assert directory.task_path("0_0").exists() == live
+    assert before is None or fingerprint(directory.task_path("0_0")) == before
+
+
+def test_a_lock_that_is_lost_between_two_tasks_stops_before_the_second(directory, swapping):
+    images = []
+    for task in ("0_0", "0_1"):
+        make_live(directory, task, "s")
+        images.append(make_image(directory, task, "s"))
+    plan = plan_placement(directory, images, guarantee=EOS, replace=True)
+    with pytest.raises(Fenced, match="was lost"):
+        apply_placement(plan, LoseTheLock(directory, "placement.after-verify"))
+    assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (9, 5)
 
 
 def test_a_retry_of_the_same_request_finds_its_work_done_and_another_request_does_not(directory):
