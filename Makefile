@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Hundreds of Python processes start in a test run; none of them is to compile the same sources again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup demo stop test test-unit test-long lint bench clean
 
@@ -24,11 +26,11 @@ lint: setup
 	$(BIN)/mypy
 
 test: setup lint
-	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile
-	$(BIN)/pytest -m "integration and not long" -n 2 --dist loadfile
+	$(BIN)/pytest tests/unit -m "not long" -n 2 --dist loadfile
+	$(BIN)/pytest tests/integration -m "not long" -n 2 --dist loadfile
 
 test-unit: setup
-	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile
+	$(BIN)/pytest tests/unit -m "not long" -n 2 --dist loadfile
 
 test-long: setup
 	$(BIN)/pytest -m "long" --timeout 7200
