@@ -61,7 +61,7 @@ class StreamsJvm:
         *,
         heap_mb: int = 768,
         log_level: str = "warn",
-        java_options: tuple[str, ...] = ("-XX:+UseSerialGC",),
+        java_options: tuple[str, ...] = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         streams_version: str = jars.KAFKA_VERSION,
         user: tuple[int, int] | None = None,
         java: str | None = None,
@@ -114,7 +114,7 @@ class StreamsJvm:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()  # py4j's die-on-exit waits for this end of file
         try:
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self.process.kill()
         self._release()
@@ -245,7 +245,7 @@ class StreamsApplication:
         """The text of ``Topology.describe()``."""
         return str(self.topology.describe().toString())
 
-    def start(self, timeout: float = 60.0) -> Self:
+    def start(self, timeout: float = 300.0) -> Self:
         """Starts it and returns when it is RUNNING, which is when all active tasks are restored.
 
         Raises:
@@ -262,15 +262,15 @@ class StreamsApplication:
         except Exception as error:
             raise StreamsFailed(f"{self.application_id}: start() threw {error}\n{self.jvm.log_tail()}") from error
 
-    def wait_until_running(self, timeout: float = 60.0) -> None:
+    def wait_until_running(self, timeout: float = 300.0) -> None:
         """Waits for RUNNING; see ``start``."""
         deadline = time.monotonic() + timeout
         while (state := self.state) != "RUNNING":
             if state in ("ERROR", "PENDING_ERROR", "NOT_RUNNING") or time.monotonic() > deadline:
                 raise StreamsFailed(f"{self.application_id} is {state}, not RUNNING:\n{self.jvm.log_tail()}")
-            time.sleep(0.02)
+            time.sleep(0.05)
 
-    def close(self, timeout: float = 30.0) -> None:
+    def close(self, timeout: float = 120.0) -> None:
         """Closes it cleanly: commits, writes offsets and status into the stores, and leaves the group at once."""
         java = self.jvm.jvm
         operation = java.org.apache.kafka.streams.CloseOptions.GroupMembershipOperation.LEAVE_GROUP
