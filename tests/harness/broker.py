@@ -65,8 +65,8 @@ SETTINGS: dict[str, str] = {
 }
 """What a test or demo broker sets besides its ports and directory; ``settings`` of a broker win over it."""
 
-_START_SECONDS = 60.0
-_STOP_SECONDS = 20.0
+_START_SECONDS = 240.0
+_STOP_SECONDS = 60.0
 _PORT_ATTEMPTS = 4
 
 
