@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from tests.harness import jars
+from tests.harness import archives, jars
 from tests.harness.functions import Functions
 from tests.harness.queries import Row, StoreQuery, digest, rows
 
@@ -47,9 +47,8 @@ class StreamsJvm:
     Args:
         log_file: receives what the JVM prints: warnings and errors of Kafka Streams. heap_mb: upper bound of the
         heap; RocksDB's memory comes on top. log_level: of all loggers (slf4j-simple): ``warn``, ``info``, ``debug``.
-        java_options: further options of the java command. The default starts and stops fastest; a benchmark gives
-        ``()``
-            for what Java does by itself.
+        java_options: further options of the java command. ``None``: those that start and stop fastest; a benchmark
+            gives ``()`` for what Java does by itself.
         streams_version: of Kafka Streams, where it is not the normal one.
         user: (uid, gid) it runs as, where it is another than this process's; root alone may ask for that.
         java: the java command, where it is not the normal one: a script that starts it as another user.
@@ -61,13 +60,16 @@ class StreamsJvm:
         *,
         heap_mb: int = 768,
         log_level: str = "warn",
-        java_options: tuple[str, ...] = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+        java_options: tuple[str, ...] | None = None,
         streams_version: str = jars.KAFKA_VERSION,
         user: tuple[int, int] | None = None,
         java: str | None = None,
     ) -> None:
         self.log_file = log_file
         log_file.parent.mkdir(parents=True, exist_ok=True)
+        if java_options is None:
+            archive = archives.options("streams") if streams_version == jars.KAFKA_VERSION else []
+            java_options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *archive)
         if user is not None:
             java = str(_java_as(*user, log_file.with_suffix(".java")))
         with log_file.open("ab") as log:
