@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two workers; each takes whole files, the longest first (tests/conftest.py).
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Hundreds of Python processes start in a test run; none of them is to compile the same sources again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -26,11 +28,11 @@ lint: setup
 	$(BIN)/mypy
 
 test: setup lint
-	$(BIN)/pytest tests/unit -m "not long" -n 2 --dist loadfile
-	$(BIN)/pytest tests/integration -m "not long" -n 2 --dist loadfile
+	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL)
+	$(BIN)/pytest tests/integration -m "not long" $(PARALLEL)
 
 test-unit: setup
-	$(BIN)/pytest tests/unit -m "not long" -n 2 --dist loadfile
+	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL)
 
 test-long: setup
 	$(BIN)/pytest -m "long" --timeout 7200

@@ -1,4 +1,4 @@
-"""Archives of the classes that a broker and Kafka Streams load, parsed and verified once for all JVMs of tests and demo.
+"""Archives of the classes that broker and Kafka Streams load, parsed and verified once for all JVMs of tests and demo.
 
 ``python -m tests.harness.archives`` (``make setup`` does) runs a broker and a small application once and lets both JVMs
 write what they have loaded (class data sharing, ``-XX:ArchiveClassesAtExit``) into ``.build``. An archive belongs to
