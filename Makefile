@@ -5,7 +5,11 @@ PYTHON ?= python3
 PYTHONS ?= 3.12 3.13
 VENV := .venv
 BIN := $(VENV)/bin
+# Two workers; each takes whole files, the longest first (tests/conftest.py).
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Hundreds of Python processes start in a test run; none of them is to compile the same sources again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup demo stop test test-unit test-pythons test-long lint bench clean
 
@@ -26,11 +30,11 @@ lint: setup
 	$(BIN)/mypy
 
 test: setup lint
-	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile
-	$(BIN)/pytest -m "integration and not long" -n 2 --dist loadfile
+	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL)
+	$(BIN)/pytest tests/integration -m "not long" $(PARALLEL)
 
 test-unit: setup
-	$(BIN)/pytest -m "not integration and not long" -n 2 --dist loadfile
+	$(BIN)/pytest tests/unit -m "not long" $(PARALLEL)
 
 test-pythons: setup
 	@bash scripts/test_pythons.sh $(PYTHONS)

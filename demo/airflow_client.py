@@ -188,7 +188,7 @@ def call(method: str, url: str, body: Any = None, token: str | None = None) -> A
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")
     data = None if body is None else json.dumps(body).encode()
-    with _OPENER.open(request, data=data, timeout=30) as response:
+    with _OPENER.open(request, data=data, timeout=120) as response:
         text = response.read()
     return json.loads(text) if text else None
 

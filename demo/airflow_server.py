@@ -36,7 +36,7 @@ RECORD = "airflow.json"
 
 MARK = "STATECORE_AIRFLOW_SERVER"
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
-START_SECONDS = 180
+START_SECONDS = 400
 STOP_SECONDS = 20
 """How long it may take to end by itself."""
 

@@ -32,8 +32,9 @@ say "installing the pinned packages"
 .venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python -c constraints.txt -e '.[airflow,spark,test]'
 say "fetching the Kafka jars (demo and tests only)"
 .venv/bin/python -m tests.harness.jars >&2
-say "compiling the kernels, preparing a quick start of Spark"
+say "compiling the kernels, preparing a quick start of Spark and Kafka"
 .venv/bin/python -m statecore.spark.warm
 .venv/bin/python -m statecore.spark.jvm
+.venv/bin/python -m tests.harness.archives
 touch .venv/.ready
 say "ready"

@@ -20,8 +20,48 @@ from tests.harness.broker import Broker
 from tests.harness.spark_cluster import SparkCluster
 from tests.harness.streams import StreamsJvm
 
+LONGEST_FIRST = (
+    "integration/test_kinds.py",
+    "integration/test_airflow.py",
+    "integration/test_placement_kills.py",
+    "integration/test_restore.py",
+    "integration/test_dump.py",
+    "integration/test_leader_change.py",
+    "integration/test_harness.py",
+    "integration/test_restore_stopped.py",
+    "integration/test_spark_cluster.py",
+    "integration/test_airflow_cluster.py",
+    "integration/test_legacy_offsets.py",
+    "integration/test_versioned_started.py",
+    "integration/test_wheel.py",
+    "integration/test_unlogged.py",
+    "integration/test_another_user.py",
+    "integration/test_emitted.py",
+    "integration/test_ownership.py",
+    "integration/test_security.py",
+    "integration/test_versioned.py",
+    "integration/test_image.py",
+    "unit/runtime/test_placement_kills.py",
+    "unit/images/test_merged_damage.py",
+    "unit/images/test_sst.py",
+    "unit/stores/test_crash.py",
+    "unit/stores/test_traps.py",
+    "unit/stores/test_concurrent_queries.py",
+)
+"""Files that take minutes, or much of one: who began the last of them at the end would be waited for.
+
+Counts only where workers take the files in their order (``--no-loadscope-reorder``; else: those with most tests first).
+"""
+
 # Connections that are collected at exit would log to a stream that pytest has closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest files first; within a file nothing changes."""
+    tests = Path(__file__).parent
+    places = {tests / name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")

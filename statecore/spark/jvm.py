@@ -26,7 +26,7 @@ def quick_start_options() -> list[str]:
 
 def archive_path() -> Path | None:
     """Where the class archive for the present JVM and PySpark lies, or ``None`` when no JVM is found."""
-    identity = _jvm_identity()
+    identity = jvm_identity()
     if identity is None:
         return None
     from importlib.metadata import version
@@ -45,7 +45,7 @@ def _java() -> str | None:
     return which("java")
 
 
-def _jvm_identity() -> str | None:
+def jvm_identity() -> str | None:
     """What tells one JVM build from another, without starting it: the release file beside its ``bin``."""
     java = _java()
     if java is None:
@@ -64,7 +64,7 @@ def make_archive() -> Path | None:
         The archive, or ``None`` when this JVM cannot make one (older than 13, or no room); nothing depends on it.
     """
     archive = archive_path()
-    identity = _jvm_identity()
+    identity = jvm_identity()
     if archive is None or identity is None or archive.exists():
         return archive
     major = re.search(r'JAVA_VERSION="(\d+)', identity)

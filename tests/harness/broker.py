@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.harness import jars, keeper
+from tests.harness import archives, jars, keeper
 
 SETTINGS: dict[str, str] = {
     "auto.create.topics.enable": "false",
@@ -65,8 +65,8 @@ SETTINGS: dict[str, str] = {
 }
 """What a test or demo broker sets besides its ports and directory; ``settings`` of a broker win over it."""
 
-_START_SECONDS = 60.0
-_STOP_SECONDS = 20.0
+_START_SECONDS = 240.0
+_STOP_SECONDS = 60.0
 _PORT_ATTEMPTS = 4
 
 
@@ -253,7 +253,8 @@ class Broker:
             **self.settings,
         }
         (self.directory / "broker.properties").write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
-        speed = ["-XX:+UseParallelGC"] if self.throughput else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *archives.options("broker")]
+        speed = ["-XX:+UseParallelGC"] if self.throughput else quick
         command = [
             *(jars.java(), f"-Xmx{self.heap_mb}m", "-Xms64m", *speed, "-Xshare:auto"),
             *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"),

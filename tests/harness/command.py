@@ -11,7 +11,7 @@ import sys
 def statecore(*words: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``statecore`` with these words; never on a terminal."""
     command = [sys.executable, "-m", "statecore.cli.main", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, input=stdin)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, input=stdin)
 
 
 def statecore_on_a_terminal(answers: str, *words: object) -> tuple[int, str]:
@@ -28,4 +28,4 @@ def statecore_on_a_terminal(answers: str, *words: object) -> tuple[int, str]:
     except OSError:  # Linux says so when nobody has the other end open any more
         pass
     os.close(ours)
-    return process.wait(timeout=60), seen.decode()
+    return process.wait(timeout=300), seen.decode()

@@ -16,7 +16,9 @@ with its time, method and arguments, in a list that Python reads afterwards.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 _PRIMITIVES = {
     name: f"java.lang.{wrapper}"
@@ -29,6 +31,18 @@ _PRIMITIVES = {
     ]
 }
 
+P = ParamSpec("P")
+
+
+def _once(find: Callable[Concatenate[Functions, P], Any]) -> Callable[Concatenate[Functions, P], Any]:
+    """Asks the JVM once for what is named by the same words: each question costs several round trips."""
+
+    @wraps(find)
+    def found(self: Functions, *words: P.args, **named: P.kwargs) -> Any:
+        return self.kept((find.__name__, *words), lambda: find(self, *words, **named))
+
+    return found
+
 
 class Functions:
     """The combinators, over one py4j gateway. Types are given by name: ``long``, ``byte[]``, ``java.lang.String[]``…"""
@@ -36,32 +50,48 @@ class Functions:
     def __init__(self, gateway: Any) -> None:
         self._gateway = gateway
         self._jvm = gateway.jvm
+        # Each name on the way to a class is a question to the JVM, too.
+        self._classes = gateway.jvm.java.lang.Class
+        self._arrays = gateway.jvm.java.lang.reflect.Array
         self._handles = gateway.jvm.java.lang.invoke.MethodHandles
+        self._types = gateway.jvm.java.lang.invoke.MethodType
         self._lookup = self._handles.publicLookup()
+        self._found: dict[tuple[object, ...], Any] = {}
 
+    def kept(self, asked: tuple[object, ...], make: Callable[[], Any]) -> Any:
+        """What ``make`` returned the first time that this was asked for."""
+        if asked not in self._found:
+            self._found[asked] = make()
+        return self._found[asked]
+
+    @_once
     def type(self, name: str) -> Any:
         """The ``java.lang.Class`` of that name."""
         if name in _PRIMITIVES:
-            wrapper = self._jvm.java.lang.Class.forName(_PRIMITIVES[name])
+            wrapper = self._classes.forName(_PRIMITIVES[name])
             return wrapper.getField("TYPE").get(None)
         if name == "byte[]":
-            return self._jvm.java.lang.Class.forName("[B")
+            return self._classes.forName("[B")
         if name.endswith("[]"):
-            return self._jvm.java.lang.Class.forName(f"[L{name[:-2]};")
-        return self._jvm.java.lang.Class.forName(name)
+            return self._classes.forName(f"[L{name[:-2]};")
+        return self._classes.forName(name)
 
+    @_once
     def method(self, owner: str, name: str, returns: str, *parameters: str) -> Any:
         """A handle of an instance method; the instance is its first argument."""
         return self._lookup.findVirtual(self.type(owner), name, self._signature(returns, *parameters))
 
+    @_once
     def static(self, owner: str, name: str, returns: str, *parameters: str) -> Any:
         """A handle of a static method."""
         return self._lookup.findStatic(self.type(owner), name, self._signature(returns, *parameters))
 
+    @_once
     def constructor(self, owner: str, *parameters: str) -> Any:
         """A handle of a public constructor."""
         return self._lookup.findConstructor(self.type(owner), self._signature("void", *parameters))
 
+    @_once
     def field(self, owner: str, name: str, of: str) -> Any:
         """A handle that reads a public instance field."""
         return self._lookup.findGetter(self.type(owner), name, self.type(of))
@@ -166,12 +196,13 @@ class Functions:
         interfaces = self._array("java.lang.Class", kind)
         return self._jvm.java.lang.reflect.Proxy.newProxyInstance(kind.getClassLoader(), interfaces, handler)
 
+    @_once
     def _signature(self, returns: str, *parameters: str) -> Any:
         types = self._array("java.lang.Class", *map(self.type, parameters))
-        return self._jvm.java.lang.invoke.MethodType.methodType(self.type(returns), types)
+        return self._types.methodType(self.type(returns), types)
 
     def _array(self, of: str, *values: Any) -> Any:
-        array = self._jvm.java.lang.reflect.Array.newInstance(self.type(of), len(values))
+        array = self._arrays.newInstance(self.type(of), len(values))
         for i, value in enumerate(values):
             array[i] = value
         return array

@@ -85,7 +85,9 @@ def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query
         target = Path(directory) / "rows"
         iterator = _iterator(jvm, opened, query)
         try:
-            _write(jvm, iterator, _row_text(jvm, query), target)
+            format_of_rows = (query.shape, query.key, query.value, query.headers, query.timestamped)
+            text = jvm.functions.kept(format_of_rows, lambda: _row_text(jvm, query))
+            _write(jvm, iterator, text, target)
         finally:
             iterator.close()
         return sorted(_parse(target.read_bytes().splitlines()))
@@ -203,10 +205,13 @@ def _versions(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, 
     queries = jvm.jvm.org.apache.kafka.streams.query
     serdes = jvm.jvm.org.apache.kafka.common.serialization.Serdes
     from_bytes, to_bytes = getattr(serdes, query.key)().deserializer(), getattr(serdes, query.value)().serializer()
+    # Each name on the way to a class is a question to the JVM.
+    by_key, of_versions = queries.VersionedKeyQuery, queries.MultiVersionedKeyQuery
+    of_store = queries.StateQueryRequest.inStore(store)
+    partitions, instant_of = jvm.jvm.java.util.Set.of(partition), jvm.jvm.java.time.Instant
 
     def asked(one: Any) -> Any:
-        request = queries.StateQueryRequest.inStore(store).withQuery(one)
-        request = request.withPartitions(jvm.jvm.java.util.Set.of(partition))
+        request = of_store.withQuery(one).withPartitions(partitions)
         answer = streams.query(request).getPartitionResults().get(partition)
         if answer.isFailure():
             raise RuntimeError(f"{store}-{partition}: {answer.getFailureReason()} {answer.getFailureMessage()}")
@@ -214,12 +219,11 @@ def _versions(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, 
 
     for key in query.keys:
         wanted = from_bytes.deserialize("", key)
-        latest = asked(queries.VersionedKeyQuery.withKey(wanted))
+        latest = asked(by_key.withKey(wanted))
         if latest is not None:
             yield key, bytes(to_bytes.serialize("", latest.value())), int(latest.timestamp())
         for moment in query.moments:
-            instant = jvm.jvm.java.time.Instant.ofEpochMilli(moment)
-            then = asked(queries.VersionedKeyQuery.withKey(wanted).asOf(instant))
+            then = asked(by_key.withKey(wanted).asOf(instant_of.ofEpochMilli(moment)))
             if then is not None:
                 yield (
                     key + b"?" + moment.to_bytes(8, "big"),
@@ -228,8 +232,8 @@ def _versions(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, 
                 )
         if query.since < 0:
             continue
-        since = jvm.jvm.java.time.Instant.ofEpochMilli(query.since)
-        found = asked(queries.MultiVersionedKeyQuery.withKey(wanted).fromTime(since).withAscendingTimestamps())
+        since = instant_of.ofEpochMilli(query.since)
+        found = asked(of_versions.withKey(wanted).fromTime(since).withAscendingTimestamps())
         try:
             while found.hasNext():
                 version = found.next()

@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from tests.harness import jars
+from tests.harness import archives, jars
 from tests.harness.functions import Functions
 from tests.harness.queries import Row, StoreQuery, digest, rows
 
@@ -47,9 +47,8 @@ class StreamsJvm:
     Args:
         log_file: receives what the JVM prints: warnings and errors of Kafka Streams. heap_mb: upper bound of the
         heap; RocksDB's memory comes on top. log_level: of all loggers (slf4j-simple): ``warn``, ``info``, ``debug``.
-        java_options: further options of the java command. The default starts and stops fastest; a benchmark gives
-        ``()``
-            for what Java does by itself.
+        java_options: further options of the java command. ``None``: those that start and stop fastest; a benchmark
+            gives ``()`` for what Java does by itself.
         streams_version: of Kafka Streams, where it is not the normal one.
         user: (uid, gid) it runs as, where it is another than this process's; root alone may ask for that.
         java: the java command, where it is not the normal one: a script that starts it as another user.
@@ -61,13 +60,16 @@ class StreamsJvm:
         *,
         heap_mb: int = 768,
         log_level: str = "warn",
-        java_options: tuple[str, ...] = ("-XX:+UseSerialGC",),
+        java_options: tuple[str, ...] | None = None,
         streams_version: str = jars.KAFKA_VERSION,
         user: tuple[int, int] | None = None,
         java: str | None = None,
     ) -> None:
         self.log_file = log_file
         log_file.parent.mkdir(parents=True, exist_ok=True)
+        if java_options is None:
+            archive = archives.options("streams") if streams_version == jars.KAFKA_VERSION else []
+            java_options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *archive)
         if user is not None:
             java = str(_java_as(*user, log_file.with_suffix(".java")))
         with log_file.open("ab") as log:
@@ -114,7 +116,7 @@ class StreamsJvm:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()  # py4j's die-on-exit waits for this end of file
         try:
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self.process.kill()
         self._release()
@@ -245,7 +247,7 @@ class StreamsApplication:
         """The text of ``Topology.describe()``."""
         return str(self.topology.describe().toString())
 
-    def start(self, timeout: float = 60.0) -> Self:
+    def start(self, timeout: float = 300.0) -> Self:
         """Starts it and returns when it is RUNNING, which is when all active tasks are restored.
 
         Raises:
@@ -262,15 +264,15 @@ class StreamsApplication:
         except Exception as error:
             raise StreamsFailed(f"{self.application_id}: start() threw {error}\n{self.jvm.log_tail()}") from error
 
-    def wait_until_running(self, timeout: float = 60.0) -> None:
+    def wait_until_running(self, timeout: float = 300.0) -> None:
         """Waits for RUNNING; see ``start``."""
         deadline = time.monotonic() + timeout
         while (state := self.state) != "RUNNING":
             if state in ("ERROR", "PENDING_ERROR", "NOT_RUNNING") or time.monotonic() > deadline:
                 raise StreamsFailed(f"{self.application_id} is {state}, not RUNNING:\n{self.jvm.log_tail()}")
-            time.sleep(0.02)
+            time.sleep(0.05)
 
-    def close(self, timeout: float = 30.0) -> None:
+    def close(self, timeout: float = 120.0) -> None:
         """Closes it cleanly: commits, writes offsets and status into the stores, and leaves the group at once."""
         java = self.jvm.jvm
         operation = java.org.apache.kafka.streams.CloseOptions.GroupMembershipOperation.LEAVE_GROUP

@@ -34,7 +34,7 @@ UNCLEANED: Mapping[str, str] = {
 }
 """Settings of a compacted topic, as a changelog is, from which nothing is removed while a test looks at it."""
 
-_TIMEOUT = 30.0
+_TIMEOUT = 120.0
 _QUIET: dict[str, Any] = {"log_level": 0, "log.connection.close": False, "reconnect.backoff.max.ms": 2000}
 _NOT_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -226,7 +226,7 @@ def forget_group(bootstrap_servers: str, group: str) -> None:
     _admin(bootstrap_servers).delete_consumer_groups([group], request_timeout=_TIMEOUT)[group].result(_TIMEOUT)
 
 
-def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str], timeout: float = 60.0) -> None:
+def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str], timeout: float = 300.0) -> None:
     """Waits until a group has committed all of these topics, which must be given in the direction of the data.
 
     A Kafka Streams application has then processed its input: give source topics first, then repartition topics. A later

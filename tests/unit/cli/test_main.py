@@ -28,7 +28,7 @@ subtopologies: {0: {stores: {s: {kind: key-value}}}}
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "statecore.cli.main", *words], capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -40,7 +40,7 @@ def test_help_names_every_command_and_loads_nothing_heavy():
         "heavy = {'pyspark', 'numba', 'numpy', 'pyarrow', 'kafka', 'rocksdict', 'yaml', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert process.returncode == 0, process.stderr
     assert all(name in process.stdout for name in cli.COMMANDS)
     began = os.times()

@@ -1,17 +1,23 @@
-"""A process that places stores of all shapes, to be killed: ``python -m ... <state.dir> <work> <swapping>``.
+"""Processes that place stores of all shapes, to be killed.
+
+``python -m tests.unit.placement.placing_process`` loads everything once and forks a process for each line
+``[fault, state.dir, work, swapping]`` of JSON that it reads (it opens no database itself, so its children may). Its
+answer is the child's exit code, negative where a signal ended it.
 
 Three tasks get two plain stores each, one of them also a window store and a grace-period buffer; a task of a named
 topology gets one store, and so do the global stores.
 
-``work`` is ``place`` (recover, plan, place, as a job does) or ``recover``. The fault comes from the environment.
+``work`` is ``place`` (recover, plan, place, as a job does) or ``recover``. The fault reaches it by its environment.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from pathlib import Path
 
-from statecore.faults import fault_points_from_environment
+from statecore.faults import VARIABLE, fault_points_from_environment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement import settlement
 from statecore.placement.apply import apply_placement, plan_placement, recover
@@ -33,7 +39,7 @@ GLOBAL_OFFSETS = {TopicPartition("products", 0): 12, TopicPartition("products", 
 REQUEST = "the-request"
 
 
-def main(state_dir: str, work: str, swapping: str) -> None:
+def place(state_dir: str, work: str, swapping: str) -> None:
     faults = fault_points_from_environment()
     if swapping == "renames":
         settlement.exchange = lambda first, second: False
@@ -64,5 +70,17 @@ def main(state_dir: str, work: str, swapping: str) -> None:
         apply_placement(plan, faults)
 
 
+def serve() -> None:
+    """Answer until there are no more lines; a child returns from here, too, and ends as any process does."""
+    for line in sys.stdin:
+        fault, *words = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.environ[VARIABLE] = fault
+            place(*words)
+            return
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve()

@@ -6,17 +6,17 @@ next start brings everything to an end; and a retry of the request makes all tas
 
 from __future__ import annotations
 
-import os
+import json
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from statecore.faults import PLACEMENT_POINTS, VARIABLE
+from statecore.faults import PLACEMENT_POINTS
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import file_sizes
@@ -35,6 +35,7 @@ from tests.unit.placement.support import (
 )
 
 Content = dict[str, object]
+Run = Callable[..., int]
 
 TASKS = (*PLAIN_TASKS, NAMED, GLOBAL)
 HIDDEN = {TopicPartition("hidden", 0): 8}
@@ -111,12 +112,23 @@ def directory(tmp_path: Path) -> StateDirectory:
     return directory
 
 
-def run(directory: StateDirectory, work: str, swapping: str, fault: str = "") -> int:
-    command = [sys.executable, "-m", "tests.unit.placement.placing_process", str(directory.state_dir), work, swapping]
-    environment = {**os.environ, VARIABLE: fault}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert process.returncode in (0, -signal.SIGKILL), process.stderr
-    return process.returncode
+@pytest.fixture(scope="module")
+def run(templates: None) -> Iterator[Run]:
+    """Lets a process of its own do the work; how it ended."""
+    command = [sys.executable, "-m", "tests.unit.placement.placing_process"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        requests, answers = server.stdin, server.stdout
+        assert requests is not None
+        assert answers is not None
+
+        def ended(directory: StateDirectory, work: str, swapping: str, fault: str = "") -> int:
+            requests.write(json.dumps([fault, str(directory.state_dir), work, swapping]) + "\n")
+            requests.flush()
+            code = int(answers.readline())
+            assert code in (0, -signal.SIGKILL)  # what else it said is on stderr
+            return code
+
+        yield ended
 
 
 def stands(directory: StateDirectory, task: str) -> str:
@@ -177,7 +189,7 @@ def cases() -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize(("point", "swapping", "nth"), cases())
-def test_a_kill_leaves_every_task_old_or_new_and_a_retry_finishes(directory, point, swapping, nth):
+def test_a_kill_leaves_every_task_old_or_new_and_a_retry_finishes(directory, run, point, swapping, nth):
     before = databases(directory)
     assert run(directory, "place", swapping, f"{point}:kill:{nth}") == -signal.SIGKILL
     check_after_kill(directory, point, before)
@@ -211,7 +223,7 @@ def double_cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("first", "second", "swapping"), double_cases())
-def test_a_kill_during_recovery_is_recovered_too(directory, first, second, swapping):
+def test_a_kill_during_recovery_is_recovered_too(directory, run, first, second, swapping):
     before = databases(directory)
     assert run(directory, "place", swapping, f"{first}:kill") == -signal.SIGKILL
     assert run(directory, "recover", swapping, second) == -signal.SIGKILL
@@ -222,7 +234,7 @@ def test_a_kill_during_recovery_is_recovered_too(directory, first, second, swapp
     check_all_new(directory)
 
 
-def test_without_a_kill_everything_is_new_at_once(directory):
+def test_without_a_kill_everything_is_new_at_once(directory, run):
     assert run(directory, "place", "exchange") == 0
     check_all_new(directory)
     assert offset_of(directory, "0_0", "k") == 21

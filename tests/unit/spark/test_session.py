@@ -19,7 +19,7 @@ class SlowContext:
     stopped = threading.Event()
 
     def __init__(self, conf: Any) -> None:
-        assert self.come_up.wait(20)
+        assert self.come_up.wait(300)
         self._accumulatorServer = None
 
     def setLogLevel(self, level: str) -> None:
@@ -36,4 +36,4 @@ def test_a_context_that_comes_up_when_nobody_waits_any_more_is_stopped(monkeypat
         session._registered(None, "spark://one:7077")  # type: ignore[arg-type]
     assert not SlowContext.stopped.is_set()
     SlowContext.come_up.set()
-    assert SlowContext.stopped.wait(20)
+    assert SlowContext.stopped.wait(300)

@@ -165,7 +165,7 @@ def test_a_campaign_of_kills_in_flushes_compactions_and_openings_leaves_stores_t
 def test_a_commit_is_one_write(tmp_path: Path, mode: str, number: int) -> None:
     """Nothing of a commit is there before its only write, and all of it after, flushed or not."""
     command = [sys.executable, "-m", "tests.unit.stores.crash", mode, str(tmp_path)]
-    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(command, capture_output=True, timeout=300, check=False).returncode == -signal.SIGKILL
     rows, offset, _ = rows_and_offset(tmp_path / "db")
     assert offset == number
     assert rows == dict.fromkeys(KEYS, b"%d" % number)

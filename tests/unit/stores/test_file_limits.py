@@ -231,9 +231,11 @@ with RocksDBStore(path, PLAIN, create_if_missing=True, settings=QUICK) as store:
     number = 0 if done is None else done + 1
     check(store, number) if number else None
     print(number, flush=True)
+    flushes(store, [number])
+    print("committed", flush=True)
     while True:
-        flushes(store, [number])
         number += 1
+        flushes(store, [number])
 """
 
 
@@ -245,11 +247,11 @@ def test_a_store_killed_while_files_are_merged_stands_at_its_last_commit(tmp_pat
             assert process.stdout is not None
             assert process.stderr is not None
             line = process.stdout.readline()
+            assert process.stdout.readline() == "committed\n", process.stderr.read()
             try:
                 process.wait(0.3 + 0.17 * turn)
             except subprocess.TimeoutExpired:
                 process.kill()
-            assert line, process.stderr.read()
             reached.append(int(line))
     assert reached == sorted(set(reached))
     with RocksDBStore(tmp_path / "db", PLAIN, exactly_once=False) as store:

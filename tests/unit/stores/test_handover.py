@@ -57,11 +57,11 @@ def handed_over(directory: Path, *, writers: int, readers: int, rounds: int, sec
 
 
 def test_processes_hand_a_store_over(tmp_path: Path) -> None:
-    handed_over(tmp_path, writers=3, readers=0, rounds=15, seconds=90)
+    handed_over(tmp_path, writers=3, readers=0, rounds=15, seconds=300)
 
 
 def test_a_store_is_read_while_processes_hand_it_over(tmp_path: Path) -> None:
-    handed_over(tmp_path, writers=2, readers=1, rounds=15, seconds=90)
+    handed_over(tmp_path, writers=2, readers=1, rounds=15, seconds=300)
 
 
 @pytest.mark.long

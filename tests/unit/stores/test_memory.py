@@ -114,7 +114,7 @@ def test_a_flush_for_others_does_not_hide_that_rows_are_ahead_of_their_offset(
         flusher = threading.Thread(target=store.flush_memtables)
         monkeypatch.setattr(Witness, "record", slowly)
         flusher.start()
-        assert noting.wait(60)
+        assert noting.wait(300)
         store.ingest([sst(tmp_path / "run.sst", {b"ahead": b"of offset 1"})])
         flusher.join()
         killed = shutil.copytree(tmp_path / "db", tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK"))

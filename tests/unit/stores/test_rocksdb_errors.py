@@ -165,7 +165,7 @@ def test_a_store_is_read_beside_its_writer(tmp_path: Path, least: int) -> None:
     writer.start()
     counts = [0]
     try:
-        assert begun.wait(60)
+        assert begun.wait(300)
         for attempt in range(100):
             if attempt >= least and len(counts) > 20 and len(set(counts)) > 10:
                 break

@@ -83,7 +83,7 @@ def test_a_commit_without_room_publishes_nothing_and_the_store_can_be_opened_aga
     import resource
 
     command = [sys.executable, "-c", NO_ROOM, str(getattr(resource, limit)), str(tmp_path / "db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -110,7 +110,7 @@ RocksDBStore(Path(sys.argv[1]), StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missi
 def test_what_a_killed_process_had_begun_to_make_is_finished(tmp_path: Path, moment: str) -> None:
     path = tmp_path / "0_0" / "rocksdb" / "counts"
     command = [sys.executable, "-c", KILLED, str(path), moment]
-    assert subprocess.run(command, timeout=60, check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(command, timeout=300, check=False).returncode == -signal.SIGKILL
     assert path.is_dir()
     for turn in (1, 2):
         with RocksDBStore(path, TIMESTAMPED, create_if_missing=True, exactly_once=turn == 2) as store:

@@ -91,7 +91,7 @@ def test_a_database_is_not_opened_twice_by_a_second_mount(tmp_path: Path) -> Non
         [sys.executable, "-c", MOUNTED, str(path), str(tmp_path / "there")],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     if done.returncode == 77:
         pytest.skip("this user may not mount anything")
@@ -196,7 +196,7 @@ def test_a_database_that_this_process_opened_without_a_store_keeps_its_lock(tmp_
         code = "import sys; from statecore.stores.lock_holder import lock_holder; from pathlib import Path; "
         code += "print(lock_holder(Path(sys.argv[1])))"
         done = subprocess.run(
-            [sys.executable, "-c", code, str(path / "LOCK")], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", code, str(path / "LOCK")], capture_output=True, text=True, check=True, timeout=300
         )
         assert f"process {os.getpid()}" in done.stdout
     held.close()
@@ -217,7 +217,7 @@ except Fenced as error:
     with RocksDBStore(path, PLAIN):
         before = {file.name: file.stat().st_mtime_ns for file in (path, *path.iterdir())}
         done = subprocess.run(
-            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, timeout=300
         )
         assert {file.name: file.stat().st_mtime_ns for file in (path, *path.iterdir())} == before
         assert f"process {os.getpid()}" in done.stdout

@@ -299,7 +299,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_under_exactly_once_a_store_that_this_library_committed_to_last_is_whole_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "db"
-    run = subprocess.run([sys.executable, "-c", KILLED, str(path), "create"], timeout=60, check=False)
+    run = subprocess.run([sys.executable, "-c", KILLED, str(path), "create"], timeout=300, check=False)
     assert run.returncode == -signal.SIGKILL
     with RocksDBStore(path, KIND, exactly_once=True) as store:
         assert (store.get(b"k0"), store.committed_offset(CHANGELOG)) == (b"more", 99)

@@ -31,7 +31,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb import RocksDBStore
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
-signal.alarm(30)                      # a child that hangs is killed, and so is its parent
+signal.alarm(240)                     # a child that hangs is killed, and so is its parent
 path = Path(sys.argv[1])
 store = RocksDBStore(path, StoreKind.KEY_VALUE, create=True)
 store.open()
@@ -48,7 +48,7 @@ reader.open()
 next(views[1])
 child = os.fork()
 if child == 0:
-    signal.alarm(15)
+    signal.alarm(120)
     assert not store.is_open
     for refused in (lambda: store.put(b"a", b"child"), lambda: store.get(b"a"), lambda: store.commit({CHANGELOG: 9}),
                     views[0].all, lambda: views[0].position, store.query_view, store.open,
@@ -81,7 +81,7 @@ with RocksDBStore(path, StoreKind.KEY_VALUE, exactly_once=True) as store:
 
 def test_a_forked_child_neither_hangs_nor_harms_its_parent_s_store(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKING, str(tmp_path / "db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -92,7 +92,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb import RocksDBStore
 
-signal.alarm(100)
+signal.alarm(240)
 store = RocksDBStore(sys.argv[1], StoreKind.KEY_VALUE, create=True)
 store.open()
 keys = [b"%05d" % number for number in range(5000)]
@@ -114,7 +114,7 @@ for turn in range(16):
     time.sleep(0.02)
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(120)
         print("child", turn)          # in a buffer, until the end
         sys.exit(turn)                # an ordinary end
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == turn
@@ -128,7 +128,7 @@ store.close()
 
 def test_a_child_forked_while_other_threads_read_ends_like_any_other(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED_WHILE_READ, str(tmp_path / "db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"child {turn}" for turn in range(16)]
 
@@ -142,7 +142,7 @@ store = RocksDBStore(sys.argv[1], StoreKind.KEY_VALUE, create=True)
 store.open()
 if os.fork() == 0:
     print(os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(600)
     os._exit(0)
 time.sleep(0.5)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -155,7 +155,7 @@ def test_a_child_that_outlives_a_killed_parent_does_not_keep_its_store(tmp_path:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         try:
-            assert parent.wait(60) == -signal.SIGKILL
+            assert parent.wait(300) == -signal.SIGKILL
             with RocksDBStore(tmp_path / "db", PLAIN) as store:
                 assert list(store.all()) == []
         finally:
@@ -168,7 +168,7 @@ from pathlib import Path
 from statecore.formats.kinds import StoreKind
 from statecore.stores.rocksdb import RocksDBStore
 
-signal.alarm(30)
+signal.alarm(240)
 child = os.fork()
 with RocksDBStore(Path(sys.argv[1]) / str(child == 0), StoreKind.KEY_VALUE, create=True) as store:
     store.put(b"a", b"b")
@@ -180,7 +180,7 @@ if child:
 
 def test_a_child_forked_before_any_store_was_opened_may_open_one(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED_BEFORE, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     for name in ("True", "False"):
         with RocksDBStore(tmp_path / name, PLAIN, read_only=True) as store:
@@ -337,5 +337,5 @@ with FileStore(path) as again:        # though the child is there
 
 def test_a_forked_child_neither_keeps_nor_lets_go_of_its_parent_s_lock_on_a_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED_WITH_FILE, str(tmp_path / "rows")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
