@@ -40,7 +40,7 @@ class DocumentType(Generic[T]):
 
     def to_json(self, value: T) -> dict[str, Any]:
         """The document of a value, as dicts and lists."""
-        return {"version": self.version, **msgspec.to_builtins(value)}
+        return {"version": self.version, **msgspec.json.decode(msgspec.json.encode(value))}
 
     def decode(self, data: bytes) -> T:
         """The value of a document.

@@ -18,6 +18,9 @@ from pathlib import Path
 
 _OF_THIS_PROCESS = "/proc/self/fd"
 
+_OWN_FILES = (_OF_THIS_PROCESS, "/dev/fd")
+"""Where a process sees which files it has open: on Linux, and on every Unix."""
+
 FOLLOWING = re.compile(rf"{_OF_THIS_PROCESS}/\d+")
 """Such a path, as it appears in what the system or RocksDB says."""
 
@@ -68,7 +71,7 @@ def numbers() -> list[int]:
     Raises:
         OSError: to look takes one more, and there is none to be had.
     """
-    for directory in (_OF_THIS_PROCESS, "/dev/fd"):  # that of Linux, and that of every Unix
+    for directory in _OWN_FILES:
         with suppress(FileNotFoundError):
             return [int(entry.name) for entry in os.scandir(directory)]
     return []

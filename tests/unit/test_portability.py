@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Invalid
-from statecore.stores import lock_holder as module
+from statecore.stores import descriptors
 from statecore.stores.lock_holder import FLOCK, Holder, holder_of, lock_holder
 from tests.unit.test_extras import MODULES
 
@@ -57,10 +57,10 @@ for name in names:
 
 from statecore.maintenance import dump_output
 from statecore.placement.trees import exchange
-from statecore.spark import failures
+from statecore.jobs import failures
 print(json.dumps({
     "failed": failed,
-    "full": dump_files._FULL,
+    "full": dump_output._FULL,
     "exchanged": exchange(pathlib.Path("a"), pathlib.Path("b")),
     "damaged": type(failures.as_statecore_error(OSError(errno.EIO, "no"), "it ran")).__name__,
 }))
@@ -123,7 +123,7 @@ def test_a_file_that_this_process_has_open_is_not_opened_again_where_there_is_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
 ) -> None:
     """Closing a second descriptor would let go of the lock."""
-    monkeypatch.setattr(module, "_OWN_FILES", ("/nowhere", seen))
+    monkeypatch.setattr(descriptors, "_OWN_FILES", ("/nowhere", seen))
     with (tmp_path / ".lock").open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         assert lock_holder(tmp_path / ".lock") == Holder(os.getpid(), "this process")

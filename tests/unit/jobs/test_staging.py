@@ -55,14 +55,14 @@ def test_a_result_is_on_the_disk_before_it_has_its_final_name(
     attempt: Path, tmp_path: Path, steps: list[tuple[str, str]]
 ) -> None:
     final = tmp_path / "plan" / "runs" / "0_0" / "store" / "0.0-10"
-    assert staging.publish(attempt, final, b"{}")
+    assert staging.publish(attempt, final, b'{"rows": 10}')
     assert steps == [
         ("sync", "result.json.tmp"),  # the document's content
         ("rename", "result.json.tmp -> result.json"),
         ("sync", "one"),  # the names in the attempt: the document's and the run's
         ("rename", "one -> 0.0-10"),
     ]
-    assert staging.load(final) == {"rows": 10}
+    assert staging.load(final) == b'{"rows": 10}'
     assert (final / "run-00000.sst").read_bytes() == b"run"
 
 
@@ -76,7 +76,7 @@ def test_a_document_that_does_not_reach_the_disk_publishes_nothing(
     monkeypatch.setattr(os, failing, full)
     final = tmp_path / "plan" / "runs" / "0_0" / "store" / "0.0-10"
     with pytest.raises(OSError, match="No space left"):
-        staging.publish(attempt, final, b"{}")
+        staging.publish(attempt, final, b'{"rows": 10}')
     assert not final.exists()
     assert [path.name for path in attempt.iterdir()] == ["run-00000.sst"]
 
@@ -85,12 +85,12 @@ def test_who_comes_second_publishes_nothing(attempt: Path, tmp_path: Path) -> No
     final = tmp_path / "plan" / "runs" / "0_0" / "store" / "0.0-10"
     final.mkdir(parents=True)
     (final / "result.json").write_text('{"rows": 9}')
-    assert not staging.publish(attempt, final, b"{}")
-    assert staging.load(final) == {"rows": 9}
+    assert not staging.publish(attempt, final, b'{"rows": 10}')
+    assert staging.load(final) == b'{"rows": 9}'
 
 
 def test_a_rename_that_fails_for_another_reason_is_an_error(attempt: Path, tmp_path: Path) -> None:
     final = tmp_path / "plan" / "runs"
     final.write_text("a file")
     with pytest.raises(NotADirectoryError):
-        staging.publish(attempt, final, b"{}")
+        staging.publish(attempt, final, b'{"rows": 10}')

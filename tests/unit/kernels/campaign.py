@@ -24,7 +24,7 @@ from statecore.changelog.decoder import RangeDecoder
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.row_format import Records
-from statecore.images import addresses, digest, kernel, key_table, merged, merged_kernel, sst
+from statecore.images import addresses, digest, kernel, key_table, merged_kernel, runs_digest, sst
 from statecore.images.key_table import KeyTable
 from statecore.images.runs_digest import merged_digest
 from statecore.images.versions import kernel as versions_kernel
@@ -41,7 +41,7 @@ from tests.unit.images.sst_files import contents_of, entry, files_of, forged, se
 from tests.unit.kernels.guard import arrow_column, between_guards, guarded_copy
 
 MODULES = (
-    *(addresses, changelog_kernel, decoder_module, digest, kernel, key_table, merged, merged_kernel, sst),
+    *(addresses, changelog_kernel, decoder_module, digest, kernel, key_table, merged_kernel, runs_digest, sst),
     *(versions_kernel, replay_module, rows_module, table_module),
 )
 
@@ -92,7 +92,7 @@ def keys(chance: random.Random, path: Path, guard: bool) -> Any:
 
 
 def files(chance: random.Random, path: Path, guard: bool) -> Any:
-    """An SST file, its digest and its filter; then several, merged."""
+    """An SST file, its digest and its filter; then several, runs_digest."""
     runs = []
     for number in range(chance.randrange(1, 5)):
         count = chance.choice([1, 17, 300])

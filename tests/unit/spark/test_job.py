@@ -119,7 +119,7 @@ def test_a_plan_is_reported_as_a_plan(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("statecore.spark.job.run_restore", lambda *_, **__: plan)
     code, document = run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "plan_only": True}))
     assert code == 0
-    assert RestorePlan.from_json(document) == plan
+    assert {name: document[name] for name in plan.to_json()} == plan.to_json()
     assert read_head(document, 0.0).outcome is Outcome.PLANNED
 
 
