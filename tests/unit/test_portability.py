@@ -77,7 +77,7 @@ def test_every_module_can_be_imported_where_nothing_of_linux_is() -> None:
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said == {"failed": {}, "full": [errno.ENOSPC, 69], "exchanged": False, "damaged": "Corrupted"}
+    assert said == {"failed": {}, "full": [errno.ENOSPC, 69], "exchanged": False, "damaged": "Retryable"}
 
 
 def test_the_layout_of_a_lock_is_that_of_each_system() -> None:
