@@ -36,11 +36,12 @@ class DocumentType(Generic[T]):
 
     def encode(self, value: T) -> bytes:
         """The document of a value."""
-        return msgspec.json.format(msgspec.json.encode(self.to_json(value)), indent=1)
+        return msgspec.json.format(msgspec.json.encode(self._with_version(value)), indent=1)
 
     def to_json(self, value: T) -> dict[str, Any]:
         """The document of a value, as dicts and lists."""
-        return {"version": self.version, **msgspec.json.decode(msgspec.json.encode(value))}
+        document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self._with_version(value)))
+        return document
 
     def decode(self, data: bytes) -> T:
         """The value of a document.
@@ -74,6 +75,9 @@ class DocumentType(Generic[T]):
         if unknown:
             raise self._refused(f"it has a field {unknown} that this release does not know")
         return value
+
+    def _with_version(self, value: T) -> dict[str, Any]:
+        return {"version": self.version, **msgspec.to_builtins(value)}
 
     def _refused(self, why: str) -> Invalid:
         return Invalid(f"This {self.name} cannot be read: {why}.", action=self.action)

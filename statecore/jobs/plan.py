@@ -75,7 +75,7 @@ class PartitionPlan:
         start: first offset of the log when the plan was made.
         end: the read stops before this offset.
         log_end: the log end offset when the plan was made; ``log_end - end`` is the tail left to the application.
-        ranges: ``(start, end)`` pairs that cover ``[start, end)``, one Spark task each; none where it is empty, and
+        ranges: ``(start, end)`` pairs that cover ``[start, end)``, one task each; none where it is empty, and
             where the store is left to Kafka Streams.
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
@@ -232,7 +232,7 @@ def make_plan(
         wanted: the stores to restore and their partitions, from ``check_partitions``.
         topics: descriptions of the changelogs.
         offsets: one look at the log offsets of all partitions.
-        parallelism: Spark tasks that can run at once; decides how far large partitions are split.
+        parallelism: tasks that can run at once; decides how far large partitions are split.
         versioned: what versioned stores are to find when the application starts.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []

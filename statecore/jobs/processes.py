@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.jobs import preloading
 from statecore.jobs.engine import Failure, Question, ResultT, TaskT
 from statecore.jobs.failures import worker_died
 from statecore.jobs.report import PROCESSES, RanOn
@@ -54,16 +55,7 @@ class ProcessEngine:
     """
 
     processes: int | None = None
-    preloaded: tuple[str, ...] = (
-        "statecore.jobs.tasks",
-        "statecore.changelog.reader",
-        "statecore.images.image",
-        "statecore.images.runs",
-        "statecore.changelog.kernel",
-        "statecore.images.kernel",
-        "kafka.net.manager",
-        "kafka.protocol.consumer",
-    )
+    preloaded: tuple[str, ...] = preloading.ALL
 
     def __post_init__(self) -> None:
         if self.processes is not None and self.processes < 1:

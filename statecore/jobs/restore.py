@@ -179,13 +179,14 @@ class _Restore:
             recovered = recover(self.directory, self.faults)
             if recovered.placed or recovered.put_back or recovered.left:
                 self.say(_recovery(recovered))
-            earlier = self._already_placed()
+            frozen, why = self._frozen_plan()
+            earlier = self._already_placed(frozen)
             if earlier is not None:
                 self.directory.give_to_owner()  # which the killed attempt may not have come to
                 shutil.rmtree(self.work / earlier.plan_id, ignore_errors=True)  # what the killed attempt had staged
                 self.progress.done("in place already")
                 return earlier
-            plan, notes = self._plan(workers)
+            plan, notes = self._plan(workers, frozen, why)
             self._save(self.attempt_file, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
@@ -243,12 +244,15 @@ class _Restore:
             self.plan_file.unlink(missing_ok=True)
             raise
 
-    def _already_placed(self) -> RestoreReport | None:
-        """The report of an earlier attempt of this request, while all that it had placed still stands there."""
+    def _frozen_plan(self) -> tuple[FrozenPlan | None, tuple[str, ...]]:
+        """The plan of an earlier attempt of this request, or why there is none although there is a file."""
         try:
-            frozen = load_plan(self.plan_file)
-        except Invalid:
-            return None
+            return load_plan(self.plan_file), ()
+        except Invalid as error:
+            return None, (f"The plan of an earlier attempt of this request was made anew: {error.what}",)
+
+    def _already_placed(self, frozen: FrozenPlan | None) -> RestoreReport | None:
+        """The report of an earlier attempt of this request, while all that it had placed still stands there."""
         if frozen is None or not self.report_file.exists() or not covers(frozen, self.spec, self.request):
             return None
         record = read_record(self.directory.work_path)
@@ -263,14 +267,10 @@ class _Restore:
             self._save(self.report_file, report.to_json())
         return replace(report, placed=False)
 
-    def _plan(self, workers: Workers) -> tuple[RestorePlan, tuple[str, ...]]:
+    def _plan(
+        self, workers: Workers, frozen: FrozenPlan | None, why: tuple[str, ...]
+    ) -> tuple[RestorePlan, tuple[str, ...]]:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
-        frozen: FrozenPlan | None = None
-        why: tuple[str, ...] = ()
-        try:
-            frozen = load_plan(self.plan_file)
-        except Invalid as error:
-            why = (f"The plan of an earlier attempt of this request was made anew: {error.what}",)
         with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
             if frozen is not None and covers(frozen, self.spec, self.request):
                 self.resumes = True

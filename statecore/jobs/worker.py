@@ -7,7 +7,6 @@ crash in machine code leaves the Python lines that led to it.
 from __future__ import annotations
 
 import faulthandler
-import importlib
 import os
 import pickle
 import queue
@@ -15,10 +14,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from statecore.jobs.preloading import preload
 from statecore.jobs.processes import receive, send
 
 
@@ -33,7 +32,7 @@ def main(trace: str, *preloaded: str) -> int:
         faulthandler.enable(left)
         batches: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=_listen, args=(asked, batches), daemon=True).start()
-        _preload(preloaded)
+        preload(preloaded)
         while True:
             message = batches.get()
             try:
@@ -49,13 +48,6 @@ def _listen(asked: IO[bytes], batches: queue.SimpleQueue[bytes]) -> None:
     while (message := receive(asked)) is not None:
         batches.put(message)
     os._exit(0)
-
-
-def _preload(modules: Sequence[str]) -> None:
-    for name in modules:
-        warm = getattr(importlib.import_module(name), "warm", None)
-        if warm is not None:
-            warm()
 
 
 if __name__ == "__main__":

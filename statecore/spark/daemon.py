@@ -13,34 +13,20 @@ Set by ``statecore.spark.session`` as ``spark.python.daemon.module``.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 
-PRELOADED = (
-    "statecore.changelog.kernel",
-    "statecore.images.kernel",
-    "kafka.net.manager",
-    "kafka.protocol.consumer",
-    "pyspark.worker",
-)
+from statecore.jobs.preloading import WITHOUT_THREADS, preload
+
+PRELOADED = (*WITHOUT_THREADS, "pyspark.worker")
 """Modules that every task needs and that start no thread."""
-
-
-def preload() -> None:
-    """Import what tasks need, and load the compiled kernels from their cache."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for name in PRELOADED:
-        module = importlib.import_module(name)
-        warm = getattr(module, "warm", None)
-        if warm is not None:
-            warm()
 
 
 def main() -> None:
     """Preload, then serve as PySpark's daemon does."""
     try:
-        preload()
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        preload(PRELOADED)
     except Exception as error:  # a worker will meet the same error and report it to the job
         sys.stderr.write(f"statecore: the kernels could not be preloaded: {error}\n")
     from pyspark import daemon

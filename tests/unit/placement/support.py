@@ -10,17 +10,38 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
+import pytest
+
+from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.apply import SiblingStore, StoreImage
+from statecore.placement.apply import SiblingStore, StoreImage, apply_placement, plan_placement
 from statecore.placement.database_state import DatabaseState, databases_of, read_database_state
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import fingerprint
+from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 
 KIND = StoreKind.KEY_VALUE
 WINDOW = StoreKind.TIMESTAMPED_WINDOW
 BUFFER = StoreKind.GRACE_BUFFER
+ALOS = ProcessingGuarantee.AT_LEAST_ONCE
+EOS = ProcessingGuarantee.EXACTLY_ONCE_V2
+
+
+def refusal(directory: StateDirectory, *images: StoreImage, **options: Any) -> str:
+    """Why a placement is refused; nothing was changed."""
+    before = fingerprint(directory.path)
+    with pytest.raises(Invalid) as caught:
+        plan_placement(directory, images, **{"guarantee": EOS, **options})
+    assert fingerprint(directory.path) == before
+    return caught.value.what
+
+
+def place(directory: StateDirectory, *images: StoreImage, **options: Any) -> Any:
+    return apply_placement(plan_placement(directory, images, **{"guarantee": EOS, **options}))
 
 
 def changelog(task: str, store: str) -> TopicPartition:

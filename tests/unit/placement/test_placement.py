@@ -21,21 +21,21 @@ from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import file_sizes, fingerprint
-from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.placement.support import (
+    ALOS,
+    EOS,
     KIND,
     changelog,
     make_database,
     make_image,
     make_live,
     offset_of,
+    place,
+    refusal,
     sibling,
     state_of,
 )
-
-ALOS = ProcessingGuarantee.AT_LEAST_ONCE
-EOS = ProcessingGuarantee.EXACTLY_ONCE_V2
 
 
 @pytest.fixture
@@ -50,18 +50,6 @@ def swapping(request, monkeypatch):
     """Both ways of swapping two directories."""
     if request.param == "renames":
         monkeypatch.setattr(settlement, "exchange", lambda first, second: False)
-
-
-def refusal(directory, *images, **options) -> str:
-    before = fingerprint(directory.path)
-    with pytest.raises(Invalid) as caught:
-        plan_placement(directory, images, **{"guarantee": EOS, **options})
-    assert fingerprint(directory.path) == before
-    return caught.value.what
-
-
-def place(directory, *images, **options):
-    return apply_placement(plan_placement(directory, images, **{"guarantee": EOS, **options}))
 
 
 def work_content(directory) -> set[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -21,10 +21,10 @@ from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.database_state import read_database_state
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import StateDirectory, store_directory
-from statecore.placement.trees import fingerprint
-from statecore.spec.model import ProcessingGuarantee
 from tests.unit.placement.support import (
+    ALOS,
     BUFFER,
+    EOS,
     KIND,
     WINDOW,
     changelog,
@@ -37,11 +37,11 @@ from tests.unit.placement.support import (
     make_segments,
     make_with_offsets,
     offset_of,
+    place,
+    refusal,
     sibling,
 )
 
-ALOS = ProcessingGuarantee.AT_LEAST_ONCE
-EOS = ProcessingGuarantee.EXACTLY_ONCE_V2
 ENDS = {TopicPartition("products", 0): 12, TopicPartition("products", 1): 0, TopicPartition("products", 2): 7}
 
 
@@ -50,18 +50,6 @@ def directory(tmp_path: Path):
     directory = StateDirectory(tmp_path / "state", "app")
     with directory.lock():
         yield directory
-
-
-def refusal(directory, *images, **options) -> str:
-    before = fingerprint(directory.path)
-    with pytest.raises(Invalid) as caught:
-        plan_placement(directory, images, **{"guarantee": EOS, **options})
-    assert fingerprint(directory.path) == before
-    return caught.value.what
-
-
-def place(directory, *images, **options):
-    return apply_placement(plan_placement(directory, images, **{"guarantee": EOS, **options}))
 
 
 def content(directory, task="0_0"):
