@@ -13,6 +13,7 @@ from airflow.sdk import Param
 
 from statecore.errors import Invalid
 from statecore.jobs.declaration import DeclaredField, Request, declared_fields
+from statecore.jobs.values import Several
 
 
 def required(default: Any, **schema: Any) -> Param:
@@ -31,17 +32,20 @@ def params_of(request: type[Request], **site: Any) -> dict[str, Param]:
 
 
 def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a run's parameters say, as JSON of the request; what is empty or false is left out.
+    """The fields that a run's parameters say, as JSON of the request.
+
+    What is empty or false is left out, but for lists: whoever reads the request sees that everything is meant.
 
     Raises:
         Invalid: a parameter is not of its field's form.
     """
     said = {}
     for declared in _fields(request):
-        value = params.get(declared.name)
-        if value is None or value is False or value in ("", [], ()):
+        value, kind = params.get(declared.name), declared.said.value
+        if isinstance(kind, Several):
+            value = value or []
+        if value is None or value is False or value == "":
             continue
-        kind = declared.said.value
         try:
             said[declared.name] = kind.to_json(kind.from_form(value))
         except ValueError as error:

@@ -40,7 +40,7 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
     said = fields_of(RestoreRequest, params)
-    stores = said.get("stores", [])
+    stores = said["stores"]
     spark = settings_of(params).to_conf()
     for named in params["applications"]:
         source, spec = _spec_of(named)

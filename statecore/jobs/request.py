@@ -86,7 +86,7 @@ class OfApplication(Request):
     )
     state_dir: str = field(
         metadata=declare(
-            FilePath(where="on the machine where the driver runs"),
+            FilePath(where="on the machine where the Spark driver runs"),
             title="State directory",
             help="the application's state.dir",
             check=_check_state_dir,
@@ -138,7 +138,7 @@ class Staged(Request):
     staging_dir: str | None = field(
         default=None,
         metadata=declare(
-            FilePath(where="that the driver and all executors share"),
+            FilePath(where="that the Spark driver and all executors share"),
             title="Staging directory",
             help="where runs and images are built; best on the file system of the state directory, because from "
             "another one images are copied",
