@@ -19,23 +19,24 @@ Params of a Dag's form      ``statecore/airflow/form.py``
 
 A job declares its request as a frozen dataclass (``kw_only``) over the groups of fields that it shares with others
 (``request.py``). The fields are shown in the order in which they read: those of the groups from left to right, then
-its own. A Dag file imports this each time it is parsed, so nothing here needs more than the standard library.
+its own. A Dag file imports this whenever it is parsed, so nothing outside the standard library is imported here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from inspect import get_annotations
-from typing import Any, Self
+from typing import Any, ParamSpec, Self
 
 from statecore.errors import Invalid
 from statecore.jobs.values import Flag, Value
 
 _KEY = "statecore"
+_P = ParamSpec("_P")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Declaration:
     """What is said of a field beside its type and default.
 
@@ -55,6 +56,7 @@ class Declaration:
     """
 
     value: Value
+    _: KW_ONLY
     title: str
     help: str
     section: str | None = None
@@ -66,9 +68,15 @@ class Declaration:
     check: Callable[[str, Any], None] | None = None
 
 
-def declare(value: Value, **said: Any) -> Mapping[str, Any]:
-    """The ``metadata`` of a dataclass's field; the arguments are those of :class:`Declaration`."""
-    return {_KEY: Declaration(value=value, **said)}
+def _as_metadata(make: Callable[_P, Declaration]) -> Callable[_P, Mapping[str, Declaration]]:
+    def made(*args: _P.args, **kwargs: _P.kwargs) -> Mapping[str, Declaration]:
+        return {_KEY: make(*args, **kwargs)}
+
+    return made
+
+
+declare = _as_metadata(Declaration)
+"""The ``metadata`` of a dataclass's field; the arguments are those of :class:`Declaration`."""
 
 
 @dataclass(frozen=True)
