@@ -28,7 +28,7 @@ from statecore.filesystem import AnyPath, given_path
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.processor.commit_policy import CommitSettings
-from statecore.processor.property_values import text, whole_number
+from statecore.processor.property_values import number, text
 from statecore.processor.restoring import RestoreSettings
 from statecore.runtime.checkpoint_policy import INTERVAL_PROPERTY, CheckpointSettings
 from statecore.spec.java_properties import JavaConfiguration, load_properties, translate
@@ -98,7 +98,7 @@ class ProcessorSettings:
             Path(text(given, "state.dir", str(Path(tempfile.gettempdir(), "kafka-streams")))),
             guarantee,
             commit,
-            CheckpointSettings(whole_number(given, INTERVAL_PROPERTY, default.interval_ms)),
+            CheckpointSettings(number(given, INTERVAL_PROPERTY, default.interval_ms)),
             StoreSettings(uncommitted_max_bytes=commit.uncommitted_max_bytes),
             RestoreSettings(IsolationLevel.READ_COMMITTED if exactly_once else IsolationLevel.READ_UNCOMMITTED),
             kafka,
