@@ -34,15 +34,13 @@ from statecore.changelog.ranges import plan_ranges
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import GLOBAL
 from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
 PLAN_VERSION = 3
-
-GLOBAL = "global"
-"""In place of a task id where a store belongs to no task: its directory below the application's."""
 
 
 class VersionedStart(StrEnum):

@@ -13,7 +13,8 @@ from statecore.filesystem import sync_tree
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.database_state import create_database, databases_of, read_database_state
+from statecore.placement.contents import databases_of
+from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.journal import JournalTask, PlacedStore, identity_of
 from statecore.placement.plan import TaskPlan
 from statecore.placement.siblings import SiblingStore

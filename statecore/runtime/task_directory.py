@@ -20,9 +20,10 @@ from typing import Self
 from statecore.errors import Invalid
 from statecore.filesystem import DIRECTORY_MODE, AnyPath, given_path
 from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS, Metrics
-from statecore.placement.contents import PLAIN_PARENT, StoreDirectory, stores_in
+from statecore.placement.contents import stores_in
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
 from statecore.runtime.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
 from statecore.stores.base import StateStore
@@ -110,7 +111,7 @@ def open_task_directory(
         Fenced, Corrupted, Capacity: see :meth:`TaskOffsets.open`; the stores are closed.
     """
     directory = given_path(directory)
-    undeclared = [found.name for found in _found(directory) if found.databases and found.store not in stores]
+    undeclared = [found.name for found in stores_in(directory) if found.databases and found.store not in stores]
     if undeclared and not ignore_foreign:
         raise Invalid(
             f"{directory} has stores that were not declared: {', '.join(undeclared)}.",
@@ -126,13 +127,6 @@ def open_task_directory(
     checkpointer = TaskCheckpointer(offsets, checkpoints, metrics=metrics)
     taken_over = checkpointer.open(ignore_foreign=ignore_foreign)
     return TaskDirectory({one.name: one.store for one in listed}, taken_over, checkpointer)
-
-
-def _found(directory: Path) -> list[StoreDirectory]:
-    try:
-        return stores_in(directory)
-    except OSError as error:
-        raise translate(directory, "Looking into", error) from error
 
 
 def _make(directory: Path) -> None:

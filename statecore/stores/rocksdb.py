@@ -36,8 +36,9 @@ from typing import Any, TypeVar
 from statecore.errors import Invalid
 from statecore.filesystem import AnyPath, given_path
 from statecore.formats import offsets as offset_format
-from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position, decode_position
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores import forks
 from statecore.stores.memory import SharedMemory

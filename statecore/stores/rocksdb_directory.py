@@ -16,14 +16,12 @@ from typing import Any
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
-from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.stores.file_limits import is_crowded, merge_in_steps
 from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb_ownership import LOCK_FILE, Claim
-
-_WITH_TIMESTAMPS = StoreKind.TIMESTAMPED_KEY_VALUE.data_column_family
-_WITH_HEADERS = StoreKind.HEADERS_KEY_VALUE.data_column_family
 
 CONFIG_FILE = "rocksdict-config.json"
 """What rocksdict drops into every directory it opens."""
@@ -183,7 +181,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     except Exception as error:
         raise translate(path, "Listing the column families of", error) from error
     data = kind.data_column_family
-    unexpected = found - {data, OFFSETS_COLUMN_FAMILY, *older_families(kind)}
+    unexpected = found - {data, OFFSETS_COLUMN_FAMILY, *kind.older_column_families, DEFAULT_COLUMN_FAMILY}
     if unexpected:
         raise Invalid(
             f"{path} has column families that a {kind.value} store does not have: {', '.join(sorted(unexpected))}.",
@@ -202,17 +200,6 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
 
 def _may_have_rows(path: Path) -> bool:
     return any(file.suffix == ".sst" or (file.suffix == ".log" and file.stat().st_size) for file in path.iterdir())
-
-
-def older_families(kind: StoreKind) -> set[str]:
-    """Families in which Kafka Streams may have left rows of an older format of such a store, the default one included.
-
-    It reads those rows below the newer ones and moves them one by one (``DualColumnFamilyAccessor``).
-    """
-    data = kind.data_column_family
-    if data == _WITH_HEADERS:
-        return {DEFAULT_COLUMN_FAMILY, _WITH_TIMESTAMPS}
-    return {DEFAULT_COLUMN_FAMILY}
 
 
 def open_database(

@@ -14,7 +14,8 @@ from typing import Any
 
 from statecore.errors import StatecoreError
 from statecore.filesystem import set_modes
-from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.stores.memory import SharedMemory
 from statecore.stores.options import StoreOptions
 from statecore.stores.rocksdb_directory import (
