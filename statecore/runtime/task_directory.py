@@ -93,6 +93,8 @@ def open_task_directory(
 ) -> TaskDirectory:
     """Open every store of a task, made where it is missing, and take over the offsets of older versions.
 
+    Databases of Kafka Streams 4.2 and older get the column family ``offsets``, and cannot be opened by those any more.
+
     Args:
         directory: the task directory (``<state.dir>/<application.id>/0_1``), or ``global/``; made if it is missing.
         stores: all stores of the task by name.
@@ -150,7 +152,9 @@ def _store(
                 store=name,
             )
         path = directory / PLAIN_PARENT / name
-        store = RocksDBStore(path, one.kind, create_if_missing=True, exactly_once=exactly_once, settings=settings)
+        store = RocksDBStore(
+            path, one.kind, create_if_missing=True, exactly_once=exactly_once, upgrade=True, settings=settings
+        )
     if one.changelogs and store.persistent and not store.manages_offsets:
         return LegacyCheckpointingStore(store, directory, name, one.changelogs, exactly_once=exactly_once)
     return store

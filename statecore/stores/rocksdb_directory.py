@@ -17,7 +17,7 @@ from typing import Any
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
 from statecore.stores.file_limits import is_crowded, merge_in_steps
 from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
@@ -27,7 +27,9 @@ CONFIG_FILE = "rocksdict-config.json"
 """What rocksdict drops into every directory it opens."""
 
 
-def check_request(kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool) -> None:
+def check_request(
+    kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool, upgrade: bool = False
+) -> None:
     """Refuse what cannot be opened, or only in contradiction.
 
     Raises:
@@ -49,6 +51,8 @@ def check_request(kind: StoreKind, *, create: bool, create_if_missing: bool, rea
             "A store is made (create), opened or made (create_if_missing), or only read (read_only).",
             action="Say one of them, or none to open a store that exists.",
         )
+    if read_only and upgrade:
+        raise Invalid("A store that is only read is not upgraded.", action="Say read_only or upgrade, not both.")
 
 
 _BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
@@ -196,6 +200,29 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
             store_path=str(path),
         )
     return found
+
+
+def refuse_older(path: Path, where: Path, families: Set[str], *, begun: bool = False) -> None:
+    """Leave a database alone that an older release of Kafka Streams wrote: to write to it takes the ``offsets`` family.
+
+    Args:
+        path: the database, as messages name it.
+        where: where it is opened.
+        families: its column families.
+        begun: take a database without files of rows: a process was killed while it made it.
+
+    Raises:
+        Invalid: it has no such family, and that release could not open it any more once it had.
+    """
+    if OFFSETS_COLUMN_FAMILY in families or (begun and not _may_have_rows(where)):
+        return
+    raise Invalid(
+        f"{path} was written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older: it lacks the column family "
+        f"{OFFSETS_COLUMN_FAMILY}. To write to it would add that, and such a release could not open it any more.",
+        action="Open it with upgrade=True if this library and Kafka Streams "
+        f"{CURRENT.name} are to use it from now on, else with read_only=True; nothing was changed.",
+        store_path=str(path),
+    )
 
 
 def _may_have_rows(path: Path) -> bool:

@@ -23,6 +23,7 @@ from statecore.stores.rocksdb_directory import (
     close_handles,
     existing_families,
     open_database,
+    refuse_older,
     require_database,
     tidy,
 )
@@ -42,6 +43,7 @@ class DatabaseHandles:
         create: make a fresh database; ``path`` must not exist.
         create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
         read_only: change nothing.
+        upgrade: add the family ``offsets`` where an older release of Kafka Streams wrote the database.
 
     Attributes:
         database: the ``Rdict``; ``None`` while it is closed.
@@ -53,12 +55,22 @@ class DatabaseHandles:
         claim: the right to the directory, while it is open for writing.
     """
 
-    def __init__(self, path: Path, kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: StoreKind,
+        *,
+        create: bool,
+        create_if_missing: bool,
+        read_only: bool,
+        upgrade: bool = False,
+    ) -> None:
         self.path = path
         self.kind = kind
         self._create = create
         self._create_if_missing = create_if_missing
         self._read_only = read_only
+        self._upgrade = upgrade
         self.database: Any = None
         self.families: dict[str, Any] = {}
         self.column_families: dict[str, Any] = {}
@@ -94,6 +106,8 @@ class DatabaseHandles:
             if not self.made:
                 self.witness.look(read_only=self._read_only)
                 found = existing_families(self.path, where, self.kind, begun=self._create_if_missing)
+                if not self._read_only and not self._upgrade:
+                    refuse_older(self.path, where, found, begun=self._create_if_missing)
                 wanted = found if self._read_only else wanted | found
             self.database = open_database(
                 self.path, where, wanted, create=self.made, read_only=self._read_only, options=options
