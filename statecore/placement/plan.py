@@ -232,10 +232,9 @@ class _TaskPlanner:
         if self.replace:
             return
         for name in dropped:
-            if name.removeprefix("rocksdb/") in self.names and _has_content(self.live / name):
-                self._refuse(
-                    f"holds the store {name.removeprefix('rocksdb/')} already; set replace (--replace) to replace it"
-                )
+            store = name.removeprefix(f"{PLAIN_PARENT}/")
+            if store in self.names and _has_content(self.live / name):
+                self._refuse(f"holds the store {store} already; set replace (--replace) to replace it")
 
     def _check_checkpoint(self) -> None:
         ours = {topic for image in self.restored for topic in image.topics}

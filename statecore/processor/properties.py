@@ -25,6 +25,7 @@ from typing import Any
 
 from statecore.errors import Invalid
 from statecore.filesystem import AnyPath, given_path
+from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.processor.commit_policy import CommitSettings
@@ -120,7 +121,7 @@ class ProcessorSettings:
             store: its name.
             task: its task, ``0_1``: subtopology and partition.
         """
-        return self.state_dir / self.application_id / task / "rocksdb" / store
+        return self.state_dir / self.application_id / task / PLAIN_PARENT / store
 
 
 def _expanded(java: JavaConfiguration, environ: Mapping[str, str]) -> Mapping[str, Any]:
