@@ -61,16 +61,14 @@ class StoreDirectory:
 
     @property
     def databases(self) -> tuple[Path, ...]:
-        """Its databases as they are now: its segments in order of time, or its own directory.
+        """Its databases as they are now, whatever its shape: its own directory, or its segments in order of time.
 
         There are none where Kafka Streams has not made one yet.
 
         Raises:
             Invalid: this user may not look.
         """
-        if self.segmented:
-            return tuple(segment.path for segment in self.segments)
-        return (self.path,) if has_database(self.path) else ()
+        return tuple(databases_of(self.path))
 
     @property
     def checkpoint_file(self) -> Path:
