@@ -202,25 +202,24 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     return found
 
 
-def refuse_older(path: Path, where: Path, families: Set[str], *, begun: bool = False) -> None:
-    """Leave a database alone that an older release of Kafka Streams wrote: to write to it takes the ``offsets`` family.
+def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
+    """Whether a release of Kafka Streams wrote a database that keeps no offsets inside.
 
     Args:
-        path: the database, as messages name it.
-        where: where it is opened.
+        where: the database.
         families: its column families.
-        begun: take a database without files of rows: a process was killed while it made it.
-
-    Raises:
-        Invalid: it has no such family, and that release could not open it any more once it had.
+        begun: take one without files of rows for one that a process was killed at while it made it.
     """
-    if OFFSETS_COLUMN_FAMILY in families or (begun and not _may_have_rows(where)):
-        return
-    raise Invalid(
+    return OFFSETS_COLUMN_FAMILY not in families and not (begun and not _may_have_rows(where))
+
+
+def written_by_older(path: Path) -> Invalid:
+    """The error for such a database, when it was to be written to: that takes the ``offsets`` family."""
+    return Invalid(
         f"{path} was written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older: it lacks the column family "
         f"{OFFSETS_COLUMN_FAMILY}. To write to it would add that, and such a release could not open it any more.",
-        action="Open it with upgrade=True if this library and Kafka Streams "
-        f"{CURRENT.name} are to use it from now on, else with read_only=True; nothing was changed.",
+        action=f"Open it with upgrade=True if this library and Kafka Streams {CURRENT.name} are to use it from now on, "
+        "else with read_only=True; nothing was changed.",
         store_path=str(path),
     )
 

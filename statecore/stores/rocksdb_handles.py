@@ -22,14 +22,16 @@ from statecore.stores.rocksdb_directory import (
     claimed,
     close_handles,
     existing_families,
+    is_older,
     open_database,
-    refuse_older,
     require_database,
     tidy,
+    written_by_older,
 )
 from statecore.stores.rocksdb_families import refuse_foreign_rows
 from statecore.stores.rocksdb_links import Shadow, opened_through_links
 from statecore.stores.rocksdb_ownership import Claim
+from statecore.stores.rocksdb_reading import OpenedFamilies
 from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import StoreSettings
 
@@ -106,8 +108,8 @@ class DatabaseHandles:
             if not self.made:
                 self.witness.look(read_only=self._read_only)
                 found = existing_families(self.path, where, self.kind, begun=self._create_if_missing)
-                if not self._read_only and not self._upgrade:
-                    refuse_older(self.path, where, found, begun=self._create_if_missing)
+                if not (self._read_only or self._upgrade) and is_older(where, found, begun=self._create_if_missing):
+                    self._refuse_older(where)
                 wanted = found if self._read_only else wanted | found
             self.database = open_database(
                 self.path, where, wanted, create=self.made, read_only=self._read_only, options=options
@@ -130,6 +132,15 @@ class DatabaseHandles:
                 self._release()
                 self._unclaim()
             raise
+
+    def _refuse_older(self, where: Path) -> None:
+        """Say that the database has to be upgraded; but what else is wrong with it is said first."""
+        shadow = Shadow(where)
+        try:
+            OpenedFamilies(self.path, Path(shadow.name)).close()
+        finally:
+            shadow.cleanup()
+        raise written_by_older(self.path)
 
     @property
     def where(self) -> Path:
