@@ -14,7 +14,8 @@ from tempfile import mkdtemp
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.apply import SiblingStore, StoreImage
-from statecore.placement.database_state import DatabaseState, databases_of, read_database_state
+from statecore.placement.contents import databases_of
+from statecore.placement.database_state import DatabaseState, read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.stores.rocksdb import RocksDBStore
 
