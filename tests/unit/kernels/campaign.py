@@ -92,7 +92,7 @@ def keys(chance: random.Random, path: Path, guard: bool) -> Any:
 
 
 def files(chance: random.Random, path: Path, guard: bool) -> Any:
-    """An SST file, its digest and its filter; then several, runs_digest."""
+    """An SST file, its digest and its filter; then several, merged."""
     runs = []
     for number in range(chance.randrange(1, 5)):
         count = chance.choice([1, 17, 300])
