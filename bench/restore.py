@@ -41,6 +41,7 @@ from bench.streams import STORE, changelog_topic, create_source
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 MILLION = 1_000_000
+WITHOUT_SPARK = "statecore, 2 processes"
 KIND_CONTENDERS = ("Kafka Streams, 2 threads", "statecore")
 """Who is compared for each kind of store."""
 _filled: set[str] = set()
@@ -107,7 +108,7 @@ def main() -> int:
         "--kinds-size", type=int, default=4, help="millions of records of each kind (default: 4; 0: none)"
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each size (default: 3)")
-    parser.add_argument("--only", choices=["statecore"], help="leave the others out, to profile")
+    parser.add_argument("--only", choices=["statecore"], help="leave Kafka Streams and Java out, to profile")
     parser.add_argument("--write", action="store_true", help="write the figures into bench/README.md")
     given = parser.parse_args()
     sizes = [int(size) for size in given.sizes.split(",") if size]
@@ -144,13 +145,14 @@ def _measure(at: Setting, rounds: int, only: str | None, contenders: Sequence[st
     figures: list[Figure] = []
     every = {
         "Kafka Streams, 2 threads": lambda: _streams(at, 2),
-        "statecore": lambda: _statecore(at),
+        "statecore": lambda: _statecore(at, "spark"),
+        WITHOUT_SPARK: lambda: _statecore(at, "processes"),
         "Kafka Streams, 1 thread": lambda: _streams(at, 1),
         "plain Java consumer, 2 threads": lambda: _drain(at, 2),
     }
     for turn in range(rounds):
         for name, run in every.items():
-            if only in (None, name) and (contenders is None or name in contenders):
+            if (only is None or name.startswith(only)) and (contenders is None or name in contenders):
                 figures.append(run())
                 one = figures[-1]
                 _say(
@@ -181,7 +183,7 @@ def _streams(at: Setting, threads: int) -> Figure:
     )
 
 
-def _statecore(at: Setting) -> Figure:
+def _statecore(at: Setting, engine: str) -> Figure:
     state = Path(at.scratch, "state-statecore")
     shutil.rmtree(state, ignore_errors=True)
     spec = Path(at.scratch, f"{at.application}.yaml")
@@ -197,14 +199,16 @@ def _statecore(at: Setting) -> Figure:
         )
     )
     command = [str(Path(sys.executable).with_name("statecore")), "restore", "--spec", str(spec)]
-    command += ["--state-dir", str(state), "--master", "local[2]", "--json", "--versioned", "latest"]
+    command += ["--state-dir", str(state), "--json", "--versioned", "latest"]
+    command += ["--engine", "processes", "--processes", "2"] if engine == "processes" else ["--master", "local[2]"]
     cost = _checked(measure(command))
     report = json.loads(cost.stdout)
     if report["totals"]["records"] != at.records:
         raise RuntimeError(f"statecore read {report['totals']['records']} records, not {at.records}")
     phases = {name: round(seconds, 2) for name, seconds in report["phases"].items()}
     work = sum(phases[name] for name in ("read", "build", "place"))
-    return Figure("statecore", cost.wall, work, cost.wall, cost.cpu, cost.peak_mb, phases, report["work"])
+    name = "statecore" if engine == "spark" else WITHOUT_SPARK
+    return Figure(name, cost.wall, work, cost.wall, cost.cpu, cost.peak_mb, phases, report["work"])
 
 
 def _drain(at: Setting, threads: int) -> Figure:

@@ -220,11 +220,11 @@ def test_a_refusal_of_sparks_settings_keeps_what_an_earlier_attempt_has_read(wor
     with pytest.raises(FaultInjected):
         run_restore(world.request(request_id="one"), faults=InjectedFault("restore.after-runs", "raise"))
     work = world.state_dir / world.application_id / ".statecore"
-    read = {path: path.stat().st_ino for path in work.glob("*/runs/**/*.sst")}
+    read = {path: path.stat().st_ino for path in work.glob("*/files/*")}
     assert read
     with pytest.raises(Invalid, match="was asked to run on spark://absent:7077"):
         run_restore(world.request(request_id="one"), master="spark://absent:7077")
-    assert {path: path.stat().st_ino for path in work.glob("*/runs/**/*.sst")} == read
+    assert {path: path.stat().st_ino for path in work.glob("*/files/*")} == read
     assert any("earlier attempt" in note for note in world.restore(request_id="one").notes)
     assert world.reopen() == (before, 0)
 
