@@ -23,7 +23,7 @@ import numpy as np
 from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
 from statecore.images.merged_kernel import LONGEST_KEY
-from statecore.images.merging import MergingRuns, open_table
+from statecore.images.merging import MergingRuns, Rows, open_table
 from statecore.images.model import RunFile, RunFormat
 from statecore.images.runs import write_run
 
@@ -86,36 +86,29 @@ def _check_together(runs: Sequence[RunFile]) -> None:
 
 def _chunks(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:
     """The rows that are left."""
-    key_offsets, value_offsets = (np.zeros(_ROWS_AT_ONCE + 1, np.int64) for _ in range(2))
-    keys, values = np.empty(_BYTES_AT_ONCE, np.uint8), np.empty(_BYTES_AT_ONCE, np.uint8)
-    valid = np.empty(_ROWS_AT_ONCE, np.uint8)
+    rows = Rows(
+        key_offsets=np.zeros(_ROWS_AT_ONCE + 1, np.int64),
+        keys=np.empty(_BYTES_AT_ONCE, np.uint8),
+        value_offsets=np.zeros(_ROWS_AT_ONCE + 1, np.int64),
+        values=np.empty(_BYTES_AT_ONCE, np.uint8),
+        valid=np.empty(_ROWS_AT_ONCE, np.uint8),
+    )
     more = True
     while more:
-        more = merging.step(
-            "take",
-            limit=_ROWS_AT_ONCE,
-            keep_deletes=int(keep_tombstones),
-            key_room=len(keys),
-            value_room=len(values),
-            key_offsets=key_offsets,
-            keys=keys,
-            value_offsets=value_offsets,
-            values=values,
-            valid=valid,
-        )
+        more = merging.take(rows, keep_deletes=keep_tombstones)
         taken = merging.state.taken
         if taken:
             yield Chunk(
-                key_offsets[: taken + 1],
-                keys[: key_offsets[taken]],
-                value_offsets[: taken + 1],
-                values[: value_offsets[taken]],
-                valid[:taken],
+                rows.key_offsets[: taken + 1],
+                rows.keys[: rows.key_offsets[taken]],
+                rows.value_offsets[: taken + 1],
+                rows.values[: rows.value_offsets[taken]],
+                rows.valid[:taken],
                 np.zeros(taken, np.int64),
             )
         elif more:
             key_bytes, value_bytes = merging.next_row_bytes
-            keys, values = (
-                np.empty(max(len(room), needed), np.uint8)
-                for room, needed in ((keys, key_bytes), (values, value_bytes))
+            rows = rows._replace(
+                keys=np.empty(max(len(rows.keys), key_bytes), np.uint8),
+                values=np.empty(max(len(rows.values), value_bytes), np.uint8),
             )

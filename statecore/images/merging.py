@@ -11,7 +11,7 @@ import statecore.extras.pipeline
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from statecore.errors import Corrupted
 from statecore.images import kernel, merged_kernel
 from statecore.images.addresses import address_of
+from statecore.images.digest import SEEDS
 from statecore.images.merged_kernel import CURSOR, DAMAGE, DAMAGED, KEY_ROOM, MORE, Cursor, State
 from statecore.images.model import RunFile
 from statecore.images.sst import FORMAT_VERSION
@@ -35,6 +36,16 @@ class Table(NamedTuple):
     data: npt.NDArray[np.uint8]
     entries: int
     entries_end: int
+
+
+class Rows(NamedTuple):
+    """Buffers that rows are copied into; see :class:`statecore.images.key_table.Chunk`."""
+
+    key_offsets: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.uint8]
+    value_offsets: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint8]
+    valid: npt.NDArray[np.uint8]
 
 
 class MergingRuns:
@@ -77,26 +88,56 @@ class MergingRuns:
         cursor = Cursor(*self._cursors[self._heap[0]].tolist())
         return cursor.key_length, cursor.value_length
 
-    def step(self, name: str, **arguments: int | npt.NDArray[Any]) -> bool:
-        """Have a kernel read on.
-
-        Args:
-            name: ``merge`` or ``take``.
-            arguments: what it wants besides the runs.
-
-        Returns:
-            Whether there are more rows.
+    def add_up(self, limit: int) -> bool:
+        """Read so many rows and add those that count to ``state``; whether there are more.
 
         Raises:
             Corrupted: a run is not in the format that its footer says, or has not as many entries as it should.
         """
-        if self._more:
-            result = merged_kernel.run(
-                name, cursors=self._cursors, heap=self._heap, state=self._state, last=self._last, **arguments
+        return self._more and self._ended_or_more(
+            merged_kernel.run(
+                "merge",
+                cursors=self._cursors,
+                heap=self._heap,
+                state=self._state,
+                last=self._last,
+                limit=limit,
+                seed_a=SEEDS[0],
+                seed_b=SEEDS[1],
             )
-            self._more = self._checked(result)
-            if not self._more:
-                self._check_entries()
+        )
+
+    def take(self, rows: Rows, *, keep_deletes: bool) -> bool:
+        """Copy rows that count into buffers, ``state.taken`` of them; whether there are more.
+
+        Nothing is taken where the next row alone is larger than the buffers.
+
+        Raises:
+            Corrupted: as :meth:`add_up`.
+        """
+        return self._more and self._ended_or_more(
+            merged_kernel.run(
+                "take",
+                cursors=self._cursors,
+                heap=self._heap,
+                state=self._state,
+                last=self._last,
+                limit=len(rows.valid),
+                keep_deletes=int(keep_deletes),
+                key_room=len(rows.keys),
+                value_room=len(rows.values),
+                key_offsets=rows.key_offsets,
+                keys=rows.keys,
+                value_offsets=rows.value_offsets,
+                values=rows.values,
+                valid=rows.valid,
+            )
+        )
+
+    def _ended_or_more(self, result: int) -> bool:
+        self._more = self._checked(result)
+        if not self._more:
+            self._check_entries()
         return self._more
 
     def _checked(self, result: int) -> bool:

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from statecore.images import kernel, merged_kernel
-from statecore.images.digest import EMPTY, SEEDS, StoreDigest, combined
+from statecore.images.digest import EMPTY, StoreDigest, combined
 from statecore.images.merging import MergingRuns, Table, open_table
 from statecore.images.model import Run, RunFile
 
@@ -83,7 +83,7 @@ def overlapping(runs: Sequence[Run]) -> list[list[int]]:
 
 def _merge(runs: Sequence[RunFile], tables: Sequence[Table]) -> StoreDigest:
     merging = MergingRuns(runs, tables)
-    while merging.step("merge", limit=_ROWS_AT_ONCE, seed_a=SEEDS[0], seed_b=SEEDS[1]):
+    while merging.add_up(_ROWS_AT_ONCE):
         pass
     found = merging.state
     sums = np.array([found.sum_a, found.sum_b]).view(np.uint64).tolist()
