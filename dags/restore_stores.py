@@ -35,19 +35,16 @@ from airflow.sdk import DAG, Param, task
 
 from statecore.airflow.assets import STORES
 from statecore.airflow.failures import refused, retry_policy
+from statecore.airflow.form import params_of, required
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
+from statecore.jobs.request import RestoreRequest
 from statecore.spec.size import PATTERN as MEMORY_PATTERN
 from statecore.spec.spark_settings import CONF_PATTERN
 
 SETTINGS = Settings.from_environment()
 # Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
-
-
-def required(default: Any, **schema: Any) -> Param:
-    """A parameter that a run has to name, unless the site has set a default."""
-    return Param(default, **schema) if default else Param(**schema)
 
 
 PARAMS = {
@@ -59,87 +56,7 @@ PARAMS = {
         title="Applications",
         description="One a line: the absolute path of a spec (stores.yaml) as the worker sees it, or a spec as JSON.",
     ),
-    "stores": Param(
-        [],
-        type=["null", "array"],
-        items={"type": "string", "minLength": 1},
-        title="Stores",
-        description="One a line. Empty: every store of the specs.",
-        section="What to restore",
-    ),
-    "partitions": Param(
-        [],
-        type=["null", "array"],
-        items={"type": "integer", "minimum": 0},
-        title="Partitions",
-        description="A JSON list such as [0, 3]. Empty: every partition.",
-        section="What to restore",
-    ),
-    "state_dir": required(
-        SETTINGS.state_dir,
-        type="string",
-        minLength=1,
-        title="State directory",
-        description="state.dir of the applications: an absolute path, on the machine where the Spark driver runs.",
-    ),
-    "plan_only": Param(
-        False,
-        type="boolean",
-        title="Only plan",
-        description="Show what would be read and which offsets the stores would get; change nothing, announce nothing.",
-        section="What to restore",
-    ),
-    "staging_dir": Param(
-        SETTINGS.staging_dir,
-        type=["null", "string"],
-        minLength=1,
-        title="Staging directory",
-        description="Where runs and images are built: an absolute path that the driver and all executors share. Empty: "
-        "in the state directory.",
-        section="Where to",
-    ),
-    "replace": Param(
-        False,
-        type="boolean",
-        title="Replace what is there",
-        description="Without it, a state directory that holds the stores already is refused.",
-        section="Where to",
-    ),
-    "owner": Param(
-        None,
-        type=["null", "string"],
-        pattern="^[^:\\s]+(:[^:\\s]+)?$",
-        title="Owner",
-        description="user or user:group, by name or number, that what is placed will belong to. Empty: the owner of "
-        "the directory that is there.",
-        section="Where to",
-    ),
-    "versioned": Param(
-        "history",
-        type="string",
-        enum=["history", "latest"],
-        title="Versioned stores",
-        description="history: queries of the past answer, because Kafka Streams restores these stores itself, and "
-        "nothing of them is read here. latest: nothing is restored, and queries of the past find only what is written "
-        "from then on.",
-        section="Where to",
-    ),
-    "memory_budget": Param(
-        None,
-        type=["null", "string"],
-        pattern=MEMORY_PATTERN,
-        title="Memory of a Spark task",
-        description="Such as 512m or 2g. A larger offset range is built in several runs. Empty: the job's default.",
-        section="Limits",
-    ),
-    "transaction_wait": Param(
-        None,
-        type=["null", "number"],
-        minimum=0,
-        title="Wait for open transactions",
-        description="Seconds. Under exactly-once, how long to wait for a transaction that hangs at a changelog's end.",
-        section="Limits",
-    ),
+    **params_of(RestoreRequest, state_dir=SETTINGS.state_dir, staging_dir=SETTINGS.staging_dir),
     "spark_conf": Param(
         None,
         type=["null", "array"],

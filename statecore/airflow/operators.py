@@ -62,8 +62,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
     application. A request with ``plan_only`` leaves the plan as the XCom ``plan`` instead, and announces nothing.
 
     Args:
-        request: the job's request without ``request_id``: ``spec_path`` or ``spec``, ``stores``, ``partitions``,
-            ``state_dir``, ``replace``, … (templated)
+        request: the job's request as JSON (``statecore.jobs.request.RestoreRequest``) without ``request_id``.
+            (templated)
         application_id: the application it concerns; names the report and, with
             ``map_index_template="{{ task.application_id }}"``, the mapped task. (templated)
         kafka_conn_id: the connection with the application's Kafka credentials that its spec names; ``None`` for

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from statecore.airflow.form import fields_of
 from statecore.errors import Invalid, NotFound
-from statecore.spec.size import parse_size
+from statecore.jobs.declaration import declared_fields
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.values import FilePath
 from statecore.spec.spark_settings import settings_of
 
 if TYPE_CHECKING:
@@ -26,9 +29,8 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     without any has none.
 
     Args:
-        params: the parameters of ``restore_stores``: ``applications``, ``stores``, ``partitions``, ``state_dir``,
-            ``staging_dir``, ``replace``, ``plan_only``, ``memory_budget``, ``transaction_wait``, ``owner``,
-            ``versioned``; ``spark_conf`` and the other fields of ``SparkSettings``.
+        params: the parameters of ``restore_stores``: ``applications``; the fields of ``RestoreRequest`` that its form
+            shows; ``spark_conf`` and the other fields of ``SparkSettings``.
 
     Raises:
         Invalid: a spec or a Spark property is wrong, an application appears twice, no application was named, a path
@@ -37,7 +39,8 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     entries: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
-    stores = list(params.get("stores") or [])
+    said = fields_of(RestoreRequest, params)
+    stores = said["stores"]
     spark = settings_of(params).to_conf()
     for named in params["applications"]:
         source, spec = _spec_of(named)
@@ -52,23 +55,9 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
         _check_stores(spec, stores, several=len(params["applications"]) > 1)
         request: dict[str, Any] = {
             **_named(named),
+            **said,
             "stores": [name for name in stores if name in _names(spec)],
-            "partitions": sorted(set(params.get("partitions") or [])),
-            "state_dir": params["state_dir"],
-            "replace": bool(params.get("replace", False)),
         }
-        if params.get("staging_dir"):
-            request["staging_dir"] = params["staging_dir"]
-        if params.get("plan_only"):
-            request["plan_only"] = True
-        if params.get("memory_budget"):
-            request["memory_budget"] = memory_bytes(params["memory_budget"])
-        if params.get("transaction_wait") is not None:
-            request["transaction_wait"] = float(params["transaction_wait"])
-        if params.get("owner"):
-            request["owner"] = params["owner"]
-        if params.get("versioned"):
-            request["versioned"] = params["versioned"]
         check_paths(request)
         if stores and not request["stores"]:
             continue  # every named store belongs to another application
@@ -89,38 +78,20 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     return entries
 
 
-_PATHS = {
-    "spec_path": ("spec path", "the absolute path of the spec as the worker sees it"),
-    "state_dir": (
-        "state directory",
-        "the application's state.dir as an absolute path of the machine of the Spark driver",
-    ),
-    "staging_dir": ("staging directory", "an absolute path that the Spark driver and all executors share"),
-}
-
-
 def check_paths(request: Mapping[str, Any]) -> None:
     """Refuse relative paths: a worker would take them from wherever it was started, as a rule Airflow's home.
 
     Raises:
         Invalid: a path of the request is relative.
     """
-    for name, (what, expected) in _PATHS.items():
+    for name, declared in declared_fields(RestoreRequest).items():
         path = request.get(name)
-        if path and not Path(path).is_absolute():
+        if isinstance(declared.said.value, FilePath) and path and not Path(path).is_absolute():
             raise Invalid(
-                f"The {what} {path!r} is relative; a worker has no directory of yours.",
-                action=f"Give {expected}.",
+                f"The {declared.said.title.lower()} {path!r} is relative; a worker has no directory of yours.",
+                action=f"Give {declared.said.value.hint().lower()}.",
                 **{name: path},
             )
-
-
-def memory_bytes(text: str) -> int:
-    """``512m`` as bytes. Raises ``Invalid`` for what is no size."""
-    size = parse_size(text)
-    if size is None:
-        raise Invalid(f"{text!r} is no amount of memory.", action="Write bytes, or KiB, MiB, GiB as 64k, 512m, 2g.")
-    return size
 
 
 def is_inline(named: str) -> bool:

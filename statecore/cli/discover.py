@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
 from statecore.errors import Invalid, NotFound
+from statecore.system_errors import system_error
 
 if TYPE_CHECKING:
     from statecore.maintenance.discover import Discovery
@@ -82,8 +83,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         try:
             arguments.output.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise Invalid(
-                f"{arguments.output} cannot be written: {error.strerror}.", action="Name another file with --output."
+            raise system_error(
+                error, f"{arguments.output} cannot be written", action="Name another file with --output."
             ) from error
         count = len(spec.stores) + len(spec.global_stores)
         output.say(f"{arguments.output}: {count} store{'s' if count != 1 else ''} of {spec.application_id}")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.system_errors import system_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,9 +77,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _unreadable(directory: Path, error: OSError) -> Invalid:
-    return Invalid(
-        f"The reports in {directory} cannot be read: {error.strerror}.",
+def _unreadable(directory: Path, error: OSError) -> StatecoreError:
+    return system_error(
+        error,
+        f"The reports in {directory} cannot be read",
         action="Run as a user that may read them, or give --state-dir with the application's state.dir.",
         reports=str(directory),
     )

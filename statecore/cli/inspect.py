@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def show(inspection: Inspection, *, segments: bool = False, console: Console | None = None) -> None:
     """Print what was found: store by store its tasks, then what lies beside them, then what is wrong."""
     from statecore.cli.output import result_console
-    from statecore.maintenance.layout import GLOBAL
+    from statecore.formats.releases import GLOBAL
 
     console = console or result_console()
     console.print(f"{inspection.application_id} in {inspection.path}", style="bold", markup=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.spec.size import parse_size
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.request import RestoreRequest
 
 if TYPE_CHECKING:
     from statecore.jobs.engine import Engine
@@ -22,91 +22,38 @@ _LEFT = "left to Kafka Streams"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--spec", required=True, type=Path, metavar="FILE", help="the application's stores.yaml")
-    parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
-    parser.add_argument("--store", action="append", default=[], metavar="NAME", help="only this store; may be repeated")
-    parser.add_argument(
-        "--partition", action="append", default=[], type=_partition, metavar="N", help="only this partition; repeatable"
-    )
-    parser.add_argument("--plan", action="store_true", help="show what would be read, and change nothing")
-    parser.add_argument("--replace", action="store_true", help="replace stores that exist already")
-    parser.add_argument(
-        "--owner",
-        metavar="USER[:GROUP]",
-        help="whose the placed files will be (default: the owner of the directory that is there)",
-    )
-    parser.add_argument(
-        "--versioned",
-        choices=("history", "latest"),
-        help="versioned stores: history (default; queries of the past answer, because Kafka Streams restores these "
-        "stores itself; nothing of them is read) or latest (nothing is restored, the past is not found)",
-    )
-    parser.add_argument(
+    add_request_options(parser, RestoreRequest)
+    engine = parser.add_argument_group("engine")
+    engine.add_argument(
         "--engine",
         choices=("spark", "processes"),
         default="spark",
         help="who does the work: spark (default), or processes on this machine, without Java",
     )
-    parser.add_argument("--processes", type=_processes, metavar="N", help="how many processes (default: one a core)")
-    parser.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
-    parser.add_argument(
+    engine.add_argument("--processes", type=_processes, metavar="N", help="how many processes (default: one a core)")
+    engine.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
+    engine.add_argument(
         "--spark-conf",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="a property of Spark's, such as spark.executor.memory=2g; repeatable, wins over the spec's spark section",
     )
-    parser.add_argument(
-        "--memory-budget", type=_memory, metavar="SIZE", help="memory for the records of one task, such as 512m"
-    )
-    parser.add_argument(
-        "--transaction-wait",
-        type=float,
-        metavar="SECONDS",
-        help="how long to wait for an open transaction at the end of a changelog",
-    )
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long a broker may not answer")
-    parser.add_argument(
-        "--staging-dir",
-        type=Path,
-        metavar="DIR",
-        help="where runs and images are built (default: in the state directory)",
-    )
-    parser.add_argument("--request-id", metavar="ID", help="name of this request; a retry under it finishes its work")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Restore, or plan, and show the outcome."""
     from statecore.faults import fault_points_from_environment
-    from statecore.jobs.plan import VersionedStart
-    from statecore.jobs.request import RestoreRequest
     from statecore.spec.reader import load_spec
 
-    spec = load_spec(arguments.spec)  # a mistake in the spec is answered before Spark is loaded
+    spec = load_spec(arguments.spec_path)  # a mistake in the spec is answered before Spark is loaded
     engine = _engine(arguments)
 
     from statecore.jobs.report import RestoreReport
     from statecore.jobs.restore import run_restore
     from statecore.telemetry import metered
 
-    optional: dict[str, Any] = {
-        "memory_budget": arguments.memory_budget,
-        "transaction_wait": arguments.transaction_wait,
-        "timeout": arguments.timeout,
-        "request_id": arguments.request_id,
-        "staging_dir": str(arguments.staging_dir.absolute()) if arguments.staging_dir else None,
-        "versioned": VersionedStart(arguments.versioned) if arguments.versioned else None,
-        "owner": arguments.owner,
-    }
-    request = RestoreRequest(
-        state_dir=str(arguments.state_dir.absolute()),
-        spec_path=str(arguments.spec.absolute()),
-        stores=tuple(dict.fromkeys(arguments.store)),
-        partitions=tuple(sorted(set(arguments.partition))),
-        replace=arguments.replace,
-        plan_only=arguments.plan,
-        **{name: value for name, value in optional.items() if value is not None},
-    )
+    request = request_of(RestoreRequest, arguments)
     if not request.plan_only:
         output.go_on_with(request.request_id)
     faults = fault_points_from_environment()
@@ -147,7 +94,7 @@ def _engine(arguments: argparse.Namespace) -> Engine:
             "--processes is for --engine processes; Spark's master says how many tasks it runs at once.",
             action="Choose --engine processes, or a master such as local[4].",
         )
-    if not arguments.plan:
+    if not arguments.plan_only:
         require("spark")
     from statecore.spark.engine import SparkEngine
 
@@ -242,20 +189,7 @@ def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
     console.print(table)
 
 
-def _partition(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
-    return int(text)
-
-
 def _processes(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; at least one does the work")
     return int(text)
-
-
-def _memory(text: str) -> int:
-    size = parse_size(text)
-    if size is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512m or 2g")
-    return size

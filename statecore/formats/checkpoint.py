@@ -22,14 +22,10 @@ import re
 from collections.abc import Mapping
 
 from statecore.errors import Corrupted, Invalid
+from statecore.formats.integers import INT32_MAX, INT64_MAX
 from statecore.formats.offsets import OFFSET_UNKNOWN, is_offset
+from statecore.formats.releases import CHECKPOINT_FILE, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition, is_topic_name
-
-CHECKPOINT_FILE = ".checkpoint"
-"""In a task directory or ``global/``: offsets of all its stores, as versions up to 4.2 keep them."""
-
-POSITION_SUFFIX = ".position"
-"""``<store>.position`` beside it: what versions up to 4.2 keep of a store's position."""
 
 MAX_BYTES = 16 << 20
 """A larger file is no checkpoint: an entry has at most 249 + 10 + 19 characters, and a task has no 50 000 stores."""
@@ -38,8 +34,6 @@ _VERSION = 0
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _WHITE_SPACE = re.compile(r"[ \t\x0b\f]+")  # Java's \s without the line ends
 _NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_INT32_MAX = (1 << 31) - 1
-_INT64_MAX = (1 << 63) - 1
 _SHOWN = 80
 
 
@@ -63,7 +57,7 @@ def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     """
     lines = [str(_VERSION), str(len(offsets))]
     for (topic, partition), offset in sorted(offsets.items()):
-        if not is_topic_name(topic) or not 0 <= partition <= _INT32_MAX:
+        if not is_topic_name(topic) or not 0 <= partition <= INT32_MAX:
             raise _unwritable(topic, partition, offset, "that is no partition of a topic")
         if not is_offset(offset):
             raise _unwritable(topic, partition, offset, "that is no offset")
@@ -92,10 +86,10 @@ def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
         lines.pop()  # a line end closes a line; it does not begin another
     if len(lines) < 2:
         raise _corrupted(source, f"it has {len(lines)} lines; version and number of entries take two")
-    version = _number(lines[0], _INT32_MAX)
+    version = _number(lines[0], INT32_MAX)
     if version != _VERSION:
         raise _corrupted(source, f"its version is {_shown(lines[0])}, not {_VERSION}")
-    expected = _number(lines[1], _INT32_MAX)
+    expected = _number(lines[1], INT32_MAX)
     if expected is None:
         raise _corrupted(source, f"line 2 is no number of entries: {_shown(lines[1])}")
     offsets: dict[TopicPartition, int] = {}
@@ -124,7 +118,7 @@ def _entry(line: str, number: int, source: str) -> tuple[TopicPartition, int]:
         fields.pop()  # white space at the end of a line separates nothing
     if len(fields) != 3:
         raise _corrupted(source, f"line {number} is not 'topic partition offset': {_shown(line)}")
-    partition, offset = _number(fields[1], _INT32_MAX), _number(fields[2], _INT64_MAX)
+    partition, offset = _number(fields[1], INT32_MAX), _number(fields[2], INT64_MAX)
     if not is_topic_name(fields[0]) or partition is None or partition < 0 or offset is None:
         raise _corrupted(source, f"line {number} is not 'topic partition offset': {_shown(line)}")
     return TopicPartition(fields[0], partition), offset

@@ -1,38 +1,13 @@
-"""The kinds of store a spec can declare, and what each is on disk.
+"""The kinds of store a spec can declare, by the names that it uses (``kind:`` in ``stores.yaml``).
 
-The names are the spec's (``kind:`` in ``stores.yaml``). The data column family is the one that the class of that kind
-opens in Kafka Streams 4.3.1 (``RocksDBStore``, ``RocksDBTimestampedStore``, ...); a database with any other family on
-disk makes ``KafkaStreams.start()`` fail. Segmented stores are a directory of databases, one for each interval of time
-(``AbstractSegments``)::
-
-    kind                                 data column family                 directory                    module
-    -----------------------------------  ---------------------------------  ---------------------------  ------------
-    key-value                            default                            rocksdb/<store>              key_value
-    timestamped-key-value                keyValueWithTimestamp              rocksdb/<store>              key_value
-    headers-key-value                    keyValueWithTimestampAndHeaders    rocksdb/<store>              headers
-    versioned-key-value                  default                            rocksdb/<store>              versioned
-    list                                 default                            rocksdb/<store>              list_value
-    window, join-window                  default                            <store>/<store>.<start ms>   window
-    timestamped-window                   keyValueWithTimestamp              <store>/<store>.<start ms>   window
-    headers-window                       keyValueWithTimestampAndHeaders    <store>/<store>.<start ms>   window
-    session                              default                            <store>/<store>.<start ms>   session
-    headers-session                      sessionKeyValueWithHeaders         <store>/<store>.<start ms>   session
-    emit-final-window, -sliding-window   default                            <store>/<store>.<start ms>   emit_final
-    headers-emit-final-(sliding-)window  windowKeyValueWithHeaders          <store>/<store>.<start ms>   emit_final
-    emit-final-session                   default                            <store>/<store>.<start ms>   emit_final
-    headers-emit-final-session           sessionKeyValueWithHeaders         <store>/<store>.<start ms>   emit_final
-    grace-buffer                         default                            <store>/<store>.0            grace_buffer
+What each is on disk is in :mod:`statecore.formats.releases`; this is what Kafka Streams 4.3.1 has of it.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-DEFAULT_COLUMN_FAMILY = "default"
-"""The family every RocksDB database has; plain stores keep their rows here."""
-
-OFFSETS_COLUMN_FAMILY = "offsets"
-"""The family of KIP-1035 with offsets, status and position (``AbstractColumnFamilyAccessor``)."""
+from statecore.formats.releases import CURRENT
 
 
 class StoreKind(StrEnum):
@@ -62,17 +37,25 @@ class StoreKind(StrEnum):
     @property
     def data_column_family(self) -> str:
         """The column family that holds the rows. Raises ``KeyError`` for ``in-memory`` and ``?``."""
-        return _DATA_COLUMN_FAMILIES[self]
+        return CURRENT.kinds[self].family
+
+    @property
+    def older_column_families(self) -> frozenset[str]:
+        """Families in which Kafka Streams may have left rows of an older format of such a store.
+
+        Raises ``KeyError`` for ``in-memory`` and ``?``.
+        """
+        return CURRENT.kinds[self].older
 
     @property
     def can_be_built(self) -> bool:
         """Whether there is something to build: not for stores in memory, nor where nobody has decided the kind."""
-        return self in _DATA_COLUMN_FAMILIES
+        return self in CURRENT.kinds
 
     @property
     def is_segmented(self) -> bool:
         """Whether the store is a directory of databases, one a segment."""
-        return self in WINDOWED_KINDS or self is StoreKind.GRACE_BUFFER
+        return self in CURRENT.kinds and CURRENT.kinds[self].segmented
 
     @property
     def is_versioned(self) -> bool:
@@ -82,46 +65,10 @@ class StoreKind(StrEnum):
     @property
     def manages_offsets(self) -> bool:
         """Whether Kafka Streams reads the offset from the database; if not, from ``.checkpoint_<store>``."""
-        return self is not StoreKind.GRACE_BUFFER
+        return self not in CURRENT.kinds or CURRENT.kinds[self].offset_inside
 
 
-_DATA_COLUMN_FAMILIES: dict[StoreKind, str] = {
-    StoreKind.KEY_VALUE: DEFAULT_COLUMN_FAMILY,
-    StoreKind.TIMESTAMPED_KEY_VALUE: "keyValueWithTimestamp",
-    StoreKind.HEADERS_KEY_VALUE: "keyValueWithTimestampAndHeaders",
-    StoreKind.VERSIONED_KEY_VALUE: DEFAULT_COLUMN_FAMILY,
-    StoreKind.WINDOW: DEFAULT_COLUMN_FAMILY,
-    StoreKind.TIMESTAMPED_WINDOW: "keyValueWithTimestamp",
-    StoreKind.HEADERS_WINDOW: "keyValueWithTimestampAndHeaders",
-    StoreKind.SESSION: DEFAULT_COLUMN_FAMILY,
-    StoreKind.HEADERS_SESSION: "sessionKeyValueWithHeaders",
-    StoreKind.EMIT_FINAL_WINDOW: DEFAULT_COLUMN_FAMILY,
-    StoreKind.EMIT_FINAL_SLIDING_WINDOW: DEFAULT_COLUMN_FAMILY,
-    StoreKind.EMIT_FINAL_SESSION: DEFAULT_COLUMN_FAMILY,
-    StoreKind.HEADERS_EMIT_FINAL_WINDOW: "windowKeyValueWithHeaders",
-    StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: "windowKeyValueWithHeaders",
-    StoreKind.HEADERS_EMIT_FINAL_SESSION: "sessionKeyValueWithHeaders",
-    StoreKind.JOIN_WINDOW: DEFAULT_COLUMN_FAMILY,
-    StoreKind.LIST: DEFAULT_COLUMN_FAMILY,
-    StoreKind.GRACE_BUFFER: DEFAULT_COLUMN_FAMILY,
-}
-
-WINDOWED_KINDS = frozenset(
-    {
-        StoreKind.WINDOW,
-        StoreKind.TIMESTAMPED_WINDOW,
-        StoreKind.HEADERS_WINDOW,
-        StoreKind.SESSION,
-        StoreKind.HEADERS_SESSION,
-        StoreKind.EMIT_FINAL_WINDOW,
-        StoreKind.EMIT_FINAL_SLIDING_WINDOW,
-        StoreKind.EMIT_FINAL_SESSION,
-        StoreKind.HEADERS_EMIT_FINAL_WINDOW,
-        StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW,
-        StoreKind.HEADERS_EMIT_FINAL_SESSION,
-        StoreKind.JOIN_WINDOW,
-    }
-)
+WINDOWED_KINDS = frozenset(kind for kind in StoreKind if kind.is_segmented) - {StoreKind.GRACE_BUFFER}
 """Kinds whose rows lie in segments by time and expire."""
 
 RETAINED_KINDS = WINDOWED_KINDS | {StoreKind.VERSIONED_KEY_VALUE}

@@ -21,7 +21,8 @@ from functools import lru_cache
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.topic_partition import TopicPartition, as_topic_partition, whole_number
+from statecore.formats.integers import INT64_MAX, whole_number
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 
 OFFSET_UNKNOWN = -4
 """Stored where an offset is not known (``OffsetCheckpoint.OFFSET_UNKNOWN``): restored from the start, nothing wiped."""
@@ -36,13 +37,12 @@ STATUS_KEY = b"status"
 POSITION_KEY = b"position"
 
 _INT64 = struct.Struct(">q")
-_INT64_MAX = (1 << 63) - 1
 
 
 def is_offset(offset: Any) -> bool:
     """Whether this is an offset as Kafka Streams keeps them: a whole number from 0 on, or -4."""
     number = whole_number(offset)
-    return number is not None and (0 <= number <= _INT64_MAX or number == OFFSET_UNKNOWN)
+    return number is not None and (0 <= number <= INT64_MAX or number == OFFSET_UNKNOWN)
 
 
 def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | None]:
@@ -63,11 +63,11 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
     checked: dict[TopicPartition, int | None] = {}
     for given, value in offsets.items():
         partition = given if type(given) is TopicPartition and _SOUND.get(given) is given else _sound(given)
-        if type(value) is int and 0 <= value <= _INT64_MAX and partition not in checked:
+        if type(value) is int and 0 <= value <= INT64_MAX and partition not in checked:
             checked[partition] = value
             continue
         offset = None if value is None else whole_number(value)
-        if value is not None and (offset is None or not (0 <= offset <= _INT64_MAX or offset == OFFSET_UNKNOWN)):
+        if value is not None and (offset is None or not (0 <= offset <= INT64_MAX or offset == OFFSET_UNKNOWN)):
             raise Invalid(
                 f"{value!r} is no offset of {partition}; nothing was committed.",
                 action="Give an offset of 0 or more, -4 where it is not known, or None to forget it.",

@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.topic_partition import TopicPartition, as_topic_partition, whole_number
+from statecore.formats.integers import INT64_MAX, whole_number
+from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 
 Position = dict[str, dict[int, int]]
 """Topic -> partition -> greatest offset seen."""
@@ -30,7 +31,6 @@ Position = dict[str, dict[int, int]]
 _INT32 = struct.Struct(">i")
 _ENTRY = struct.Struct(">iq")
 _VERSION = 0
-_INT64_MAX = (1 << 63) - 1
 
 
 def seen_record(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]:
@@ -41,7 +41,7 @@ def seen_record(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]
     """
     named = as_topic_partition(TopicPartition(topic, partition))
     number = whole_number(offset)
-    if number is None or not 0 <= number <= _INT64_MAX:
+    if number is None or not 0 <= number <= INT64_MAX:
         raise Invalid(
             f"{offset!r} is no position in {named}: there is no record at such an offset; nothing was changed.",
             action="Give the greatest offset that was seen, from 0 on.",

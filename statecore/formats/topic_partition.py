@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from operator import index
 from typing import Any, NamedTuple
 
 from statecore.errors import Invalid
+from statecore.formats.integers import INT32_MAX, whole_number
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
-_INT32_MAX = (1 << 31) - 1
 
 
 class TopicPartition(NamedTuple):
@@ -58,22 +57,10 @@ def as_topic_partition(given: Any) -> TopicPartition:
 
 @lru_cache(4096)
 def _is_allowed(topic: str, partition: int) -> bool:
-    return is_topic_name(topic) and topic not in (".", "..") and 0 <= partition <= _INT32_MAX
+    return is_topic_name(topic) and topic not in (".", "..") and 0 <= partition <= INT32_MAX
 
 
 @lru_cache(1024)
 def is_topic_name(topic: str) -> bool:
     """Whether a topic's name has the characters and the length that Kafka allows (``Topic.validate``)."""
     return _TOPIC.fullmatch(topic) is not None
-
-
-def whole_number(value: Any) -> int | None:
-    """The number as a plain ``int``, ``None`` for what is no whole number: a float, a truth value, text."""
-    if type(value) is int:
-        return value
-    if isinstance(value, bool):
-        return None
-    try:
-        return int(index(value))
-    except TypeError:
-        return None

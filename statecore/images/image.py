@@ -31,8 +31,9 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, combined, digest_rows
+from statecore.images.merging import damaged
 from statecore.images.model import Image, RunFile, Segmentation
-from statecore.images.runs_digest import damaged, merged_digest
+from statecore.images.runs_digest import merged_digest
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
 from statecore.stores.settings import KEEP_FILES, Durability

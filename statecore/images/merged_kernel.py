@@ -57,6 +57,8 @@ class State(NamedTuple):
     """Runs that have rows left."""
     last_length: int = -1
     """Bytes of the key that was read last; -1 before the first."""
+    taken: int = 0
+    """Rows that were copied by the last call of ``take``."""
     damaged: int = 0
     """Number of the run that cannot be read."""
     damage: int = 0

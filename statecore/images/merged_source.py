@@ -1,4 +1,4 @@
-"""Kernels that merge SST files key by key and digest what RocksDB would show of them. Imported only to compile.
+"""Kernels that merge SST files key by key, to digest what RocksDB would show or to write it. Imported only to compile.
 
 A run is described by a ``Cursor`` (:mod:`statecore.images.merged_kernel`); `statecore.images.sst` draws the
 blocks they go through. Runs that have rows left lie in a heap, the one with the smallest key on top; of equal keys that
@@ -31,11 +31,11 @@ from statecore.images.merged_kernel import (
     STATE,
 )
 from statecore.images.sst_source import _xxh64
-from statecore.kernels.memory import compare, get, le32, put, put_word, u8, word
+from statecore.kernels.memory import compare, copy, get, le32, put, put8, put_word, u8, word
 
 _CURSOR_BYTES = 8 * len(CURSOR)
 _0, _1, _LOW = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFF)
-__all__ = ["begin", "merge"]
+__all__ = ["begin", "merge", "take"]
 _TRAILER = 5
 _READY, _EXHAUSTED = 0, 1
 
@@ -216,4 +216,64 @@ def merge(cursors, heap, state, last, limit, seed_a, seed_b):
             _sink(cursors, heap, size, 0)
     put(state, STATE.heap_size, size)
     put(state, STATE.last_length, last_length)
+    return MORE if size else DONE
+
+
+def take(
+    cursors,
+    heap,
+    state,
+    last,
+    limit,
+    keep_deletes,
+    key_room,
+    value_room,
+    key_offsets,
+    keys,
+    value_offsets,
+    values,
+    valid,
+):
+    """Copy rows that no later run replaces, at most so many and as many as there is room for.
+
+    Deletes are copied, or left out and only hide what is below them. A row for which an empty room is too small stays
+    where it is; then nothing was taken.
+    """
+    size, last_length, previous = get(state, STATE.heap_size), get(state, STATE.last_length), -1
+    count, key_at, value_at = 0, 0, 0
+    put(key_offsets, 0, 0)
+    put(value_offsets, 0, 0)
+    while size and count < limit:
+        run = get(heap, 0)
+        cursor = cursors + run * _CURSOR_BYTES
+        key, length = get(cursor, CURSOR.key), get(cursor, CURSOR.key_length)
+        if run == previous or last_length < 0 or compare(last, last_length, key, length) != 0:
+            is_value = get(cursor, CURSOR.is_value)
+            if is_value or keep_deletes:
+                value_length = get(cursor, CURSOR.value_length)
+                if key_at + length > key_room or value_at + value_length > value_room:
+                    break
+                copy(keys + key_at, key, length)
+                copy(values + value_at, get(cursor, CURSOR.value), value_length)
+                key_at += length
+                value_at += value_length
+                put8(valid + count, is_value)
+                count += 1
+                put(key_offsets, count, key_at)
+                put(value_offsets, count, value_at)
+            for i in range(0, length, 8):
+                put_word(last + i, word(key + i))
+            last_length = length
+        previous = run
+        found = _advance(cursor)
+        if found == _EXHAUSTED:
+            size -= 1
+            put(heap, 0, get(heap, size))
+        elif found != _READY:
+            return _refuse(state, run, found)
+        if size > 1:
+            _sink(cursors, heap, size, 0)
+    put(state, STATE.heap_size, size)
+    put(state, STATE.last_length, last_length)
+    put(state, STATE.taken, count)
     return MORE if size else DONE

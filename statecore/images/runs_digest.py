@@ -21,36 +21,18 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
-import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from statecore.errors import Corrupted
 from statecore.images import kernel, merged_kernel
-from statecore.images.addresses import address_of
-from statecore.images.digest import EMPTY, SEEDS, StoreDigest, combined
-from statecore.images.merged_kernel import CURSOR, DAMAGE, KEY_ROOM, MORE, STATE, Cursor, State
+from statecore.images.digest import EMPTY, StoreDigest, combined
+from statecore.images.merging import MergingRuns, Table, open_table
 from statecore.images.model import Run, RunFile
-from statecore.images.sst import FORMAT_VERSION
 
-_MAGIC = 0x88E241B785F4CFF7
-_XXH64 = 3
-_FOOTER_BYTES = 53
-_TRAILER_BYTES = 5
 # A second of work at most, so that an interrupt is heard.
 _ROWS_AT_ONCE = 4 << 20
-
-
-class _Table(NamedTuple):
-    """A run's file: its bytes, and where its index entries begin (data blocks lie before) and end."""
-
-    data: npt.NDArray[np.uint8]
-    entries: int
-    entries_end: int
 
 
 def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest | None:
@@ -68,9 +50,9 @@ def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest
         Corrupted: a run is not in the format that its footer says.
     """
     groups = overlapping(runs)
-    tables: dict[int, _Table] = {}
+    tables: dict[int, Table] = {}
     for number in (number for group in groups if len(group) > 1 for number in group):
-        table = _open(runs[number], files[number])
+        table = open_table(runs[number], files[number])
         if table is None:
             return None
         tables[number] = table
@@ -99,88 +81,13 @@ def overlapping(runs: Sequence[Run]) -> list[list[int]]:
     return [sorted(group) for group in groups]
 
 
-def _merge(runs: Sequence[RunFile], tables: Sequence[_Table]) -> StoreDigest:
-    count = len(runs)
-    cursors, state = np.zeros((count, len(CURSOR)), np.int64), np.array(State(), np.int64)
-    keys, heap, last = np.zeros((count, KEY_ROOM), np.uint8), np.zeros(count, np.int64), np.zeros(KEY_ROOM, np.uint8)
-    for cursor, table, key in zip(cursors, tables, keys, strict=True):
-        start = address_of(table.data)
-        cursor[:] = Cursor(
-            file=start,
-            limit=table.entries,
-            index_at=start + table.entries,
-            index_end=start + table.entries_end,
-            key=address_of(key),
-        )
-    result = merged_kernel.run("begin", cursors=cursors, count=count, heap=heap, state=state)
-    while result == MORE:
-        result = merged_kernel.run(
-            "merge",
-            cursors=cursors,
-            heap=heap,
-            state=state,
-            last=last,
-            limit=_ROWS_AT_ONCE,
-            seed_a=SEEDS[0],
-            seed_b=SEEDS[1],
-        )
-    found = State(*state.tolist())
-    if result == merged_kernel.DAMAGED:
-        place = int(cursors[found.damaged, CURSOR.next_block])
-        raise damaged(runs[found.damaged], f"{DAMAGE[found.damage]} (near byte {place})")
-    for run, entries in zip(runs, cursors[:, CURSOR.entries].tolist(), strict=True):
-        if entries != run.rows + run.deletes:
-            raise damaged(run, f"has {entries} entries instead of {run.rows + run.deletes}")
-    sums = state[[STATE.sum_a, STATE.sum_b]].view(np.uint64).tolist()
+def _merge(runs: Sequence[RunFile], tables: Sequence[Table]) -> StoreDigest:
+    merging = MergingRuns(runs, tables)
+    while merging.add_up(_ROWS_AT_ONCE):
+        pass
+    found = merging.state
+    sums = np.array([found.sum_a, found.sum_b]).view(np.uint64).tolist()
     return StoreDigest(found.rows, found.bytes, "".join(f"{total:016x}" for total in sums))
-
-
-def _open(run: RunFile, path: Path) -> _Table | None:
-    """Map a file and find its index; ``None`` when it is not one of the columnar writer."""
-    if path.stat().st_size < _FOOTER_BYTES:
-        raise damaged(run, "is too short for an SST file")
-    data = np.memmap(path, np.uint8, "r")
-    footer = data[-_FOOTER_BYTES:].tobytes()
-    version, magic = struct.unpack_from("<IQ", footer, 41)
-    if magic != _MAGIC:
-        raise damaged(run, "does not end as an SST file does")
-    if (version, footer[0]) != (FORMAT_VERSION, _XXH64):
-        return None
-    _, _, offset, size = _numbers(run, footer[1:41])
-    room = len(data) - _FOOTER_BYTES - _TRAILER_BYTES
-    if size < 8 or offset > room or size > room - offset:
-        raise damaged(run, "has an index outside of the file")
-    whole = data[offset : offset + size + 1]
-    (checksum,) = struct.unpack("<I", data[offset + size + 1 : offset + size + _TRAILER_BYTES].tobytes())
-    if whole[-1] or kernel.run("xxh64", address=whole, length=len(whole), seed=0) & 0xFFFFFFFF != checksum:
-        raise damaged(run, "has an index whose checksum differs")
-    (blocks,) = struct.unpack("<I", whole[-5:-1].tobytes())
-    if not 0 < blocks <= (size - 4) // 4:
-        raise damaged(run, "has an index without entries or with too many")
-    return _Table(data, offset, offset + size - 4 - 4 * blocks)
-
-
-def _numbers(run: RunFile, data: bytes) -> list[int]:
-    """The four numbers of a footer's handles."""
-    numbers, number, shift = [], 0, 0
-    for byte in data:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            numbers.append(number)
-            number = shift = 0
-    if len(numbers) < 4:
-        raise damaged(run, "has a footer without handles")
-    return numbers[:4]
-
-
-def damaged(run: RunFile, how: str) -> Corrupted:
-    """The error for a run that is not what it was or must be."""
-    return Corrupted(
-        f"The run {run.path} {how}.",
-        action="Build the run again; if it happens twice, check the disk and memory of this host.",
-        path=str(run.path),
-    )
 
 
 def warm() -> None:

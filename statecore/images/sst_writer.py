@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statecore.errors import Capacity, Invalid
+from statecore.errors import StatecoreError
 from statecore.filesystem import file_sha256
 from statecore.stores.options import data_options
+from statecore.system_errors import system_error
 
 
 class RowSstWriter:
@@ -101,15 +102,8 @@ def _objects(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> Seq
     return objects
 
 
-def write_error(path: Path, error: Exception) -> Capacity | Invalid:
+def write_error(path: Path, error: Exception) -> StatecoreError:
     """The error kind for what RocksDB or the file system said while a file was written."""
-    said = str(error)
-    if "No space left" in said or "ENOSPC" in said or "Disk quota" in said:
-        return Capacity(
-            f"There is no room to write {path}: {said}.",
-            action="Free disk space and run the job again.",
-            path=str(path),
-        )
-    return Invalid(
-        f"{path} cannot be written: {said}.", action="Check that the directory exists and is writable.", path=str(path)
+    return system_error(
+        error, f"{path} cannot be written", action="Check that the directory exists and is writable.", path=str(path)
     )

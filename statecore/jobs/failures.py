@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 import traceback
 from typing import Any
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
+from statecore.system_errors import Refusal, refusal_of
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_DENIED = (errno.EACCES, errno.EPERM)
-_FAILED = (errno.EIO, getattr(errno, "EUCLEAN", errno.EIO))  # the second is Linux' own: a damaged file system
+_STOPPED: dict[Refusal, tuple[type[StatecoreError], str, str]] = {
+    Refusal.FULL: (
+        Capacity,
+        "The disk ran full while",
+        "Free room there, or give a staging directory on a larger disk, and start the restore again.",
+    ),
+    Refusal.READ_ONLY: (
+        Invalid,
+        "The file system is mounted read-only, which was noticed while",
+        MOUNT_FOR_WRITING,
+    ),
+    Refusal.DENIED: (
+        Invalid,
+        "The system refused while",
+        "Give this user the right to read and write there, or run as the user that the application runs as.",
+    ),
+    Refusal.FAILED: (
+        Retryable,
+        "The disk or its file system failed while",
+        "Look at the kernel's log (dmesg). Mend the disk or its file system, or name directories on another one, then "
+        "start the restore again.",
+    ),
+}
+"""What stops a job although nothing is wrong with its program; any other ``OSError`` is a defect of it."""
 
 
 def as_statecore_error(error: BaseException, doing: str, **context: Any) -> StatecoreError:
@@ -26,34 +47,10 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
     if isinstance(error, StatecoreError):
         error.context = {**context, **error.context}
         return error
-    if isinstance(error, OSError) and error.errno is not None:
+    if isinstance(error, OSError) and (stopped := _STOPPED.get(refusal_of(error))) is not None:
+        kind, what, action = stopped
         said = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        if error.errno in _FULL:
-            return Capacity(
-                f"The disk ran full while {doing}: {said}.",
-                action="Free room there, or give a staging directory on a larger disk, and start the restore again.",
-                **context,
-            )
-        if error.errno == errno.EROFS:
-            return Invalid(
-                f"The file system is mounted read-only, which was noticed while {doing}: {said}.",
-                action=MOUNT_FOR_WRITING,
-                **context,
-            )
-        if error.errno in _DENIED:
-            return Invalid(
-                f"The system refused while {doing}: {said}.",
-                action="Give this user the right to read and write there, or run as the user that the application "
-                "runs as.",
-                **context,
-            )
-        if error.errno in _FAILED:
-            return Retryable(
-                f"The disk or its file system failed while {doing}: {said}.",
-                action="Look at the kernel's log (dmesg). Mend the disk or its file system, or name directories on "
-                "another one, then start the restore again.",
-                **context,
-            )
+        return kind(f"{what} {doing}: {said}.", action=action, **context)
     if isinstance(error, MemoryError):
         return Capacity(
             f"There was not enough memory while {doing}.",

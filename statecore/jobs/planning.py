@@ -22,7 +22,6 @@ from statecore.jobs.notes import notes_of
 from statecore.jobs.plan import (
     PartitionPlan,
     RestorePlan,
-    VersionedStart,
     end_of,
     is_left,
     make_plan,
@@ -32,6 +31,7 @@ from statecore.jobs.plan import (
 )
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.selection import check_partitions, select_stores
+from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
 

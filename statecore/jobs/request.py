@@ -1,118 +1,129 @@
-"""What a restore is asked for: one frozen value, made by the command line, by Airflow, or by a test."""
+"""What a restore is asked for: one frozen value, made by the command line, by Airflow, or by a test.
+
+What other jobs will be asked for as well stands in groups of fields; a job's request is made of those that concern it.
+Each field is declared once (:mod:`statecore.jobs.declaration`), and its ``help`` is what documents it.
+"""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid
-from statecore.jobs.plan import VersionedStart
+from statecore.jobs.declaration import Request, declare
+from statecore.jobs.values import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
+from statecore.jobs.versioned_start import VersionedStart
 
 DEFAULT_MEMORY_BUDGET = 512 * 1024 * 1024
 
+WHAT = "What to do"
+WHERE = "Where to"
+LIMITS = "Limits"
 
-@dataclass(frozen=True)
-class RestoreRequest:
-    """A request to rebuild stores of one application from its changelogs.
 
-    Attributes:
-        state_dir: Kafka Streams' ``state.dir``; the stores go to ``<state_dir>/<application id>``.
-        spec_path: path of ``stores.yaml``; or
-        spec: the same as a mapping.
-        stores: names of the stores to restore; empty for all.
-        partitions: partitions to restore; empty for all.
-        replace: whether stores that are there already may be replaced (moved aside until the new are verified).
-        memory_budget: bytes of records that one task may hold; a range that needs more becomes several runs.
-        transaction_wait: seconds to wait, under exactly-once, for an open transaction at the end of a changelog.
-        timeout: seconds without progress after which a broker counts as unreachable.
-        plan_only: make and show the plan; read and change nothing.
-        staging_dir: where runs and images are built; shared by all executors, and best on the file system of
-            ``state_dir``: from another one images are copied. ``None`` for ``<state_dir>/<application id>/.statecore``.
-        versioned: what versioned stores are to find when the application starts: ``history`` (queries of the past
-            answer, because Kafka Streams restores the stores itself; nothing of them is read here) or ``latest``
-            (nothing is restored, queries of the past find only what is written from then on).
-        owner: ``user[:group]`` that what is placed will belong to; ``None`` for that of the directory that is there
-            (:mod:`statecore.placement.ownership`).
-        request_id: names this request; a retry under the same name finds the frozen plan and what was built for it.
-    """
+def _check_state_dir(_: str, path: str) -> None:
+    if not path:
+        raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
 
-    state_dir: str
-    spec_path: str | None = None
-    spec: Mapping[str, Any] | None = None
-    stores: tuple[str, ...] = ()
-    partitions: tuple[int, ...] = ()
-    replace: bool = False
-    memory_budget: int = DEFAULT_MEMORY_BUDGET
-    transaction_wait: float = 30.0
-    timeout: float = 30.0
-    plan_only: bool = False
-    staging_dir: str | None = None
-    versioned: VersionedStart = VersionedStart.HISTORY
-    owner: str | None = None
-    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+def _check_partitions(_: str, partitions: tuple[int, ...]) -> None:
+    negative = [number for number in partitions if number < 0]
+    if negative:
+        raise Invalid(f"{negative[0]} is the number of no partition.", action="Count partitions from 0.")
+
+
+def _check_memory_budget(_: str, size: int) -> None:
+    if size < 1024 * 1024:
+        raise Invalid(
+            f"A memory budget of {size} bytes is too small to hold one batch of records.",
+            action="Give at least 1 MiB; 512 MiB is the default.",
+        )
+
+
+def _check_wait(name: str, seconds: float) -> None:
+    if not 0 <= seconds < math.inf:
+        raise Invalid(f"One cannot wait {seconds:g} s ({name}).", action="Give a finite number, at least 0.")
+
+
+def _check_patience(name: str, seconds: float) -> None:
+    if not 0 < seconds < math.inf:
+        raise Invalid(f"One cannot wait {seconds:g} s ({name}).", action="Give a finite number, more than 0.")
+
+
+def _check_request_id(_: str, request_id: str) -> None:
+    if not request_id:
+        raise Invalid("The request id is empty.", action="Give a name, or leave it out.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfApplication(Request):
+    """The stores of one application that are meant, and where they lie."""
+
+    spec_path: str | None = field(
+        default=None,
+        metadata=declare(
+            FilePath("FILE", where="as the worker sees it"),
+            title="Spec path",
+            help="the application's stores.yaml",
+            option="--spec",
+            option_required=True,
+            in_form=False,  # a form takes several applications at once
+        ),
+    )
+    spec: Mapping[str, Any] | None = field(
+        default=None,
+        metadata=declare(
+            Document(),
+            title="Spec",
+            help="what stores.yaml would say, in place of its path",
+            on_command_line=False,
+            in_form=False,
+        ),
+    )
+    state_dir: str = field(
+        metadata=declare(
+            FilePath(where="on the machine where the Spark driver runs"),
+            title="State directory",
+            help="the application's state.dir",
+            check=_check_state_dir,
+        ),
+    )
+    stores: tuple[str, ...] = field(
+        default=(),
+        metadata=declare(
+            Several(Text("NAME")),
+            title="Stores",
+            help="only these stores",
+            section=WHAT,
+            otherwise="every store of the spec",
+            option="--store",
+        ),
+    )
+    partitions: tuple[int, ...] = field(
+        default=(),
+        metadata=declare(
+            Several(Whole(words="the number of a partition")),
+            title="Partitions",
+            help="only these partitions",
+            section=WHAT,
+            otherwise="every partition",
+            option="--partition",
+            check=_check_partitions,
+        ),
+    )
 
     def __post_init__(self) -> None:
+        """Look at every value. Raises ``Invalid``."""
         if (self.spec_path is None) == (self.spec is None):
             raise Invalid(
-                "A restore takes either the path of a spec or the spec itself.",
+                "A job takes either the path of a spec or the spec itself.",
                 action="Give exactly one of spec_path and spec.",
             )
-        if not self.state_dir:
-            raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
-        if self.memory_budget < 1024 * 1024:
-            raise Invalid(
-                f"A memory budget of {self.memory_budget} bytes is too small to hold one batch of records.",
-                action="Give at least 1 MiB; 512 MiB is the default.",
-            )
-        if not self.request_id:
-            raise Invalid("The request id is empty.", action="Give a name, or leave it out.")
-        negative = [number for number in self.partitions if number < 0]
-        if negative:
-            raise Invalid(f"{negative[0]} is the number of no partition.", action="Count partitions from 0.")
-        if not 0 <= self.transaction_wait < math.inf or not 0 < self.timeout < math.inf:
-            raise Invalid(
-                f"One cannot wait {self.transaction_wait:g} s (transaction_wait) or {self.timeout:g} s (timeout).",
-                action="Give a finite number, for transaction_wait at least 0, for timeout more than 0.",
-            )
-
-    @staticmethod
-    def from_json(document: Any) -> RestoreRequest:
-        """Read a request from JSON, as ``spark_jobs/restore.py --request`` takes it.
-
-        Absent and null fields take their defaults. Numbers may come as text, which is how templates render them;
-        nothing else is guessed: a ``replace`` of ``"false"`` must not replace anything.
-
-        Raises:
-            Invalid: no JSON object, a field that does not exist, or one of the wrong type.
-        """
-        if not isinstance(document, dict):
-            raise Invalid(
-                "The request is no JSON object.", action='Write one such as {"spec_path": ..., "state_dir": ...}.'
-            )
-        unknown = sorted(set(document) - _FIELDS.keys())
-        if unknown:
-            raise Invalid(
-                f"The request has unknown fields: {', '.join(unknown)}.",
-                action=f"Use these: {', '.join(sorted(_FIELDS))}.",
-            )
-        values = {name: value for name, value in document.items() if value is not None}
-        try:
-            return RestoreRequest(**{name: _FIELDS[name](value) for name, value in values.items()})
-        except (TypeError, ValueError, OverflowError) as error:
-            raise Invalid(
-                f"The request is not well-formed: {error}.", action="Correct the field that is named."
-            ) from error
-
-    def to_json(self) -> dict[str, Any]:
-        """The request as JSON; ``from_json`` is its inverse."""
-        return {
-            item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else value
-            for item in fields(self)
-        }
+        super().__post_init__()
 
     @property
     def spec_source(self) -> str:
@@ -120,49 +131,119 @@ class RestoreRequest:
         return str(Path(self.spec_path)) if self.spec_path is not None else "<spec of the request>"
 
 
-def _typed(kind: type, words: str) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if not isinstance(value, kind):
-            raise TypeError(f"{value!r} is not {words}")
-        return value
+@dataclass(frozen=True, kw_only=True)
+class Staged(Request):
+    """Runs and images are built by tasks of an engine, before anything of them is placed."""
 
-    return check
+    staging_dir: str | None = field(
+        default=None,
+        metadata=declare(
+            FilePath(where="that the Spark driver and all executors share"),
+            title="Staging directory",
+            help="where runs and images are built; best on the file system of the state directory, because from "
+            "another one images are copied",
+            section=WHERE,
+            otherwise="in the state directory",
+        ),
+    )
+    memory_budget: int = field(
+        default=DEFAULT_MEMORY_BUDGET,
+        metadata=declare(
+            Size(),
+            title="Memory of a task",
+            help="memory for the records of one task; a larger offset range is built in several runs",
+            section=LIMITS,
+            check=_check_memory_budget,
+        ),
+    )
 
 
-def _number(kind: type[int] | type[float]) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)) or kind(value) != float(value):
-            raise TypeError(f"{value!r} is not {'a whole number' if kind is int else 'a number'}")
-        return kind(value)
+@dataclass(frozen=True, kw_only=True)
+class Reading(Request):
+    """Changelogs are read from their brokers."""
 
-    return check
+    transaction_wait: float = field(
+        default=30.0,
+        metadata=declare(
+            Seconds(),
+            title="Wait for open transactions",
+            help="how long to wait, under exactly-once, for an open transaction at the end of a changelog",
+            section=LIMITS,
+            check=_check_wait,
+        ),
+    )
+    timeout: float = field(
+        default=30.0,
+        metadata=declare(
+            Seconds(more_than_zero=True),
+            title="Timeout of brokers",
+            help="how long a broker may make no progress before it counts as unreachable",
+            section=LIMITS,
+            in_form=False,
+            check=_check_patience,
+        ),
+    )
 
 
-def _list_of(item: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    def check(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{value!r} is not a list")
-        return tuple(dict.fromkeys(map(item, value)))
+@dataclass(frozen=True, kw_only=True)
+class Planned(Request):
+    """A plan is frozen before anything is read, and found again by the name of the request."""
 
-    return check
+    plan_only: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Only plan",
+            help="show what would be read and which offsets the stores would get; nothing is changed",
+            section=WHAT,
+            option="--plan",
+        ),
+    )
+    request_id: str = field(
+        default_factory=lambda: uuid.uuid4().hex,
+        metadata=declare(
+            Text("ID"),
+            title="Request id",
+            help="name of this request; a retry under it finds the frozen plan and finishes its work",
+            otherwise="a new one",
+            in_form=False,
+            check=_check_request_id,
+        ),
+    )
 
 
-_TEXT = _typed(str, "text")
-_FLAG = _typed(bool, "true or false")
-_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "state_dir": _TEXT,
-    "spec_path": _TEXT,
-    "spec": _typed(Mapping, "a mapping"),
-    "stores": _list_of(_TEXT),
-    "partitions": _list_of(_number(int)),
-    "replace": _FLAG,
-    "memory_budget": _number(int),
-    "transaction_wait": _number(float),
-    "timeout": _number(float),
-    "plan_only": _FLAG,
-    "staging_dir": _TEXT,
-    "versioned": VersionedStart,
-    "owner": _TEXT,
-    "request_id": _TEXT,
-}
-"""Every field of a request with the check that its JSON form has to pass."""
+@dataclass(frozen=True, kw_only=True)
+class RestoreRequest(OfApplication, Staged, Reading, Planned):
+    """A request to rebuild stores of one application from its changelogs."""
+
+    replace: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Replace what is there",
+            help="replace stores that exist already, which are moved aside until the new are verified; without it a "
+            "state directory that holds them is refused",
+            section=WHERE,
+        ),
+    )
+    owner: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
+            title="Owner",
+            help="user or user:group, by name or number, that the placed files will belong to",
+            section=WHERE,
+            otherwise="the owner of the directory that is there",
+        ),
+    )
+    versioned: VersionedStart = field(
+        default=VersionedStart.HISTORY,
+        metadata=declare(
+            Choice(VersionedStart),
+            title="Versioned stores",
+            help="what versioned stores find when the application starts. history: queries of the past answer, because "
+            "Kafka Streams restores these stores itself, and nothing of them is read here. latest: nothing is "
+            "restored, and queries of the past find only what is written from then on",
+            section=WHERE,
+        ),
+    )

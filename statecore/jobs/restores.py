@@ -17,6 +17,7 @@ from typing import Any
 
 from statecore.errors import Invalid
 from statecore.filesystem import tree_bytes
+from statecore.formats.releases import LOCK_FILE
 from statecore.jobs.attempt import Instance, utc
 from statecore.jobs.frozen_plan import (
     ATTEMPT_SUFFIX,
@@ -41,13 +42,13 @@ from statecore.jobs.report_head import (
 from statecore.jobs.report_index import InstanceReports
 from statecore.jobs.restored_store import RestoredStore, restored_stores
 from statecore.maintenance.layout import store_places
-from statecore.placement.application_lock import LOCK_FILE
 from statecore.placement.apply import STAGING_PREFIX
 from statecore.placement.journal import JOURNAL, RECORD, Journal, read_journal
 from statecore.placement.open_stores import writer_among
 from statecore.placement.settlement import SET_ASIDE
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.stores.lock_holder import Holder, lock_holder
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 LOOKED_AT = 50
 """Newest plans and reports of an application that are read; restores long ago are of no use to anybody."""
@@ -189,10 +190,8 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
         databases = (path for place in store_places(directory) for path in place.databases)
         writer = writer_among(databases) if holder is None else None
     except PermissionError as error:
-        raise Invalid(
-            f"{error.filename} cannot be read: {error.strerror}.",
-            action="Run as the user that the application runs as.",
-            path=str(error.filename),
+        raise system_error(
+            error, f"{error.filename} cannot be read", action=RUN_AS_APPLICATION, path=str(error.filename)
         ) from error
     tries = [one.attempt for one in unfinished if one.attempt is not None]
     elsewhere = list(reported)

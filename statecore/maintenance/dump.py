@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY
 from statecore.maintenance.database import Database
 from statecore.maintenance.deserialisers import Deserialiser
 from statecore.maintenance.evidence import conclude, listed, of_name

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
-import errno
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -18,12 +17,12 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from statecore.errors import Capacity, Invalid
+from statecore.errors import Invalid
 from statecore.maintenance.deserialisers import finite
 from statecore.maintenance.dump import MILLISECONDS
+from statecore.system_errors import system_error
 
 _ROW_GROUP_BYTES = 32 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def json_rows(batch: pa.RecordBatch, json_columns: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -95,12 +94,11 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
             yield file
         part.replace(path)
     except OSError as error:
-        if error.errno in _FULL:
-            raise Capacity(
-                f"{path} could not be written: no room.", action="Make room there, or name another file."
-            ) from error
-        raise Invalid(
-            f"{path} cannot be written: {error.strerror}.", action="Name another file with --output."
+        raise system_error(
+            error,
+            f"{path} cannot be written",
+            action="Name another file with --output.",
+            room="Make room there, or name another file.",
         ) from error
     finally:
         part.unlink(missing_ok=True)

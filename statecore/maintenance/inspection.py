@@ -14,22 +14,24 @@ from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
-from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, WINDOWED_KINDS, StoreKind
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, LOCK_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.segments import default_segment_interval
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
 from statecore.maintenance.findings import Trouble
-from statecore.maintenance.layout import Segment, StorePlace, named_instead, store_places
+from statecore.maintenance.layout import StorePlace, named_instead, store_places
 from statecore.maintenance.leftovers import leftovers, store_checkpoint
 from statecore.maintenance.recognise import recognise
 from statecore.maintenance.trouble import application_trouble, store_trouble
 from statecore.maintenance.views import DatabaseView, Inspection, StoreView
-from statecore.placement.application_lock import LOCK_FILE
-from statecore.placement.database_state import DatabaseState, is_database
+from statecore.placement.contents import Segment
+from statecore.placement.database_state import DatabaseState
 from statecore.placement.open_stores import writer_among
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.lock_holder import lock_holder
+from statecore.stores.rocksdb_directory import has_database
 from statecore.stores.rocksdb_links import files_of
 from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.rocksdb_witness import Witness, lost_files
@@ -150,7 +152,7 @@ def _look(
     place: StorePlace, kind: StoreKind, left: str, spec: ApplicationSpec | None, *, estimate: bool, running: bool
 ) -> tuple[StoreView, Trouble | None]:
     """One store of one task without what is wrong with it, and why its checkpoint file cannot be read, if so."""
-    segments = place.segments if place.segmented else [Segment(path, None) for path in place.databases]
+    segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
     interval = _interval(kind, _declared(spec, place), segments)
     holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no trouble
     looked = [_database(segment, interval, estimate=estimate) for segment in segments]
@@ -174,7 +176,7 @@ def _headless(place: StorePlace) -> list[DatabaseView]:
     found = []
     for path in paths:
         files = len(list(path.glob("*.sst")))
-        if files and not is_database(path):
+        if files and not has_database(path):
             broken = (
                 f"{path} has {files} SST files and no CURRENT: the application would begin an empty database there."
             )

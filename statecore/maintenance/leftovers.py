@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Corrupted
-from statecore.formats.checkpoint import CHECKPOINT_FILE, POSITION_SUFFIX, decode_checkpoint, store_checkpoint_file
+from statecore.formats.checkpoint import decode_checkpoint
+from statecore.formats.releases import CHECKPOINT_FILE, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.findings import Trouble
 from statecore.maintenance.layout import StorePlace
@@ -48,9 +49,7 @@ def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[Leftover]
 
 def store_checkpoint(place: StorePlace) -> tuple[dict[TopicPartition, int], Trouble | None]:
     """The offsets in a store's ``.checkpoint_<store>``, none without the file, and why they cannot be read."""
-    file = place.path.parent / store_checkpoint_file(place.store)
-    if not place.segmented:
-        file = place.path.parent.parent / store_checkpoint_file(place.store)
+    file = place.checkpoint_file
     try:
         return decode_checkpoint(file.read_bytes(), file.name), None
     except FileNotFoundError:

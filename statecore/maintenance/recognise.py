@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import NotFound
-from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, Evidence
 from statecore.maintenance.layout import StorePlace

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from statecore.errors import Corrupted
-from statecore.formats.checkpoint import CHECKPOINT_FILE
-from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
 from statecore.maintenance.findings import Trouble
-from statecore.maintenance.layout import GLOBAL, StorePlace
+from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.leftovers import Leftover
 from statecore.maintenance.views import DatabaseView, StoreView
 from statecore.spec.model import ApplicationSpec
@@ -34,7 +34,8 @@ def store_trouble(store: StoreView, *, running: bool, logged: bool = True) -> li
     if logged and not running and any(OFFSETS_COLUMN_FAMILY not in one.families for one in whole):
         found.append(
             Trouble(
-                f"has no column family offsets: written by Kafka Streams 4.2 or older, offsets in {CHECKPOINT_FILE}"
+                f"has no column family offsets: written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older, offsets in "
+                f"{CHECKPOINT_FILE}"
             )
         )
     elif logged and whole and not store.offsets and not running:

@@ -9,10 +9,11 @@ from typing import Any
 
 from statecore.errors import KINDS, Corrupted
 from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.layout import GLOBAL
 from statecore.maintenance.leftovers import Leftover
 from statecore.placement.database_state import DatabaseState
+from statecore.placement.state_directory import partition_of
 from statecore.stores.lock_holder import Holder
 
 
@@ -168,7 +169,7 @@ def _holder_json(holder: Holder | None) -> dict[str, Any] | None:
 def _store_json(store: StoreView) -> dict[str, Any]:
     return {
         "task": store.task,
-        "partition": None if store.task == GLOBAL else int(store.task.rpartition("_")[2]),
+        "partition": partition_of(store.task),
         "store": store.store,
         "kind": str(store.kind),
         "kinds_left": store.kinds_left or None,

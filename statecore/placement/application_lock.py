@@ -20,12 +20,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from statecore.errors import Fenced
+from statecore.formats.releases import LOCK_FILE
 from statecore.stores.lock_holder import holder_of
 
 if TYPE_CHECKING:
     from statecore.placement.state_directory import StateDirectory
 
-LOCK_FILE = ".lock"
 
 _held: set[tuple[int, int]] = set()
 _LINGER = 0.2

@@ -12,14 +12,17 @@ from statecore.faults import FaultPoints
 from statecore.filesystem import sync_tree
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.database_state import create_database, databases_of, read_database_state
+from statecore.placement.contents import databases_of
+from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.journal import JournalTask, PlacedStore, identity_of
 from statecore.placement.plan import TaskPlan
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.placement.trees import file_sizes, fingerprint, inode, link_tree, move
 from statecore.progress import Progress
+from statecore.stores.rocksdb_directory import CONFIG_FILE
 
 
 class Assembly:
@@ -73,7 +76,7 @@ class Assembly:
             create_database(_first_segment(where, sibling), sibling.kind, offsets)
             stores += self._databases(sibling, target, where, offsets)
         self.faults.reach("placement.after-siblings")
-        for path in (target, target / "rocksdb"):
+        for path in (target, target / PLAIN_PARENT):
             if path.is_dir():
                 self.directory.ownership.give(path)
         # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
@@ -84,7 +87,7 @@ class Assembly:
         self, store: SiblingStore, target: Path, where: Path, offsets: Mapping[TopicPartition, int]
     ) -> list[PlacedStore]:
         """The databases of a restored or created store, looked at before anything live is touched."""
-        for leftover in where.rglob("rocksdict-config.json"):
+        for leftover in where.rglob(CONFIG_FILE):
             leftover.unlink()
         self.directory.ownership.give_tree(where)
         checkpoint = "" if store.kind.manages_offsets else store_checkpoint_file(store.store)

@@ -1,24 +1,34 @@
 """What lies in a task's directory, or in ``global/``: its stores, whatever their shape, and the files beside them.
 
-The shape of a store's directory says whether it has segments; which kind of store it is, it does not say::
-
-    rocksdb/<store>/                 plain: the directory is the database
-    <store>/<store>.<start ms>/      segmented: a database for each interval of time, or none yet
-    .checkpoint_<store>              its offsets, where the store does not keep them itself
-    <store>.position                 left over from versions up to 4.2
+The shape of a store's directory says whether it has segments; which kind of store it is, it does not say (both are in
+the table of :mod:`statecore.formats.releases`). Only names are read here.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from statecore.formats.checkpoint import CHECKPOINT_FILE, POSITION_SUFFIX, store_checkpoint_file
-from statecore.placement.database_state import databases_of
+from statecore.errors import StatecoreError
+from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT, POSITION_SUFFIX
+from statecore.stores.rocksdb_directory import has_database
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
-PLAIN_PARENT = "rocksdb"
-"""In a task's directory: where the stores without segments are."""
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment of a store.
+
+    Attributes:
+        path: its database.
+        start: the time in ms its interval begins with, from its name; ``None`` when the name is none of a segment.
+    """
+
+    path: Path
+    start: int | None
 
 
 @dataclass(frozen=True)
@@ -27,41 +37,118 @@ class StoreDirectory:
 
     Attributes:
         store: the store's name.
-        name: the directory, relative to the task's: ``rocksdb/<store>`` or ``<store>``.
-        path: the directory.
+        path: the directory: ``rocksdb/<store>`` or ``<store>`` in the task's.
         segmented: whether it is of the shape that holds segments.
-        databases: its databases, segments in order of time; none where Kafka Streams has not made one yet.
-        checkpoint: ``.checkpoint_<store>``, if there is one.
     """
 
     store: str
-    name: str
     path: Path
     segmented: bool
-    databases: tuple[Path, ...]
-    checkpoint: Path | None
+
+    @property
+    def name(self) -> str:
+        """The directory, relative to the task's."""
+        return self.store if self.segmented else f"{PLAIN_PARENT}/{self.store}"
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Its segments in order of time, as they are now; none for a store that is one database.
+
+        Raises:
+            Invalid: this user may not look.
+        """
+        return tuple(segments_in(self.path, self.store)) if self.segmented else ()
+
+    @property
+    def databases(self) -> tuple[Path, ...]:
+        """Its databases as they are now, whatever its shape: its own directory, or its segments in order of time.
+
+        There are none where Kafka Streams has not made one yet.
+
+        Raises:
+            Invalid: this user may not look.
+        """
+        return tuple(databases_of(self.path))
+
+    @property
+    def checkpoint_file(self) -> Path:
+        """``.checkpoint_<store>``, whether there is one or not."""
+        task_directory = self.path.parent if self.segmented else self.path.parent.parent
+        return task_directory / store_checkpoint_file(self.store)
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """``.checkpoint_<store>``, if there is one."""
+        return self.checkpoint_file if self.checkpoint_file.is_file() else None
 
 
 def stores_in(task_directory: Path) -> list[StoreDirectory]:
-    """The stores of a task (or of ``global/``), plain ones first, by name; none when there is no such directory."""
-    found = []
-    for parent, segmented in ((task_directory / PLAIN_PARENT, False), (task_directory, True)):
-        names = sorted(entry.name for entry in os.scandir(parent) if entry.is_dir()) if parent.is_dir() else []
-        for name in names:
-            if segmented and name == PLAIN_PARENT:
-                continue
-            checkpoint = task_directory / store_checkpoint_file(name)
-            found.append(
-                StoreDirectory(
-                    name,
-                    name if segmented else f"{PLAIN_PARENT}/{name}",
-                    parent / name,
-                    segmented,
-                    tuple(databases_of(parent / name)),
-                    checkpoint if checkpoint.is_file() else None,
-                )
-            )
-    return found
+    """The stores of a task (or of ``global/``), plain ones first, by name; none when there is no such directory.
+
+    Raises:
+        Invalid: this user may not look.
+    """
+    plain = [StoreDirectory(path.name, path, False) for path in directories_in(task_directory / PLAIN_PARENT)]
+    others = (path for path in directories_in(task_directory) if path.name != PLAIN_PARENT)
+    return plain + [StoreDirectory(path.name, path, True) for path in others]
+
+
+def segments_in(store_directory: Path, store: str) -> list[Segment]:
+    """The segments of a store in a directory, in order of time; those whose name tells none come last.
+
+    Raises:
+        Invalid: this user may not look.
+    """
+    found = [Segment(path, segment_start(path.name, store)) for path in directories_in(store_directory)]
+    found = [segment for segment in found if has_database(segment.path)]
+    return sorted(found, key=lambda segment: (segment.start is None, segment.start or 0, segment.path.name))
+
+
+def segment_start(name: str, store: str) -> int | None:
+    """The time in ms in the name of a segment's directory, also in the forms of older versions; ``None`` otherwise.
+
+    ``clicks.1795251600000`` now; ``clicks:1795251600000`` and ``clicks-202611201400`` (UTC) before.
+    """
+    if not name.startswith(store):
+        return None
+    separator, text = name[len(store) : len(store) + 1], name[len(store) + 1 :]
+    if not text.isascii() or not text.isdigit():
+        return None
+    if separator in (".", ":"):
+        return int(text)
+    if separator == "-" and len(text) == 12:
+        try:
+            return int(datetime.strptime(text, "%Y%m%d%H%M").replace(tzinfo=UTC).timestamp() * 1000)
+        except ValueError:
+            return None
+    return None
+
+
+def databases_of(store_directory: Path) -> list[Path]:
+    """The databases of a store, whatever its shape: its directory itself, or its segments in order of time."""
+    if has_database(store_directory):
+        return [store_directory]
+    return [segment.path for segment in segments_in(store_directory, store_directory.name)]
+
+
+def directories_in(path: Path) -> list[Path]:
+    """The directories in a directory, by name; none when it does not exist, or is none.
+
+    Raises:
+        Invalid: this user may not look.
+    """
+    try:
+        with os.scandir(path) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> StatecoreError:
+    """The error for a directory that the system does not let this process look into."""
+    return system_error(error, f"{path} cannot be read", action=RUN_AS_APPLICATION, path=str(path))
 
 
 def names_in(task_directory: Path) -> list[str]:

@@ -5,17 +5,18 @@ It costs milliseconds whatever the size of the store, and needs to know no kind 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from statecore.errors import Corrupted
-from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, decode_int64, partition_of_key
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_links import opened_through_links
+from statecore.stores.rocksdb_reading import OpenedFamilies
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class DatabaseState:
     """The bookkeeping of one database.
 
     Attributes:
-        column_families: the families on disk, in no order.
+        column_families: the families on disk, by name.
         offsets: changelog partition → last applied offset, or -4.
         status: the number beside ``status`` (0 closed cleanly, 1 open), or ``None`` when there is none.
     """
@@ -31,6 +32,17 @@ class DatabaseState:
     column_families: tuple[str, ...]
     offsets: Mapping[TopicPartition, int]
     status: int | None
+
+    @classmethod
+    def of_entries(cls, column_families: Iterable[str], entries: Mapping[bytes, bytes]) -> Self:
+        """What the rows of the ``offsets`` family say. Raises ``Corrupted`` when they are not what they must be."""
+        offsets = {
+            partition: decode_int64(value)
+            for key, value in entries.items()
+            if (partition := partition_of_key(key)) is not None
+        }
+        status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
+        return cls(tuple(sorted(column_families)), offsets, status)
 
     @property
     def closed_cleanly(self) -> bool:
@@ -47,21 +59,6 @@ class DatabaseState:
         return self.status == STATUS_CLOSED and not self.offsets
 
 
-def is_database(path: Path) -> bool:
-    """Whether a directory holds a RocksDB database."""
-    return (path / "CURRENT").is_file()
-
-
-def databases_of(store_directory: Path) -> list[Path]:
-    """The databases of a store: its directory itself, or its segments in order of time."""
-    if is_database(store_directory):
-        return [store_directory]
-    if not store_directory.is_dir():
-        return []
-    segments = [Path(entry.path) for entry in os.scandir(store_directory) if is_database(Path(entry.path))]
-    return sorted(segments, key=lambda path: (len(path.name), path.name))
-
-
 def read_database_state(database: Path) -> DatabaseState:
     """Read the bookkeeping of a database, as it was last flushed if somebody has it open. Changes nothing.
 
@@ -71,7 +68,7 @@ def read_database_state(database: Path) -> DatabaseState:
     Raises:
         Corrupted: it is damaged, or its bookkeeping is not what it must be.
         Fenced: a writer has it open, and it cannot be read.
-        Capacity, Invalid, NotFound, Retryable: see :func:`opened_through_links` and :func:`translate`.
+        Capacity, Invalid, NotFound, Retryable: see :func:`opened_through_links`.
     """
     try:
         links, (families, entries) = opened_through_links(database, lambda where: _read(database, where))
@@ -82,49 +79,13 @@ def read_database_state(database: Path) -> DatabaseState:
             database=str(database),
         ) from error
     links.cleanup()
-    offsets = {
-        partition: decode_int64(value)
-        for key, value in entries.items()
-        if (partition := partition_of_key(key)) is not None
-    }
-    status = decode_int64(entries[STATUS_KEY]) if STATUS_KEY in entries else None
-    return DatabaseState(families, offsets, status)
+    return DatabaseState.of_entries(families, entries)
 
 
-def _read(database: Path, where: Path) -> tuple[tuple[str, ...], dict[bytes, bytes]]:
+def _read(database: Path, where: Path) -> tuple[frozenset[str], dict[bytes, bytes]]:
     """The column families of a database, and the rows of its offsets family."""
-    import rocksdict
-
-    try:
-        options = rocksdict.Options(raw_mode=True)
-        families = tuple(rocksdict.Rdict.list_cf(str(where), options))
-        handle = rocksdict.Rdict(
-            str(where),
-            options=options,
-            column_families={name: rocksdict.Options(raw_mode=True) for name in families},
-            access_type=rocksdict.AccessType.read_only(),
-        )
-        try:
-            return families, _entries(handle) if OFFSETS_COLUMN_FAMILY in families else {}
-        finally:
-            handle.close()
-    except Exception as error:  # rocksdict raises bare Exception
-        raise translate(database, "Opening", error) from error
-
-
-def _entries(handle: object) -> dict[bytes, bytes]:
-    """Every row of the offsets family; the iterator's status is asked, because a broken block ends it silently."""
-    family = handle.get_column_family(OFFSETS_COLUMN_FAMILY)  # type: ignore[attr-defined]
-    iterator = family.iter()
-    entries: dict[bytes, bytes] = {}
-    iterator.seek_to_first()
-    while iterator.valid():
-        entries[iterator.key()] = iterator.value()
-        iterator.next()
-    iterator.status()
-    del iterator
-    family.close()
-    return entries
+    with OpenedFamilies(database, where) as opened:
+        return opened.names, dict(opened.rows(OFFSETS_COLUMN_FAMILY))
 
 
 def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:

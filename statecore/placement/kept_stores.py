@@ -18,11 +18,12 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import StoreDirectory
 from statecore.placement.database_state import DatabaseState, read_database_state
 from statecore.placement.siblings import SiblingStore
-from statecore.placement.state_directory import GLOBAL_TASK, partition_of, store_directory
+from statecore.placement.state_directory import partition_of, store_directory
 
 _ADVICE = "restore this store too, or let the application itself recover the task"
 _NOT_LOGGED = "declare it with 'changelog: none' if the application does not log it"
@@ -45,7 +46,7 @@ class KeptStores:
 
     def check(self, stores: Sequence[StoreDirectory]) -> list[SiblingStore]:
         """Look at all of them; returns the declared ones that are fine but for a database, which has to be made."""
-        if self.task == GLOBAL_TASK:
+        if self.task == GLOBAL:
             for store in stores:
                 self._check_global(store)
         elif self.exactly_once:

@@ -42,15 +42,16 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.checkpoint import CHECKPOINT_FILE, decode_checkpoint
+from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
-from statecore.placement.contents import PLAIN_PARENT, names_in, store_of, stores_in
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
+from statecore.placement.contents import names_in, store_of, stores_in
 from statecore.placement.journal import PlacedStore, read_record
 from statecore.placement.kept_stores import KeptStores
 from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.ownership import unwritable
 from statecore.placement.siblings import SiblingStore, StoreImage
-from statecore.placement.state_directory import GLOBAL_TASK, StateDirectory, store_directory
+from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.spec.model import ProcessingGuarantee
 
 
@@ -193,7 +194,7 @@ class _TaskPlanner:
             self._check_checkpoint()
         created = self._missing({store.name for store in kept_stores})
         created += KeptStores(self.task, self.declared, self.exactly_once, self._refuse).check(kept_stores)
-        if self.task == GLOBAL_TASK:
+        if self.task == GLOBAL:
             self._check_next_offsets()
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped))
 
@@ -231,10 +232,9 @@ class _TaskPlanner:
         if self.replace:
             return
         for name in dropped:
-            if name.removeprefix("rocksdb/") in self.names and _has_content(self.live / name):
-                self._refuse(
-                    f"holds the store {name.removeprefix('rocksdb/')} already; set replace (--replace) to replace it"
-                )
+            store = name.removeprefix(f"{PLAIN_PARENT}/")
+            if store in self.names and _has_content(self.live / name):
+                self._refuse(f"holds the store {store} already; set replace (--replace) to replace it")
 
     def _check_checkpoint(self) -> None:
         ours = {topic for image in self.restored for topic in image.topics}
@@ -253,7 +253,7 @@ class _TaskPlanner:
 
     def _missing(self, present: set[str]) -> list[SiblingStore]:
         """The declared stores that are not there and have to be; refuses where it cannot be known what they are."""
-        if not self.exactly_once or self.task == GLOBAL_TASK:
+        if not self.exactly_once or self.task == GLOBAL:
             return []
         missing = []
         for sibling in self.declared.values():

@@ -19,27 +19,23 @@ What Kafka Streams 4.3.1 keeps there (``StateDirectory``, ``RocksDBStore.openDB`
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from statecore.errors import Capacity, Fenced, Invalid
+from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING, is_read_only, sync_file
 from statecore.formats.kinds import StoreKind
-from statecore.placement.application_lock import LOCK_FILE, ApplicationLock, remove_empty
-from statecore.placement.contents import PLAIN_PARENT, StoreDirectory, stores_in
+from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
+from statecore.placement.application_lock import ApplicationLock, remove_empty
+from statecore.placement.contents import StoreDirectory, directories_in, stores_in
 from statecore.placement.ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
+from statecore.system_errors import system_error
 
 WORK_DIRECTORY = ".statecore"
-PROCESS_FILE = "kafka-streams-process-metadata"
 
 _LOCK_ATTEMPTS = 20
-
-GLOBAL_TASK = "global"
-"""What stands for a task with the global stores, which every instance of an application has: their directory."""
 
 _TASK = re.compile(r"(?:__[a-zA-Z0-9._-]+__/)?[0-9]+_[0-9]+")
 _NAMED_TOPOLOGY = re.compile(r"__[a-zA-Z0-9._-]+__")
@@ -53,7 +49,7 @@ def task_directory(subtopology: int, partition: int, topology: str | None = None
 
 def partition_of(task: str) -> int | None:
     """The partition of a task (``0_1`` → 1); ``None`` for ``global``, whose stores hold all partitions."""
-    return None if task == GLOBAL_TASK else int(task.rpartition("_")[2])
+    return None if task == GLOBAL else int(task.rpartition("_")[2])
 
 
 def store_directory(store: str, kind: StoreKind) -> str:
@@ -88,14 +84,14 @@ class StateDirectory:
 
     def task_path(self, task: str) -> Path:
         """The directory of a task (``0_1``), or of ``global``. Raises ``ValueError`` for anything else."""
-        if task != GLOBAL_TASK and not _TASK.fullmatch(task):
+        if task != GLOBAL and not _TASK.fullmatch(task):
             raise ValueError(f"{task!r} is not a task such as 0_1")
         return self.path / task
 
     @property
     def global_path(self) -> Path:
         """Where the global stores are: ``<application>/global``."""
-        return self.path / GLOBAL_TASK
+        return self.path / GLOBAL
 
     def store_path(self, task: str, store: str, kind: StoreKind) -> Path:
         """The directory of a store of a task."""
@@ -108,13 +104,11 @@ class StateDirectory:
     def task_directories(self) -> list[str]:
         """The tasks that have a directory, those of named topologies included, in numeric order; not ``global``."""
         found: list[str] = []
-        for entry in _entries(self.path):
-            if _TASK.fullmatch(entry.name):
-                found.append(entry.name)
-            elif _NAMED_TOPOLOGY.fullmatch(entry.name):
-                found += [
-                    f"{entry.name}/{task.name}" for task in _entries(Path(entry.path)) if _TASK.fullmatch(task.name)
-                ]
+        for path in directories_in(self.path):
+            if _TASK.fullmatch(path.name):
+                found.append(path.name)
+            elif _NAMED_TOPOLOGY.fullmatch(path.name):
+                found += [f"{path.name}/{task.name}" for task in directories_in(path) if _TASK.fullmatch(task.name)]
         return sorted(found, key=_task_order)
 
     def lock(self) -> ApplicationLock:
@@ -254,15 +248,6 @@ def _nearest_existing(path: Path) -> Path:
     return path
 
 
-def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
-    """The directories in a directory; none when it does not exist."""
-    try:
-        with os.scandir(path) as entries:
-            yield from (entry for entry in entries if entry.is_dir())
-    except FileNotFoundError:
-        return
-
-
 def _task_order(task: str) -> tuple[str, int, int]:
     topology, _, name = task.rpartition("/")
     subtopology, _, partition = name.partition("_")
@@ -308,11 +293,10 @@ def _cannot_give(path: Path, ownership: Ownership, why: str) -> Invalid:
     )
 
 
-def _unusable(path: Path, error: OSError) -> Invalid:
-    if error.errno == errno.EROFS:
-        return _read_only(path)
-    return Invalid(
-        f"The state directory {path} cannot be used: {error.strerror}.",
+def _unusable(path: Path, error: OSError) -> StatecoreError:
+    return system_error(
+        error,
+        f"The state directory {path} cannot be used",
         action="Check the path, and run as the user that the application runs as.",
         state_dir=str(path),
     )

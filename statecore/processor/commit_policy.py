@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from statecore.errors import Invalid
-from statecore.processor.property_values import whole_number
+from statecore.processor.property_values import number
 from statecore.progress import Clock
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.base import StateStore, commit_requested
@@ -66,8 +66,8 @@ class CommitSettings:
         exactly_once = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         default = EXACTLY_ONCE_INTERVAL_MS if exactly_once else AT_LEAST_ONCE_INTERVAL_MS
         return cls(
-            whole_number(properties, INTERVAL_PROPERTY, default),
-            whole_number(properties, UNCOMMITTED_PROPERTY, UNCOMMITTED_MAX_BYTES),
+            number(properties, INTERVAL_PROPERTY, default),
+            number(properties, UNCOMMITTED_PROPERTY, UNCOMMITTED_MAX_BYTES),
         )
 
 

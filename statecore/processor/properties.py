@@ -25,10 +25,11 @@ from typing import Any
 
 from statecore.errors import Invalid
 from statecore.filesystem import AnyPath, given_path
+from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.processor.commit_policy import CommitSettings
-from statecore.processor.property_values import text, whole_number
+from statecore.processor.property_values import number, text
 from statecore.processor.restoring import RestoreSettings
 from statecore.runtime.checkpoint_policy import INTERVAL_PROPERTY, CheckpointSettings
 from statecore.spec.java_properties import JavaConfiguration, load_properties, translate
@@ -98,7 +99,7 @@ class ProcessorSettings:
             Path(text(given, "state.dir", str(Path(tempfile.gettempdir(), "kafka-streams")))),
             guarantee,
             commit,
-            CheckpointSettings(whole_number(given, INTERVAL_PROPERTY, default.interval_ms)),
+            CheckpointSettings(number(given, INTERVAL_PROPERTY, default.interval_ms)),
             StoreSettings(uncommitted_max_bytes=commit.uncommitted_max_bytes),
             RestoreSettings(IsolationLevel.READ_COMMITTED if exactly_once else IsolationLevel.READ_UNCOMMITTED),
             kafka,
@@ -120,7 +121,7 @@ class ProcessorSettings:
             store: its name.
             task: its task, ``0_1``: subtopology and partition.
         """
-        return self.state_dir / self.application_id / task / "rocksdb" / store
+        return self.state_dir / self.application_id / task / PLAIN_PARENT / store
 
 
 def _expanded(java: JavaConfiguration, environ: Mapping[str, str]) -> Mapping[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from statecore.errors import Invalid
+from statecore.formats.integers import whole_number
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
 
-
-def whole_number(properties: Mapping[str, object], name: str, default: int) -> int:
+def number(properties: Mapping[str, object], name: str, default: int) -> int:
     """The whole number under a name, or the default where it is absent.
 
     Raises:
@@ -19,11 +17,10 @@ def whole_number(properties: Mapping[str, object], name: str, default: int) -> i
     value = properties.get(name)
     if value is None:
         return default
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
-        return int(value)
-    raise Invalid(f"{name} is {value!r}, which is no whole number.", action="Correct it.", setting=name)
+    found = whole_number(value, text=True)
+    if found is None:
+        raise Invalid(f"{name} is {value!r}, which is no whole number.", action="Correct it.", setting=name)
+    return found
 
 
 def text(properties: Mapping[str, object], name: str, default: str | None = None) -> str:

@@ -20,9 +20,10 @@ from typing import Self
 from statecore.errors import Invalid
 from statecore.filesystem import DIRECTORY_MODE, AnyPath, given_path
 from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS, Metrics
-from statecore.placement.contents import PLAIN_PARENT, StoreDirectory, stores_in
+from statecore.placement.contents import stores_in
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
 from statecore.runtime.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
 from statecore.stores.base import StateStore
@@ -92,6 +93,8 @@ def open_task_directory(
 ) -> TaskDirectory:
     """Open every store of a task, made where it is missing, and take over the offsets of older versions.
 
+    Databases of Kafka Streams 4.2 and older get the column family ``offsets``, and cannot be opened by those any more.
+
     Args:
         directory: the task directory (``<state.dir>/<application.id>/0_1``), or ``global/``; made if it is missing.
         stores: all stores of the task by name.
@@ -110,7 +113,7 @@ def open_task_directory(
         Fenced, Corrupted, Capacity: see :meth:`TaskOffsets.open`; the stores are closed.
     """
     directory = given_path(directory)
-    undeclared = [found.name for found in _found(directory) if found.databases and found.store not in stores]
+    undeclared = [found.name for found in stores_in(directory) if found.databases and found.store not in stores]
     if undeclared and not ignore_foreign:
         raise Invalid(
             f"{directory} has stores that were not declared: {', '.join(undeclared)}.",
@@ -126,13 +129,6 @@ def open_task_directory(
     checkpointer = TaskCheckpointer(offsets, checkpoints, metrics=metrics)
     taken_over = checkpointer.open(ignore_foreign=ignore_foreign)
     return TaskDirectory({one.name: one.store for one in listed}, taken_over, checkpointer)
-
-
-def _found(directory: Path) -> list[StoreDirectory]:
-    try:
-        return stores_in(directory)
-    except OSError as error:
-        raise translate(directory, "Looking into", error) from error
 
 
 def _make(directory: Path) -> None:
@@ -156,7 +152,9 @@ def _store(
                 store=name,
             )
         path = directory / PLAIN_PARENT / name
-        store = RocksDBStore(path, one.kind, create_if_missing=True, exactly_once=exactly_once, settings=settings)
+        store = RocksDBStore(
+            path, one.kind, create_if_missing=True, exactly_once=exactly_once, upgrade=True, settings=settings
+        )
     if one.changelogs and store.persistent and not store.manages_offsets:
         return LegacyCheckpointingStore(store, directory, name, one.changelogs, exactly_once=exactly_once)
     return store

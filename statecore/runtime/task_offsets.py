@@ -23,9 +23,10 @@ from enum import StrEnum
 from statecore.choices import chosen
 from statecore.errors import Invalid, NotFound
 from statecore.filesystem import AnyPath, given_path
-from statecore.formats.checkpoint import CHECKPOINT_FILE, position_file, store_checkpoint_file
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
 from statecore.formats.position import Position
+from statecore.formats.releases import CHECKPOINT_FILE, RELEASES, OffsetFiles
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.base import StateStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
@@ -53,6 +54,14 @@ class MeantFor(StrEnum):
     """Kafka Streams 4.2 and older: ``.checkpoint`` and ``<store>.position``, no ``.checkpoint_<store>``; under
     exactly-once no ``.checkpoint`` while the stores are open. (The column families of such a directory have to be those
     of the older version too; that is not this module's business.)"""
+
+    @property
+    def files(self) -> OffsetFiles:
+        """Which files it wants in the directory."""
+        return _STATECORE_FILES if self is MeantFor.STATECORE else RELEASES[self].files
+
+
+_STATECORE_FILES = OffsetFiles(task=True, task_while_open=True, stores=True, positions=False)
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,7 @@ class TaskOffsets:
         self.directory = given_path(directory)
         self.stores = tuple(stores)
         self.meant_for = chosen(MeantFor, meant_for, "meant_for")
+        self._files = self.meant_for.files
         self._exactly_once = exactly_once
         self._is_global = is_global
         self._file = self.directory / CHECKPOINT_FILE
@@ -306,7 +316,7 @@ class TaskOffsets:
             for one in self.stores
             if one.store.persistent and one.store.is_open
         }
-        if self.meant_for is MeantFor.KAFKA_STREAMS_4_3:
+        if not self._files.task:
             remove_offsets(self._file)  # before a store counts as closed: beside one, it would win over its offset
         failures: list[Exception] = []
         closed: list[TaskStore] = []
@@ -317,13 +327,13 @@ class TaskOffsets:
                 failures.append(error)
             else:
                 closed.append(one)
-        if self.meant_for is not MeantFor.KAFKA_STREAMS_4_3:
+        if self._files.task:
             self._write(offsets, closed)
-        if self.meant_for is MeantFor.KAFKA_STREAMS_4_2:
-            for one in closed:
-                if one.store.persistent:
-                    write_position(self.directory, one.name, positions.get(one.name, {}))
-                    remove_offsets(self.directory / store_checkpoint_file(one.name))
+        for one in closed:
+            if one.store.persistent and self._files.positions:
+                write_position(self.directory, one.name, positions.get(one.name, {}))
+            if one.store.persistent and not self._files.stores:
+                remove_offsets(self.directory / store_checkpoint_file(one.name))
         if failures:
             raise failures[0]
 
@@ -333,7 +343,7 @@ class TaskOffsets:
         Not for Kafka Streams 4.3, where it would win over the newer offset in a store.
         """
         offsets = self.known_offsets()
-        if self.meant_for is MeantFor.KAFKA_STREAMS_4_3 or not self._may_be_open_beside_it or not offsets:
+        if not self._files.task or not self._may_be_open_beside_it or not offsets:
             remove_offsets(self._file)
             self._written = {}
         else:
@@ -341,7 +351,7 @@ class TaskOffsets:
 
     @property
     def _may_be_open_beside_it(self) -> bool:
-        return not (self._exactly_once and self.meant_for is MeantFor.KAFKA_STREAMS_4_2)
+        return self._files.task_while_open or not self._exactly_once
 
     def _believed(self) -> list[TaskStore]:
         """The stores whose offset in ``.checkpoint`` holds after a crash."""

@@ -36,6 +36,7 @@ from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.spark_settings import SparkSettings, read_spark_settings
 from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, tree_of_text
+from statecore.system_errors import system_error
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
@@ -70,7 +71,7 @@ def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> A
     except UnicodeDecodeError as error:
         raise Invalid(f"The spec {file} is not UTF-8: {error}.", action="Save it as UTF-8.") from error
     except OSError as error:
-        raise Invalid(f"The spec {file} cannot be read: {error.strerror}.", action="Check the file.") from error
+        raise system_error(error, f"The spec {file} cannot be read", action="Check the file.") from error
     return read_spec(text, source=str(file), environ=environ)
 
 

@@ -16,3 +16,9 @@ def parse_size(text: str) -> int | None:
         return None
     digits = text.rstrip("kKmMgG")
     return int(digits) * _UNITS[text[len(digits) :].lower()]
+
+
+def size_text(size: int) -> str:
+    """A number of bytes as :func:`parse_size` reads it, in the largest unit that is exact: ``512m``."""
+    unit = max((letter for letter, count in _UNITS.items() if size % count == 0), key=lambda letter: _UNITS[letter])
+    return f"{size // _UNITS[unit]}{unit}"

@@ -6,16 +6,16 @@ say, as ``OffsetCheckpoint.write`` does it.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from pathlib import Path
 
-from statecore.errors import Capacity, Invalid, StatecoreError
+from statecore.errors import StatecoreError
 from statecore.filesystem import remove_durably, write_durably
 from statecore.formats.checkpoint import MAX_BYTES, decode_checkpoint, encode_checkpoint, position_file, too_large
 from statecore.formats.position import Position, offsets_of_position, position_of_offsets
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
+from statecore.system_errors import system_error
 
 
 def read_offsets(file: Path) -> dict[TopicPartition, int]:
@@ -98,11 +98,9 @@ def adopt_position(store: StateStore, position: Position) -> None:
 
 
 def _failed(what: str, file: Path, error: OSError) -> StatecoreError:
-    message = f"{file} could not be {what}: {error.strerror or error}."
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Capacity(message, action="Free disk space and run this again.", file=str(file))
-    return Invalid(
-        message,
+    return system_error(
+        error,
+        f"{file} could not be {what}",
         action="Check that the directory exists and that this user may read and write it.",
         file=str(file),
     )

@@ -7,7 +7,6 @@ file that this process has open is therefore not opened again, only named as hel
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import struct
@@ -16,8 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.errors import Capacity, Invalid, StatecoreError
+from statecore.errors import Invalid, StatecoreError
 from statecore.stores.descriptors import Descriptor, numbers
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 FLOCK: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "linux": ("hhqqi4x", ("type", "whence", "start", "length", "process")),
@@ -71,12 +71,7 @@ def lock_holder(path: Path) -> Holder | None:
 
 
 def _unseen(path: Path, error: OSError) -> StatecoreError:
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return Capacity(
-            f"Nobody could look who holds {path}: {error.strerror}.",
-            action="Raise the limit of open files (ulimit -n), then run this again.",
-        )
-    return Invalid(f"{path} cannot be read: {error.strerror}.", action="Run as the user that the application runs as.")
+    return system_error(error, f"Nobody could look who holds {path}", action=RUN_AS_APPLICATION)
 
 
 def holder_of(descriptor: int) -> Holder | None:

@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from statecore.formats.releases import CURRENT
 from statecore.stores.config_setter import apply_config_setter
 from statecore.stores.file_limits import max_open_files, set_small_steps
 from statecore.stores.memory import SharedMemory, memory_of
 from statecore.stores.settings import StoreSettings
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = CURRENT.sst_format
 """Version of the SST format, the one Kafka Streams 4.3.1 writes (RocksDB 8.6 and newer read it)."""
 
 BLOOM_BITS_PER_KEY = 10

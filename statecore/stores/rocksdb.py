@@ -36,8 +36,9 @@ from typing import Any, TypeVar
 from statecore.errors import Invalid
 from statecore.filesystem import AnyPath, given_path
 from statecore.formats import offsets as offset_format
-from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position, decode_position
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores import forks
 from statecore.stores.memory import SharedMemory
@@ -70,11 +71,14 @@ class RocksDBStore(StagedStore):
         exactly_once: refuse a store whose rows may be ahead of its offset: one that Kafka Streams wrote to last and did
             not close cleanly (it wipes such a store itself), or one with ingested files and no commit after them. A
             store that this class committed to last is whole, killed or not, and is never refused.
+        upgrade: add the column family ``offsets`` to a database that Kafka Streams 4.2 or older wrote, so that it can
+            be written to. Those releases cannot open it afterwards, so it is refused unless this is asked for. Nothing
+            else is ever converted: rows of an older format are refused.
         settings: durability of commits, and the limit of staged bytes.
 
     Raises:
-        Invalid: a kind that this version cannot open, more than one of create, create_if_missing and read_only, or no
-            path in UTF-8.
+        Invalid: a kind that this version cannot open, more than one of create, create_if_missing and read_only,
+            read_only with upgrade, or no path in UTF-8.
     """
 
     def __init__(
@@ -86,9 +90,10 @@ class RocksDBStore(StagedStore):
         create_if_missing: bool = False,
         read_only: bool = False,
         exactly_once: bool = False,
+        upgrade: bool = False,
         settings: StoreSettings | None = None,
     ) -> None:
-        check_request(kind, create=create, create_if_missing=create_if_missing, read_only=read_only)
+        check_request(kind, create=create, create_if_missing=create_if_missing, read_only=read_only, upgrade=upgrade)
         self._path = given_path(path)
         super().__init__(str(self._path), settings or StoreSettings())
         self._kind = kind
@@ -96,7 +101,12 @@ class RocksDBStore(StagedStore):
         self._read_only = read_only
         self._exactly_once = exactly_once
         opened = DatabaseHandles(
-            self._path, kind, create=create, create_if_missing=create_if_missing, read_only=read_only
+            self._path,
+            kind,
+            create=create,
+            create_if_missing=create_if_missing,
+            read_only=read_only,
+            upgrade=upgrade,
         )
         self._families, self._handles = opened.families, opened.column_families
         self._get: Any = None  # of the rows' family, while it is open
@@ -134,7 +144,8 @@ class RocksDBStore(StagedStore):
             Fenced: another process, or another store of this one, has it open, under whatever path. To be read:
                 a writer changes its files faster than they can be opened.
             NotFound: there is no database at the path.
-            Invalid: a fresh one was asked for and the path exists; its column families or comparator are not those of
+            Invalid: a fresh one was asked for and the path exists; an older release of Kafka Streams wrote it, and no
+                upgrade was asked for; its column families or comparator are not those of
                 this kind, or its rows need a merge operator; this user has no right to it; or this process was forked
                 from one that had opened a database.
             Corrupted: it is damaged; or exactly-once was asked for and it was not closed cleanly.

@@ -16,20 +16,20 @@ from typing import Any
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
-from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
 from statecore.stores.file_limits import is_crowded, merge_in_steps
 from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb_ownership import LOCK_FILE, Claim
 
-_WITH_TIMESTAMPS = StoreKind.TIMESTAMPED_KEY_VALUE.data_column_family
-_WITH_HEADERS = StoreKind.HEADERS_KEY_VALUE.data_column_family
-
 CONFIG_FILE = "rocksdict-config.json"
 """What rocksdict drops into every directory it opens."""
 
 
-def check_request(kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool) -> None:
+def check_request(
+    kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool, upgrade: bool = False
+) -> None:
     """Refuse what cannot be opened, or only in contradiction.
 
     Raises:
@@ -51,6 +51,8 @@ def check_request(kind: StoreKind, *, create: bool, create_if_missing: bool, rea
             "A store is made (create), opened or made (create_if_missing), or only read (read_only).",
             action="Say one of them, or none to open a store that exists.",
         )
+    if read_only and upgrade:
+        raise Invalid("A store that is only read is not upgraded.", action="Say read_only or upgrade, not both.")
 
 
 _BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
@@ -183,7 +185,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     except Exception as error:
         raise translate(path, "Listing the column families of", error) from error
     data = kind.data_column_family
-    unexpected = found - {data, OFFSETS_COLUMN_FAMILY, *older_families(kind)}
+    unexpected = found - {data, OFFSETS_COLUMN_FAMILY, *kind.older_column_families, DEFAULT_COLUMN_FAMILY}
     if unexpected:
         raise Invalid(
             f"{path} has column families that a {kind.value} store does not have: {', '.join(sorted(unexpected))}.",
@@ -200,19 +202,30 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     return found
 
 
+def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
+    """Whether a release of Kafka Streams wrote a database that keeps no offsets inside.
+
+    Args:
+        where: the database.
+        families: its column families.
+        begun: take one without files of rows for one that a process was killed at while it made it.
+    """
+    return OFFSETS_COLUMN_FAMILY not in families and not (begun and not _may_have_rows(where))
+
+
+def written_by_older(path: Path) -> Invalid:
+    """The error for such a database, when it was to be written to: that takes the ``offsets`` family."""
+    return Invalid(
+        f"{path} was written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older: it lacks the column family "
+        f"{OFFSETS_COLUMN_FAMILY}. To write to it would add that, and such a release could not open it any more.",
+        action=f"Open it with upgrade=True if this library and Kafka Streams {CURRENT.name} are to use it from now on, "
+        "else with read_only=True; nothing was changed.",
+        store_path=str(path),
+    )
+
+
 def _may_have_rows(path: Path) -> bool:
     return any(file.suffix == ".sst" or (file.suffix == ".log" and file.stat().st_size) for file in path.iterdir())
-
-
-def older_families(kind: StoreKind) -> set[str]:
-    """Families in which Kafka Streams may have left rows of an older format of such a store, the default one included.
-
-    It reads those rows below the newer ones and moves them one by one (``DualColumnFamilyAccessor``).
-    """
-    data = kind.data_column_family
-    if data == _WITH_HEADERS:
-        return {DEFAULT_COLUMN_FAMILY, _WITH_TIMESTAMPS}
-    return {DEFAULT_COLUMN_FAMILY}
 
 
 def open_database(

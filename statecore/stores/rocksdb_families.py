@@ -11,7 +11,6 @@ from statecore.errors import Corrupted, Invalid
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import decode_position
-from statecore.stores.rocksdb_directory import older_families
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_scan import ListScan
 
@@ -35,7 +34,7 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
                 action="Rebuild the store from its changelog; Kafka Streams writes no such rows.",
                 store_path=str(path),
             )
-    for name in (older_families(kind) - {kind.data_column_family}) & families.keys():
+    for name in kind.older_column_families & families.keys():
         if next(ListScan(path, families[name]), None) is not None:
             raise Invalid(
                 f"{path} is a {kind.value} store that still has rows of an older format in {name}.",

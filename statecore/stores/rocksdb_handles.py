@@ -14,20 +14,24 @@ from typing import Any
 
 from statecore.errors import StatecoreError
 from statecore.filesystem import set_modes
-from statecore.formats.kinds import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, StoreKind
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.stores.memory import SharedMemory
 from statecore.stores.options import StoreOptions
 from statecore.stores.rocksdb_directory import (
     claimed,
     close_handles,
     existing_families,
+    is_older,
     open_database,
     require_database,
     tidy,
+    written_by_older,
 )
 from statecore.stores.rocksdb_families import refuse_foreign_rows
 from statecore.stores.rocksdb_links import Shadow, opened_through_links
 from statecore.stores.rocksdb_ownership import Claim
+from statecore.stores.rocksdb_reading import OpenedFamilies
 from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import StoreSettings
 
@@ -41,6 +45,7 @@ class DatabaseHandles:
         create: make a fresh database; ``path`` must not exist.
         create_if_missing: make one if there is none, and finish one that a killed process had begun to make.
         read_only: change nothing.
+        upgrade: add the family ``offsets`` where an older release of Kafka Streams wrote the database.
 
     Attributes:
         database: the ``Rdict``; ``None`` while it is closed.
@@ -52,12 +57,22 @@ class DatabaseHandles:
         claim: the right to the directory, while it is open for writing.
     """
 
-    def __init__(self, path: Path, kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: StoreKind,
+        *,
+        create: bool,
+        create_if_missing: bool,
+        read_only: bool,
+        upgrade: bool = False,
+    ) -> None:
         self.path = path
         self.kind = kind
         self._create = create
         self._create_if_missing = create_if_missing
         self._read_only = read_only
+        self._upgrade = upgrade
         self.database: Any = None
         self.families: dict[str, Any] = {}
         self.column_families: dict[str, Any] = {}
@@ -93,6 +108,8 @@ class DatabaseHandles:
             if not self.made:
                 self.witness.look(read_only=self._read_only)
                 found = existing_families(self.path, where, self.kind, begun=self._create_if_missing)
+                if not (self._read_only or self._upgrade) and is_older(where, found, begun=self._create_if_missing):
+                    self._refuse_older(where)
                 wanted = found if self._read_only else wanted | found
             self.database = open_database(
                 self.path, where, wanted, create=self.made, read_only=self._read_only, options=options
@@ -115,6 +132,15 @@ class DatabaseHandles:
                 self._release()
                 self._unclaim()
             raise
+
+    def _refuse_older(self, where: Path) -> None:
+        """Say that the database has to be upgraded; but what else is wrong with it is said first."""
+        shadow = Shadow(where)
+        try:
+            OpenedFamilies(self.path, Path(shadow.name)).close()
+        finally:
+            shadow.cleanup()
+        raise written_by_older(self.path)
 
     @property
     def where(self) -> Path:

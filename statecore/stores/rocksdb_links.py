@@ -25,6 +25,7 @@ from statecore.stores import forks
 from statecore.stores.rocksdb_directory import CONFIG_FILE
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb_ownership import LOCK_FILE, writer_of
+from statecore.system_errors import Refusal, refusal_of
 
 T = TypeVar("T")
 
@@ -145,7 +146,8 @@ def _temporary_directory() -> str:
         except OSError as error:
             refused[parent] = error
     said = "; ".join(f"{parent}: {error.strerror or error}" for parent, error in refused.items())
-    raise (Capacity if "No space left" in said else Invalid)(
+    full = any(refusal_of(error) is Refusal.FULL for error in refused.values())
+    raise (Capacity if full else Invalid)(
         f"No temporary directory can be made ({said}).",
         action="Set TMPDIR to a directory that this user may write to, with room for a few links.",
     )

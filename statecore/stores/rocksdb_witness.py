@@ -39,11 +39,12 @@ from crc32c import crc32c
 
 from statecore.errors import Corrupted
 from statecore.filesystem import link_or_copy, sync_file
-from statecore.formats.kinds import OFFSETS_COLUMN_FAMILY
 from statecore.formats.offsets import STATUS_CLOSED, STATUS_KEY, partition_of_key
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BLOCK, Manifest, first_sequence, last_sequence, read_manifest
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_links import Shadow
+from statecore.stores.rocksdb_reading import OpenedFamilies
 from statecore.stores.rocksdb_scan import FamilyIterator, RocksDBCursor
 
 WITNESS_FILE = "statecore-witness"
@@ -429,28 +430,16 @@ def _refusal(sight: _Sight, path: Path, where: Path, why: str) -> Corrupted:
 
 def _as_it_would_open(path: Path) -> str:
     """What RocksDB would make of it, in words; empty when it could not open it."""
-    from rocksdict import AccessType, Options, Rdict
-
     shadow: Shadow | None = None
     try:
         shadow = Shadow(path)
-        names = Rdict.list_cf(shadow.name, Options(raw_mode=True))
-        columns = {name: Options(raw_mode=True) for name in names}
-        read_only = AccessType.read_only()
-        database = Rdict(shadow.name, Options(raw_mode=True), column_families=columns, access_type=read_only)
-        try:
-            families = {name: database.get_column_family(name) for name in names}
-            keys = set()
-            if OFFSETS_COLUMN_FAMILY in families:
-                keys = {key for key, _ in _rows(path, families[OFFSETS_COLUMN_FAMILY])}
+        with OpenedFamilies(path, Path(shadow.name)) as opened:
+            keys = {key for key, _ in opened.rows(OFFSETS_COLUMN_FAMILY)}
             rows = any(
-                next(_rows(path, family), None) is not None
-                for name, family in families.items()
+                next(_rows(path, handle), None) is not None
+                for name, handle in opened.handles.items()
                 if name != OFFSETS_COLUMN_FAMILY
             )
-            families.clear()
-        finally:
-            database.close()
     except Exception:  # it is only a word more in an error that is raised anyway
         return ""
     finally:

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
 from statecore.errors import Invalid
+from statecore.formats.integers import INT32_MAX
 
 Row = tuple[bytes, bytes]
 """A key and its value."""
@@ -108,7 +109,7 @@ class WritableRows(ReadableRows):
         self.put(key, None)
 
 
-MAX_ROW_BYTES = (1 << 31) - 1
+MAX_ROW_BYTES = INT32_MAX
 """Most bytes that a key and its value may have together.
 
 No Kafka record can be larger, and no Java application read more. RocksDB can hold up to 4 GiB less some bytes, which is

@@ -23,6 +23,8 @@ import pytest
 from demo.airflow_client import call
 from demo.airflow_server import AirflowFailed, AirflowServer, TaskStatus
 from demo.stop import stop_all
+from statecore.jobs.declaration import declared_fields
+from statecore.jobs.request import RestoreRequest
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.keeper import started_at
@@ -266,6 +268,21 @@ def clear(server: AirflowServer, run: str, *, only_failed: bool) -> None:
 def test_parameters_of_the_wrong_shape_are_refused_by_the_api(server: AirflowServer, wrong: dict[str, Any]) -> None:
     with pytest.raises(AirflowFailed, match=f"400 .*{next(iter(wrong))}"):
         server.trigger(DAG, {**conf("orders"), **wrong})
+
+
+def test_the_form_shows_what_a_request_declares(server: AirflowServer) -> None:
+    """As the page of the Dag gets it: what Airflow has kept of the Params."""
+    shown = server.api("GET", f"/dags/{DAG}/details")["params"]
+    for name, declared in declared_fields(RestoreRequest).items():
+        assert (name in shown) is declared.said.in_form
+        if name in shown:
+            schema = shown[name]["schema"]
+            assert (schema["title"], schema.get("section")) == (declared.said.title, declared.said.section)
+            assert shown[name]["description"].lower().startswith(declared.said.help.lower())
+    values = {name: one["value"] for name, one in shown.items()}
+    assert (values["memory_budget"], values["transaction_wait"], values["versioned"]) == ("512m", 30, "history")
+    assert shown["versioned"]["schema"]["enum"] == ["history", "latest"]
+    assert values["state_dir"] is None
 
 
 def test_nobody_gets_in_without_a_password(server: AirflowServer) -> None:

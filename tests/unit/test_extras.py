@@ -55,7 +55,7 @@ BASE = (
     *("errors", "isolation", "metrics", "telemetry", "progress", "faults"),
     *("formats.checkpoint", "formats.kinds", "formats.offsets", "formats.position", "formats.segments"),
     *("changelog.client", "changelog.cluster", "changelog.groups", "changelog.model", "changelog.sockets"),
-    *("maintenance.inspection", "jobs.restores", "jobs.report_index"),
+    *("maintenance.inspection", "jobs.restores", "jobs.report_index", "jobs.request"),
 )
 
 

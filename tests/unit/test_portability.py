@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -55,12 +54,12 @@ for name in names:
     except BaseException as error:
         failed[name] = f"{type(error).__name__}: {error}"
 
-from statecore.maintenance import dump_output
+from statecore.system_errors import refusal_of
 from statecore.placement.trees import exchange
 from statecore.jobs import failures
 print(json.dumps({
     "failed": failed,
-    "full": dump_output._FULL,
+    "full": [refusal_of(OSError(number, "no")).name for number in (errno.ENOSPC, errno.EDQUOT)],
     "exchanged": exchange(pathlib.Path("a"), pathlib.Path("b")),
     "damaged": type(failures.as_statecore_error(OSError(errno.EIO, "no"), "it ran")).__name__,
 }))
@@ -77,7 +76,7 @@ def test_every_module_can_be_imported_where_nothing_of_linux_is() -> None:
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said == {"failed": {}, "full": [errno.ENOSPC, 69], "exchanged": False, "damaged": "Retryable"}
+    assert said == {"failed": {}, "full": ["FULL", "FULL"], "exchanged": False, "damaged": "Retryable"}
 
 
 def test_the_layout_of_a_lock_is_that_of_each_system() -> None:

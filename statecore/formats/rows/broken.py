@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from statecore.errors import Corrupted, Invalid
+from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
-
-INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def broken(kind: StoreKind, why: str, what: str = "A row") -> Corrupted:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, Self
 
+from statecore.formats.integers import INT32_MAX
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import INT32_MAX, broken, check_number, require_bytes
+from statecore.formats.rows.broken import broken, check_number, require_bytes
 from statecore.formats.rows.headers import Header, decoded_headers
 
 KEY_BYTES = 13

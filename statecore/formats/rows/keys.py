@@ -12,8 +12,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, Self
 
+from statecore.formats.integers import INT32_MAX
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import INT32_MAX, broken, check_number, not_of_kind, require_bytes
+from statecore.formats.rows.broken import broken, check_number, not_of_kind, require_bytes
 
 WINDOW_BYTES = 12
 """Bytes of window start and sequence behind the key."""

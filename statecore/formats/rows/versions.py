@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from statecore.errors import Corrupted, Invalid
+from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import INT64_MAX, broken, check_number, require_bytes
+from statecore.formats.rows.broken import broken, check_number, require_bytes
 
 LATEST_SEGMENT = -1
 """The segment id of latest values."""

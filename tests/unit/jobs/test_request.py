@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.request import _FIELDS, RestoreRequest
+from statecore.extras import EXTRAS
+from statecore.jobs.declaration import declared_fields
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.versioned_start import VersionedStart
 
 
 def test_a_request_survives_its_json_form() -> None:
@@ -65,4 +70,64 @@ def test_two_requests_have_two_ids() -> None:
 
 def test_every_field_has_a_check_of_its_json_form() -> None:
     request = RestoreRequest(state_dir="/s", spec_path="a")
-    assert set(request.to_json()) == set(_FIELDS)
+    assert set(request.to_json()) == set(declared_fields(RestoreRequest))
+
+
+def test_a_request_with_everything_survives_its_json_form() -> None:
+    request = RestoreRequest(
+        state_dir="/s",
+        spec={"application_id": "a"},
+        replace=True,
+        memory_budget=64 << 20,
+        transaction_wait=2.5,
+        timeout=7.0,
+        plan_only=True,
+        staging_dir="/t",
+        versioned=VersionedStart.LATEST,
+        owner="kafka:kafka",
+    )
+    found = RestoreRequest.from_json(json.loads(json.dumps(request.to_json())))
+    assert found == request
+    assert found.versioned is VersionedStart.LATEST
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("replace", "false", "replace: 'false' is not true or false"),
+        ("memory_budget", "512m", r"memory_budget \(bytes\): '512m' is not a whole number"),
+        ("timeout", "soon", r"timeout \(seconds\): 'soon' is not a number"),
+        ("partitions", [None], "partitions: None is not a whole number"),
+        ("versioned", "now", "versioned: 'now' is none of history, latest"),
+        ("stores", [1], "stores: 1 is not text"),
+    ],
+)
+def test_what_is_wrong_is_said_of_its_field_in_its_unit(field: str, value: object, message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        RestoreRequest.from_json({"state_dir": "/s", "spec_path": "a", field: value})
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(Invalid, match="The request lacks state_dir"):
+        RestoreRequest.from_json({"spec_path": "a"})
+    with pytest.raises(Invalid) as refused:
+        RestoreRequest.from_json("a")
+    assert refused.value.action == 'Write one such as {"spec_path": ..., "state_dir": ...}.'
+
+
+def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
+    """Airflow parses a file of Dags again and again."""
+    code = "import sys\nimport statecore.jobs.request\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not loaded & {*(package for packages in EXTRAS.values() for package in packages), "yaml", "kafka", "rich"}
+    assert {name for name in done.stdout.split() if name.startswith("statecore.")} <= {
+        "statecore.errors",
+        "statecore.jobs",
+        "statecore.jobs.declaration",
+        "statecore.jobs.request",
+        "statecore.jobs.values",
+        "statecore.jobs.versioned_start",
+        "statecore.spec",
+        "statecore.spec.size",
+    }

@@ -24,7 +24,7 @@ from statecore.changelog.decoder import RangeDecoder
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.row_format import Records
-from statecore.images import addresses, digest, kernel, key_table, merged_kernel, runs_digest, sst
+from statecore.images import addresses, digest, kernel, key_table, merge, merged_kernel, merging, runs_digest, sst
 from statecore.images.key_table import KeyTable
 from statecore.images.runs_digest import merged_digest
 from statecore.images.versions import kernel as versions_kernel
@@ -41,7 +41,8 @@ from tests.unit.images.sst_files import contents_of, entry, files_of, forged, se
 from tests.unit.kernels.guard import arrow_column, between_guards, guarded_copy
 
 MODULES = (
-    *(addresses, changelog_kernel, decoder_module, digest, kernel, key_table, merged_kernel, runs_digest, sst),
+    *(addresses, changelog_kernel, decoder_module, digest, kernel, key_table, merge, merged_kernel, merging),
+    *(runs_digest, sst),
     *(versions_kernel, replay_module, rows_module, table_module),
 )
 
@@ -108,7 +109,10 @@ def files(chance: random.Random, path: Path, guard: bool) -> Any:
         kernel.run("key_hash", address=longest[240 - length :], length=length, secret=kernel.SECRET)
         for length in (0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240)
     ]
-    return [(run.sha256, run.digest) for run in runs], merged_digest(runs, files_of(runs)), hashes
+    kept = chance.random() < 0.5
+    one = merge.merge_runs(path / f"{guard}merged.sst", runs, keep_tombstones=kept)
+    written_again = None if one is None else (one.sha256, one.digest)
+    return [(run.sha256, run.digest) for run in runs], merged_digest(runs, files_of(runs)), written_again, hashes
 
 
 def damaged_files(chance: random.Random, path: Path, guard: bool) -> Any:
@@ -124,10 +128,17 @@ def damaged_files(chance: random.Random, path: Path, guard: bool) -> Any:
         handle[chance.randrange(len(handle))] = chance.randrange(256)
         index = bytes(handle[: chance.choice([len(handle), chance.randrange(len(handle))])])
     run = forged(path / f"forged{guard}.sst", sealed(kept), index=index)
-    try:
-        return merged_digest([good, run], files_of([good, run]))
-    except Corrupted as error:
-        return error.what.replace(str(path), "").replace(f"{guard}.sst", "")
+    found = []
+    for read in (
+        lambda: merged_digest([good, run], files_of([good, run])),
+        lambda: merge.merge_runs(path / f"merged{guard}.sst", [good, run], keep_tombstones=True),
+    ):
+        try:
+            result = read()
+            found.append(getattr(result, "digest", result))
+        except Corrupted as error:
+            found.append(error.what.replace(str(path), "").replace(f"{guard}.sst", ""))
+    return found
 
 
 def versions(chance: random.Random, path: Path, guard: bool) -> Any:

@@ -11,8 +11,9 @@ import pytest
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.maintenance.evidence import Evidence, conclude, is_made_by_dsl, of_name
-from statecore.maintenance.layout import StorePlace, segment_start, store_places
+from statecore.maintenance.layout import StorePlace, store_places
 from statecore.maintenance.recognise import Seen, families_leave, recognise
+from statecore.placement.contents import segment_start
 from statecore.placement.state_directory import StateDirectory
 from tests.unit.maintenance.stored import CASES, offsets, write_database, write_golden
 

@@ -18,7 +18,8 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.apply import SiblingStore, StoreImage, apply_placement, plan_placement
-from statecore.placement.database_state import DatabaseState, databases_of, read_database_state
+from statecore.placement.contents import databases_of
+from statecore.placement.database_state import DatabaseState, read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ProcessingGuarantee

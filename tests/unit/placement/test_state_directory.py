@@ -88,6 +88,15 @@ def test_the_stores_of_a_task_are_told_with_their_shape_and_databases(directory)
     assert directory.global_path == directory.task_path("global") == directory.path / "global"
 
 
+def test_a_database_is_found_also_where_a_processor_keeps_it_in_a_place_for_segments(directory):
+    for database in ("odd", "rocksdb/strange/strange.0"):
+        (directory.path / "0_0" / database).mkdir(parents=True)
+        (directory.path / "0_0" / database / "CURRENT").touch()
+    found = {one.name: one.databases for one in directory.stores("0_0")}
+    path = directory.path / "0_0"
+    assert found == {"rocksdb/strange": (path / "rocksdb/strange/strange.0",), "odd": (path / "odd",)}
+
+
 @pytest.mark.parametrize(("task", "partition"), [("0_3", 3), ("__north__/12_40", 40), ("global", None)])
 def test_a_task_has_a_partition_and_the_global_stores_have_none(task, partition):
     assert partition_of(task) == partition

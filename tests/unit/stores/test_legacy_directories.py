@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.runtime.checkpoint_policy import CheckpointSettings, TaskCheckpointer
@@ -37,7 +37,7 @@ class Task:
 
     def stores(self) -> dict[str, RocksDBStore]:
         return {
-            name: RocksDBStore(self.directory / "rocksdb" / name, kind, exactly_once=True)
+            name: RocksDBStore(self.directory / "rocksdb" / name, kind, exactly_once=True, upgrade=True)
             for name, kind in KINDS.items()
         }
 
@@ -104,3 +104,27 @@ def test_one_store_that_cannot_be_read_leaves_the_other_one_usable(task: Task) -
     assert ".checkpoint" in task.files()
     with stores["plain"] as store:
         assert len(dict(store.all())) == 9
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_database_of_an_older_version_is_opened_for_writing_only_when_its_upgrade_is_asked_for(
+    task: Task, name: str
+) -> None:
+    path = task.directory / "rocksdb" / name
+    before = {file.name: file.read_bytes() for file in path.iterdir() if file.name != "LOCK"}
+    for create_if_missing in (False, True):
+        with pytest.raises(Invalid, match=r"4\.2 or older.*offsets") as refused:
+            RocksDBStore(path, KINDS[name], create_if_missing=create_if_missing).open()
+        assert "upgrade=True" in refused.value.action
+    with RocksDBStore(path, KINDS[name], read_only=True) as store:
+        assert len(dict(store.all())) == 9
+    assert {file.name: file.read_bytes() for file in path.iterdir() if file.name != "LOCK"} == before
+    with RocksDBStore(path, KINDS[name], upgrade=True) as store:
+        store.commit({task.changelogs[name]: OFFSET})
+    with RocksDBStore(path, KINDS[name]) as store:
+        assert store.committed_offset(task.changelogs[name]) == OFFSET
+
+
+def test_a_store_that_is_only_read_is_not_upgraded(task: Task) -> None:
+    with pytest.raises(Invalid, match="not upgraded"):
+        RocksDBStore(task.directory / "rocksdb" / "plain", KINDS["plain"], read_only=True, upgrade=True)

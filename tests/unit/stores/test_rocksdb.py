@@ -309,12 +309,12 @@ def test_rows_of_an_older_format_are_not_overlooked(tmp_path: Path, read_only: b
     (tmp_path / "db" / "rocksdict-config.json").unlink(missing_ok=True)
 
 
-def test_a_store_of_an_older_version_gets_its_offsets_family_when_opened_for_writing(tmp_path: Path) -> None:
+def test_a_store_of_an_older_version_gets_its_offsets_family_when_its_upgrade_is_asked_for(tmp_path: Path) -> None:
     raw(tmp_path / "db", {"default": {b"a": b"1"}})
     with RocksDBStore(tmp_path / "db", PLAIN, read_only=True) as store:
         assert store.committed_offset(CHANGELOG) is None
         assert list(store.all()) == [(b"a", b"1")]
-    with RocksDBStore(tmp_path / "db", PLAIN) as store:
+    with RocksDBStore(tmp_path / "db", PLAIN, upgrade=True) as store:
         store.commit({CHANGELOG: 3})
     with RocksDBStore(tmp_path / "db", PLAIN, read_only=True) as store:
         assert store.committed_offset(CHANGELOG) == 3

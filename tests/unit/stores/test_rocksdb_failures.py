@@ -193,5 +193,5 @@ def test_rows_in_the_log_of_another_kind_are_not_taken_for_a_beginning(tmp_path:
     assert not list(copy.glob("*.sst"))
     with pytest.raises(Invalid, match="lacks the column family"):
         RocksDBStore(copy, TIMESTAMPED, create_if_missing=True).open()
-    with RocksDBStore(copy, PLAIN) as store:
+    with RocksDBStore(copy, PLAIN, upgrade=True) as store:
         assert list(store.all()) == [(b"a", b"1")]

@@ -263,7 +263,7 @@ def test_rows_without_status_and_offset_are_named(tmp_path: Path, caplog: pytest
     raw = Rdict(str(cut), options, column_families={"default": options, "offsets": options})
     raw.drop_column_family("offsets")
     raw.close()
-    with caplog.at_level(logging.INFO), RocksDBStore(cut, KIND):
+    with caplog.at_level(logging.INFO), RocksDBStore(cut, KIND, upgrade=True):
         assert "has rows, and no status and no offset" in caplog.text
 
 

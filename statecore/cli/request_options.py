@@ -1,0 +1,78 @@
+"""The options of a command that are the fields of its job's request."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from statecore.jobs.declaration import DeclaredField, Request, declared_fields
+from statecore.jobs.values import Choice, Flag, Several, Value
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+def add_request_options(parser: argparse.ArgumentParser, request: type[Request]) -> None:
+    """Declare an option for each field of a request, below the heading of its section.
+
+    In the parsed arguments each has the field's name; its value is ``None`` where it was not given.
+    """
+    headings: dict[str | None, Any] = {None: parser}
+    for declared in _fields(request):
+        section = declared.said.section
+        if section not in headings:
+            headings[section] = parser.add_argument_group((section or "").lower())
+        headings[section].add_argument(
+            declared.option,
+            dest=declared.name,
+            required=declared.required or declared.said.option_required,
+            default=None,
+            help=_help(declared).replace("%", "%%"),
+            **_taken(declared.said.value),
+        )
+
+
+def request_of(request: type[RequestT], arguments: argparse.Namespace) -> RequestT:
+    """The request that a command line asks for.
+
+    Raises:
+        Invalid: values of the right form that make no sense.
+    """
+    given = {declared.name: (declared, getattr(arguments, declared.name)) for declared in _fields(request)}
+    return request(
+        **{
+            name: declared.said.value.from_words(value)
+            for name, (declared, value) in given.items()
+            if value is not None
+        }
+    )
+
+
+def _fields(request: type[Request]) -> Iterator[DeclaredField]:
+    return (declared for declared in declared_fields(request).values() if declared.said.on_command_line)
+
+
+def _taken(value: Value) -> dict[str, Any]:
+    """How argparse takes an option of this kind."""
+    if isinstance(value, Flag):
+        return {"action": "store_true"}
+    if isinstance(value, Choice):
+        return {"choices": value.words}
+    repeated = {"action": "append"} if isinstance(value, Several) else {}
+    return {"type": _word(value), "metavar": value.metavar, **repeated}
+
+
+def _word(value: Value) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return value.from_word(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return read
+
+
+def _help(declared: DeclaredField) -> str:
+    repeated = "; repeat the option for each" if isinstance(declared.said.value, Several) else ""
+    otherwise = f" (default: {declared.otherwise})" if declared.otherwise else ""
+    return f"{declared.said.help}{repeated}{otherwise}"

@@ -1,0 +1,188 @@
+"""What each release of Kafka Streams has on disk, as data: whoever has to know it asks this table.
+
+::
+
+    release                     3.9                       4.2                       4.3
+    --------------------------  ------------------------  ------------------------  ----------------------------------
+    RocksDB                     7.9.2                     10.1.3                    10.1.3
+    newest SST format           5                         6                         6
+    offsets of a store          .checkpoint               .checkpoint               column family offsets (KIP-1035);
+                                                                                    a grace buffer .checkpoint_<store>
+    .checkpoint                 kept after a close;       kept after a close;       taken over and deleted at a start,
+                                under exactly-once none   under exactly-once none   where it wins over the stores
+                                while stores are open     while stores are open
+    position of a store         <store>.position          <store>.position          column family offsets; a file that
+                                                                                    was left is merged, never deleted
+    kinds with headers          none                      none                      as below (KIP-1271)
+
+    kind                                 data column family                 directory                    older families
+    -----------------------------------  ---------------------------------  ---------------------------  --------------
+    key-value, versioned-key-value       default                            rocksdb/<store>
+    list                                 default                            rocksdb/<store>
+    timestamped-key-value                keyValueWithTimestamp              rocksdb/<store>              default
+    headers-key-value                    keyValueWithTimestampAndHeaders    rocksdb/<store>              default, (1)
+    window, join-window                  default                            <store>/<store>.<start ms>
+    timestamped-window                   keyValueWithTimestamp              <store>/<store>.<start ms>   default
+    headers-window                       keyValueWithTimestampAndHeaders    <store>/<store>.<start ms>   default, (1)
+    session                              default                            <store>/<store>.<start ms>
+    headers-session                      sessionKeyValueWithHeaders         <store>/<store>.<start ms>   default
+    emit-final-window, -sliding-window   default                            <store>/<store>.<start ms>
+    headers-emit-final-(sliding-)window  windowKeyValueWithHeaders          <store>/<store>.<start ms>   default
+    emit-final-session                   default                            <store>/<store>.<start ms>
+    headers-emit-final-session           sessionKeyValueWithHeaders         <store>/<store>.<start ms>   default
+    grace-buffer                         default                            <store>/<store>.0
+
+    (1) keyValueWithTimestamp
+
+The global stores lie in ``global/`` in the same two shapes. In older families Kafka Streams may have left rows of an
+older format; it reads those below the newer ones and moves them one by one (``DualColumnFamilyAccessor``). A database
+with a family that its kind does not have makes ``KafkaStreams.start()`` fail, so 4.2 and older open none that has
+``offsets``; and 3.9 reads no SST file of format 6.
+
+From the sources of 3.9.1, 4.2.0 and 4.3.1 (``RocksDBStore.openDB`` and its subclasses, ``AbstractSegments``,
+``StateDirectory``, ``ProcessorStateManager``, ``LegacyCheckpointingStateStore``), and seen in their directories.
+Kinds are named as in ``stores.yaml`` (:class:`statecore.formats.kinds.StoreKind`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+DEFAULT_COLUMN_FAMILY = "default"
+"""The family every RocksDB database has; plain stores keep their rows here."""
+
+OFFSETS_COLUMN_FAMILY = "offsets"
+"""The family of KIP-1035 with offsets, status and position (``AbstractColumnFamilyAccessor``)."""
+
+GLOBAL = "global"
+"""The directory of the global stores, which every instance of an application has; it stands for a task with them."""
+
+PLAIN_PARENT = "rocksdb"
+"""In a task's directory: where the stores without segments are."""
+
+LOCK_FILE = ".lock"
+"""In an application's directory: what it holds locked as long as it lives."""
+
+PROCESS_FILE = "kafka-streams-process-metadata"
+"""In an application's directory: the process id; the application writes it when it is missing."""
+
+CHECKPOINT_FILE = ".checkpoint"
+"""In a task's directory or ``global/``: offsets of all its stores."""
+
+POSITION_SUFFIX = ".position"
+"""``<store>.position`` beside it: a store's position."""
+
+_WITH_TIMESTAMPS = "keyValueWithTimestamp"
+_WITH_HEADERS = "keyValueWithTimestampAndHeaders"
+_SESSION_WITH_HEADERS = "sessionKeyValueWithHeaders"
+_WINDOW_WITH_HEADERS = "windowKeyValueWithHeaders"
+
+
+@dataclass(frozen=True)
+class KindOnDisk:
+    """What a store of a kind is on disk.
+
+    Attributes:
+        family: the column family of its rows.
+        segmented: whether it is a directory of databases, one for each interval of time.
+        offset_inside: whether the release reads its offset from the family ``offsets``.
+        older: families in which rows of an older format may be left.
+    """
+
+    family: str = DEFAULT_COLUMN_FAMILY
+    segmented: bool = False
+    offset_inside: bool = True
+    older: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class OffsetFiles:
+    """Which files with offsets lie in a task's directory beside the stores.
+
+    Attributes:
+        task: whether ``.checkpoint`` stays after a clean close.
+        task_while_open: whether it may lie there while stores are open under exactly-once, too.
+        stores: whether there is a ``.checkpoint_<store>`` for each store that keeps no offset inside.
+        positions: whether there is a ``<store>.position`` for each store.
+    """
+
+    task: bool
+    task_while_open: bool
+    stores: bool
+    positions: bool
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a release of Kafka Streams has on disk.
+
+    Attributes:
+        name: the release: ``4.3``.
+        rocksdb: the version of RocksDB that it brings.
+        sst_format: the newest format version of SST files that it reads, and the one that it writes.
+        offsets_inside: whether its databases have the family ``offsets``.
+        files: which files with offsets it leaves, and wants.
+        kinds: what each kind is that it knows.
+    """
+
+    name: str
+    rocksdb: str
+    sst_format: int
+    offsets_inside: bool
+    files: OffsetFiles
+    kinds: Mapping[str, KindOnDisk]
+
+
+def _kind(family: str = DEFAULT_COLUMN_FAMILY, *older: str, segmented: bool = False) -> KindOnDisk:
+    return KindOnDisk(family, segmented, older=frozenset(older))
+
+
+_KINDS_4_3 = {
+    "key-value": _kind(),
+    "timestamped-key-value": _kind(_WITH_TIMESTAMPS, DEFAULT_COLUMN_FAMILY),
+    "headers-key-value": _kind(_WITH_HEADERS, DEFAULT_COLUMN_FAMILY, _WITH_TIMESTAMPS),
+    "versioned-key-value": _kind(),
+    "window": _kind(segmented=True),
+    "timestamped-window": _kind(_WITH_TIMESTAMPS, DEFAULT_COLUMN_FAMILY, segmented=True),
+    "headers-window": _kind(_WITH_HEADERS, DEFAULT_COLUMN_FAMILY, _WITH_TIMESTAMPS, segmented=True),
+    "session": _kind(segmented=True),
+    "headers-session": _kind(_SESSION_WITH_HEADERS, DEFAULT_COLUMN_FAMILY, segmented=True),
+    "emit-final-window": _kind(segmented=True),
+    "emit-final-sliding-window": _kind(segmented=True),
+    "emit-final-session": _kind(segmented=True),
+    "headers-emit-final-window": _kind(_WINDOW_WITH_HEADERS, DEFAULT_COLUMN_FAMILY, segmented=True),
+    "headers-emit-final-sliding-window": _kind(_WINDOW_WITH_HEADERS, DEFAULT_COLUMN_FAMILY, segmented=True),
+    "headers-emit-final-session": _kind(_SESSION_WITH_HEADERS, DEFAULT_COLUMN_FAMILY, segmented=True),
+    "join-window": _kind(segmented=True),
+    "list": _kind(),
+    "grace-buffer": KindOnDisk(segmented=True, offset_inside=False),
+}
+
+_KINDS_4_2 = {
+    name: KindOnDisk(kind.family, kind.segmented, offset_inside=False, older=kind.older)
+    for name, kind in _KINDS_4_3.items()
+    if not name.startswith("headers-")
+}
+
+_BESIDE = OffsetFiles(task=True, task_while_open=False, stores=False, positions=True)
+_INSIDE = OffsetFiles(task=False, task_while_open=True, stores=True, positions=False)
+
+RELEASES: Mapping[str, Release] = MappingProxyType(
+    {
+        release.name: release
+        for release in (
+            Release("3.9", "7.9.2", 5, False, _BESIDE, MappingProxyType(_KINDS_4_2)),
+            Release("4.2", "10.1.3", 6, False, _BESIDE, MappingProxyType(_KINDS_4_2)),
+            Release("4.3", "10.1.3", 6, True, _INSIDE, MappingProxyType(_KINDS_4_3)),
+        )
+    }
+)
+"""Every release that is known, the oldest first."""
+
+CURRENT = RELEASES["4.3"]
+"""The release whose directories this library makes."""
+
+LAST_WITHOUT_OFFSETS = [name for name, release in RELEASES.items() if not release.offsets_inside][-1]
+"""The newest release that keeps offsets beside the stores, and opens no database that has the family ``offsets``."""

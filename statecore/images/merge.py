@@ -1,0 +1,114 @@
+"""A merge that writes: sorted runs in, one run out.
+
+Runs of adjacent offsets become one run of all of them, in columns: a kernel copies the rows that no later run replaces
+into buffers of a megabyte, and the columnar writer lays them out. With it nobody needs RocksDB's own compaction,
+whose files cannot be ingested again. The same runs give the same file, byte for byte::
+
+    run 0  [100, 200)     a=1   b=2   c=3
+    run 1  [200, 300)     a=4   b deleted
+    merged [100, 300)     a=4   b deleted  c=3       without deletes, where nothing older lies below:  a=4   c=3
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from statecore.errors import Invalid
+from statecore.images.key_table import Chunk
+from statecore.images.merged_kernel import LONGEST_KEY
+from statecore.images.merging import MergingRuns, Rows, open_table
+from statecore.images.model import RunFile, RunFormat
+from statecore.images.runs import write_run
+
+# Blocks of the file end where chunks do, so another limit is another file. A larger row is copied alone.
+_ROWS_AT_ONCE = 4096
+_BYTES_AT_ONCE = 1 << 20
+
+
+def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -> RunFile | None:
+    """Merge runs of one database into one run.
+
+    Args:
+        path: the file to write.
+        runs: at least one, in the order they are applied; each begins at the offset that the one before ends at. Their
+            files have been compared with their hashes.
+        keep_tombstones: write deletes. They may be left out only where the oldest run of the database is among these
+            and no base lies below.
+
+    Returns:
+        The run, of all their offsets; ``None`` when no row is left.
+
+    Raises:
+        Invalid: the runs are not adjacent, not of one segment, or one of them was not written column by column (it has
+            keys of more than 240 bytes, or is no SST file).
+        Corrupted: a run is not what it says.
+        Capacity: no room for the file.
+    """
+    _check_together(runs)
+    tables = [open_table(run, run.path) if run.format is RunFormat.SST else None for run in runs]
+    if any(table is None for table in tables):
+        raise Invalid(
+            "Only runs that were written column by column can be merged.",
+            action=f"Keep runs with keys of more than {LONGEST_KEY} bytes apart.",
+        )
+    merging = MergingRuns(runs, [table for table in tables if table is not None])
+    chunks = _chunks(merging, keep_tombstones)
+    first = next(chunks, None)
+    if first is None:
+        return None
+
+    def all_chunks() -> Iterator[Chunk]:
+        yield first
+        yield from chunks
+
+    made = write_run(path, all_chunks(), longest_key=LONGEST_KEY)
+    stream_time = max(run.stream_time for run in runs)
+    return replace(made, segment=runs[0].segment, start=runs[0].start, end=runs[-1].end, stream_time=stream_time)
+
+
+def _check_together(runs: Sequence[RunFile]) -> None:
+    if not runs or len({run.segment for run in runs}) != 1:
+        raise Invalid("Runs of one database are merged, and at least one.", action="Merge those of each segment.")
+    for one, following in pairwise(runs):
+        if one.end != following.start:
+            raise Invalid(
+                f"A run that ends at {one.end} and one that begins at {following.start} are not adjacent.",
+                action="Merge runs in the order of their offsets, and leave none out.",
+            )
+
+
+def _chunks(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:
+    """The rows that are left."""
+    rows = Rows(
+        key_offsets=np.zeros(_ROWS_AT_ONCE + 1, np.int64),
+        keys=np.empty(_BYTES_AT_ONCE, np.uint8),
+        value_offsets=np.zeros(_ROWS_AT_ONCE + 1, np.int64),
+        values=np.empty(_BYTES_AT_ONCE, np.uint8),
+        valid=np.empty(_ROWS_AT_ONCE, np.uint8),
+    )
+    more = True
+    while more:
+        more = merging.take(rows, keep_deletes=keep_tombstones)
+        taken = merging.state.taken
+        if taken:
+            yield Chunk(
+                rows.key_offsets[: taken + 1],
+                rows.keys[: rows.key_offsets[taken]],
+                rows.value_offsets[: taken + 1],
+                rows.values[: rows.value_offsets[taken]],
+                rows.valid[:taken],
+                np.zeros(taken, np.int64),
+            )
+        elif more:
+            key_bytes, value_bytes = merging.next_row_bytes
+            rows = rows._replace(
+                keys=np.empty(max(len(rows.keys), key_bytes), np.uint8),
+                values=np.empty(max(len(rows.values), value_bytes), np.uint8),
+            )

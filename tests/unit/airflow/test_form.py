@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import Param
+from airflow.sdk.exceptions import ParamValidationError
+
+from statecore.airflow.form import fields_of, params_of
+from statecore.errors import Invalid
+from statecore.jobs.request import RestoreRequest
+from tests.unit.jobs.requests_with_more import RequestWithOneMore, VerifyRequest
+
+FORM = params_of(RestoreRequest)
+
+
+def test_a_new_field_is_in_the_form() -> None:
+    new = params_of(RequestWithOneMore)["pause"]
+    assert "pause" not in FORM
+    assert new.value == 1.5
+    assert new.schema == {
+        "type": ["null", "number"],
+        "minimum": 0,
+        "title": "Pause",
+        "section": "Limits",
+    }
+    assert new.description == "How long to rest, at 50% of the way, between two stores. Seconds. Empty: 1.5."
+    assert fields_of(RequestWithOneMore, {"pause": 3})["pause"] == 3.0
+
+
+def test_another_job_has_its_form() -> None:
+    form = params_of(VerifyRequest)
+    assert {"state_dir", "stores", "samples", "sizes", "topic", "depth"} <= set(form)
+    assert "memory_budget" not in form
+    assert fields_of(VerifyRequest, {"topic": "t", "depth": "rows", "sizes": ["1k"], "samples": 0}) == {
+        "stores": [],
+        "partitions": [],
+        "topic": "t",
+        "depth": "rows",
+        "sizes": [1024],
+        "samples": 0,
+    }
+
+
+def test_the_form_shows_every_field_but_those_that_the_dag_itself_gives() -> None:
+    hidden = {"spec_path", "spec", "timeout", "request_id"}
+    shown = set(RestoreRequest(state_dir="/s", spec_path="a").to_json()) - hidden
+    assert set(FORM) == shown
+
+
+def test_the_defaults_are_those_of_the_request_or_of_the_site() -> None:
+    form = params_of(RestoreRequest, staging_dir="/shared", state_dir=None)
+    values = {name: param.value for name, param in form.items() if name != "state_dir"}
+    assert values == {
+        "stores": [],
+        "partitions": [],
+        "staging_dir": "/shared",
+        "memory_budget": "512m",
+        "transaction_wait": 30,
+        "plan_only": False,
+        "replace": False,
+        "owner": None,
+        "versioned": "history",
+    }
+    with pytest.raises(ParamValidationError):
+        form["state_dir"].resolve()
+    assert params_of(RestoreRequest, state_dir="/srv/state")["state_dir"].resolve() == "/srv/state"
+
+
+def test_what_the_form_says_by_itself_is_what_the_request_is_without_it() -> None:
+    said = fields_of(RestoreRequest, {name: param.value for name, param in FORM.items() if name != "state_dir"})
+    common = {"spec_path": "a", "state_dir": "/s", "request_id": "r"}
+    assert RestoreRequest.from_json({**common, **said}) == RestoreRequest.from_json(common)
+
+
+def test_params_are_airflow_s_own_and_plain_json() -> None:
+    """Airflow keeps them in its database, and knows them by their class."""
+    for param in params_of(RestoreRequest, state_dir="/s").values():
+        assert type(param) is Param
+        assert plain(param.value)
+        assert plain(param.schema)
+
+
+def plain(value: Any) -> bool:
+    """Whether it is of JSON's own types all through: a member of an enumeration is a text of another class."""
+    if isinstance(value, dict):
+        return all(type(name) is str and plain(one) for name, one in value.items())
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+@pytest.mark.parametrize("empty", [None, "", False])
+def test_what_is_empty_is_left_to_the_job_and_a_list_is_shown_as_empty(empty: Any) -> None:
+    assert fields_of(RestoreRequest, dict.fromkeys(FORM, empty)) == {"stores": [], "partitions": []}
+    assert fields_of(RestoreRequest, {}) == {"stores": [], "partitions": []}
+
+
+def test_a_parameter_that_is_not_of_its_form_is_refused_with_what_to_do() -> None:
+    with pytest.raises(Invalid, match="memory_budget is not well-formed: 'much' is not a size") as refused:
+        fields_of(RestoreRequest, {"memory_budget": "much"})
+    assert "Such as 512m or 2g" in str(refused.value)

@@ -1,0 +1,148 @@
+"""Runs merged into one run, held against a dict, and against a database that RocksDB made of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rocksdict import Options, Rdict
+
+from statecore.errors import Corrupted, Invalid
+from statecore.filesystem import file_sha256
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images import merge
+from statecore.images.digest import digest_of
+from statecore.images.image import build_image
+from statecore.images.merge import merge_runs
+from statecore.images.model import RunFile, RunFormat
+from tests.unit.images.sst_files import Rows, written
+from tests.unit.images.test_runs_digest import KEYS, VALUES
+
+CHANGELOG = TopicPartition("app-store-changelog", 0)
+CONTENTS = st.lists(st.dictionaries(KEYS, VALUES, min_size=1, max_size=60), min_size=1, max_size=6)
+
+
+def runs_of(path: Path, contents: Sequence[Rows]) -> list[RunFile]:
+    """A run of each, of a hundred offsets."""
+    return [
+        replace(
+            written(path / f"{number}.sst", rows, 7), start=100 * number, end=100 * number + 100, stream_time=number
+        )
+        for number, rows in enumerate(contents)
+    ]
+
+
+def last_writes(contents: Sequence[Rows]) -> Rows:
+    last: Rows = {}
+    for rows in contents:
+        last |= rows
+    return last
+
+
+def entries(run: RunFile, keys: Iterable[bytes]) -> Rows:
+    """What is in a file, deletes too: what RocksDB shows of keys that had another value below it."""
+    found: Rows = {}
+    database = Rdict(str(run.path.with_suffix(".db")), Options(raw_mode=True))
+    try:
+        for key in keys:
+            database[key] = b"below"
+        database.flush()
+        database.ingest_external_file([str(run.path)])
+        for key in keys:
+            value = database.get(key)
+            if value != b"below":
+                found[key] = value
+    finally:
+        database.close()
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    contents=CONTENTS, keep=st.booleans(), rows=st.sampled_from([1, 3, 4096]), size=st.sampled_from([1, 300, 1 << 20])
+)
+def test_the_merged_run_has_the_last_write_of_each_key(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[Rows], keep: bool, rows: int, size: int
+) -> None:
+    path = tmp_path_factory.mktemp("runs")
+    last = last_writes(contents)
+    expected = last if keep else {key: value for key, value in last.items() if value is not None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge, "_ROWS_AT_ONCE", rows)
+        patch.setattr(merge, "_BYTES_AT_ONCE", size)
+        made = merge_runs(path / "merged.sst", runs_of(path, contents), keep_tombstones=keep)
+    if not expected:
+        assert made is None
+        return
+    assert made is not None
+    live = {key: value for key, value in expected.items() if value is not None}
+    assert (made.rows, made.deletes) == (len(live), len(expected) - len(live))
+    assert made.digest == digest_of(live.items())
+    assert made.sha256 == file_sha256(made.path)
+    assert (bytes.fromhex(made.min_key), bytes.fromhex(made.max_key)) == (min(expected), max(expected))
+    assert (made.start, made.end, made.stream_time) == (0, 100 * len(contents), len(contents) - 1)
+    assert entries(made, last) == expected
+
+
+def test_the_same_runs_give_the_same_bytes_and_an_image_of_them_the_same_rows(tmp_path: Path) -> None:
+    source = random.Random(1)
+    contents: list[Rows] = []
+    for _ in range(4):
+        keys = {b"key-%07d" % source.randrange(20_000) for _ in range(9000)}
+        contents.append({key: source.choice([None, source.randbytes(source.randrange(300))]) for key in keys})
+    runs = runs_of(tmp_path, contents)
+    once = merge_runs(tmp_path / "once", runs, keep_tombstones=True)
+    again = merge_runs(tmp_path / "again", runs, keep_tombstones=True)
+    assert once is not None
+    assert again is not None
+    assert once.sha256 == again.sha256
+    halves = [merge_runs(tmp_path / f"half-{at}", runs[at : at + 2], keep_tombstones=at > 0) for at in (0, 2)]
+    pair = [half for half in halves if half is not None]
+    assert [(half.start, half.end) for half in pair] == [(0, 200), (200, 400)]
+    whole = merge_runs(tmp_path / "whole", pair, keep_tombstones=False)
+    assert whole is not None
+    images = [
+        build_image(tmp_path / f"image-{number}", StoreKind.KEY_VALUE, some, {CHANGELOG: 399})
+        for number, some in enumerate([runs, pair, [whole]])
+    ]
+    assert len({image.digest for image in images}) == 1
+
+
+def test_a_value_larger_than_a_buffer_is_copied_alone(tmp_path: Path) -> None:
+    large = random.Random(1).randbytes(5 << 20)
+    contents: list[Rows] = [{b"a": b"1", b"b": large, b"c": b"2"}, {b"c": None, b"d": large}]
+    made = merge_runs(tmp_path / "merged", runs_of(tmp_path, contents), keep_tombstones=False)
+    assert made is not None
+    assert made.digest == digest_of([(b"a", b"1"), (b"b", large), (b"d", large)])
+
+
+def test_runs_that_are_not_adjacent_are_refused(tmp_path: Path) -> None:
+    first, second, third = runs_of(tmp_path, [{b"a": b"1"}, {b"b": b"2"}, {b"c": b"3"}])
+    for wrong in ([first, third], [second, first], []):
+        with pytest.raises(Invalid):
+            merge_runs(tmp_path / "merged", wrong, keep_tombstones=True)
+    with pytest.raises(Invalid, match="one database"):
+        merge_runs(tmp_path / "merged", [first, replace(second, segment=7)], keep_tombstones=True)
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_run_that_rocksdb_wrote_is_refused(tmp_path: Path) -> None:
+    long = written(tmp_path / "long", {b"k" * 300: b"1"}, longest_key=300)
+    assert long.format is RunFormat.SST_ROCKSDB
+    with pytest.raises(Invalid, match="column by column"):
+        merge_runs(tmp_path / "merged", [long], keep_tombstones=True)
+
+
+def test_a_damaged_run_is_corrupted(tmp_path: Path) -> None:
+    run, other = runs_of(tmp_path, [{b"key-%03d" % n: bytes(50) for n in range(500)}, {b"key-100": None}])
+    data = bytearray(run.path.read_bytes())
+    data[1000] ^= 1
+    run.path.write_bytes(data)
+    with pytest.raises(Corrupted, match="checksum"):
+        merge_runs(tmp_path / "merged", [run, other], keep_tombstones=True)

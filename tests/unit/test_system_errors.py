@@ -1,0 +1,47 @@
+"""What the system refuses becomes one of this library's kinds, the same in every room."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from statecore.errors import Capacity, Invalid, StatecoreError
+from statecore.filesystem import MOUNT_FOR_WRITING
+from statecore.system_errors import Refusal, refusal_of, system_error
+
+ACTION = "Name another."
+
+
+@pytest.mark.parametrize(
+    ("number", "refusal", "kind", "action"),
+    [
+        (errno.ENOSPC, Refusal.FULL, Capacity, "Make room."),
+        (errno.EDQUOT, Refusal.FULL, Capacity, "Make room."),
+        (errno.EMFILE, Refusal.TOO_MANY_FILES, Capacity, "ulimit"),
+        (errno.ENFILE, Refusal.TOO_MANY_FILES, Capacity, "ulimit"),
+        (errno.EROFS, Refusal.READ_ONLY, Invalid, MOUNT_FOR_WRITING),
+        (errno.EACCES, Refusal.DENIED, Invalid, ACTION),
+        (errno.EPERM, Refusal.DENIED, Invalid, ACTION),
+        (errno.EIO, Refusal.FAILED, Invalid, ACTION),
+        (errno.EISDIR, Refusal.OTHER, Invalid, ACTION),
+    ],
+)
+def test_kind_and_action_follow_from_why_the_system_refused(
+    number: int, refusal: Refusal, kind: type[StatecoreError], action: str
+) -> None:
+    said = os.strerror(number)
+    for error in (OSError(number, said), Exception(f"IO error: While open a file: /d/000001.sst: {said}")):
+        assert refusal_of(error) is refusal
+        found = system_error(error, "/d/file could not be written", action=ACTION, room="Make room.", file="/d/file")
+        assert type(found) is kind
+        assert found.what.startswith("/d/file could not be written: ")
+        assert found.what.endswith(f"{said}.")
+        assert action in found.action
+        assert found.context == {"file": "/d/file"}
+
+
+def test_an_error_without_number_and_words_is_none_that_is_known() -> None:
+    assert refusal_of(OSError("broken")) is Refusal.OTHER
+    assert system_error(OSError("broken"), "It failed", action=ACTION).what == "It failed: broken."
