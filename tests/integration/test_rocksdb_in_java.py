@@ -8,6 +8,7 @@ import pytest
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
+from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
 from tests.harness.streams import StreamsJvm
 from tests.unit.images.changelog import Record, batches, expected_rows
@@ -72,7 +73,7 @@ def test_kafka_streams_rocksdb_reads_an_image(
 ) -> None:
     if not columnar:
         monkeypatch.setattr("statecore.images.sst.ColumnarSstWriter.LONGEST_KEY", -1)
-    builder = RunBuilder(KIND, tmp_path, memory_budget=1, keep_tombstones=False)
+    builder = RunBuilder(KIND, tmp_path, memory_budget=1, below=Below.NOTHING)
     for batch in batches(RECORDS, rows_in_a_run):
         builder.add(batch)
     runs = builder.finish()

@@ -16,6 +16,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
 from statecore.images.image import build_image
+from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
 from statecore.images.sst import ColumnarSstWriter
 from statecore.images.sst_writer import RowSstWriter
@@ -155,7 +156,7 @@ def test_rocksdb_finds_a_flipped_bit_by_our_checksums(tmp_path: Path, share: flo
 @pytest.mark.parametrize("length", [ColumnarSstWriter.LONGEST_KEY, ColumnarSstWriter.LONGEST_KEY + 1])
 def test_keys_on_both_sides_of_the_limit_are_stored(tmp_path: Path, length: int) -> None:
     records: list[Record] = [(bytes([n % 251]) * length, b"%d" % n) for n in range(1000)]
-    builder = RunBuilder(KIND, tmp_path, keep_tombstones=False)
+    builder = RunBuilder(KIND, tmp_path, below=Below.NOTHING)
     for part in batches(records, 100):
         builder.add(part)
     build_image(tmp_path / "image", KIND, builder.finish(), {TopicPartition("t", 0): 999})
