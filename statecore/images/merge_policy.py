@@ -44,7 +44,7 @@ def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slic
     Returns:
         Slices of two or more, in order, that do not touch; none where nothing has to be merged.
     """
-    if not rewrites([*base, *sizes]):
+    if not sizes or not rewrites([*base, *sizes]):
         return []
     groups = min(len(sizes), max(1, MOST_UNMERGED - len(base)))
     ends = _cheapest_ends(sizes, groups)
