@@ -138,7 +138,7 @@ def build(directory: Path, golden: dict[str, Any], ranges: Sequence[tuple[int, i
                 at,
                 memory_budget=1,
                 below=Below(anything=number > 0),
-                start=start,
+                start=golden["records"][start]["offset"],
                 segmentation=segmentation,
                 changelog=changelog,
             )
