@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from statecore.errors import Corrupted, Fenced, Invalid
+from statecore.errors import Fenced, Invalid
 from statecore.filesystem import link_or_copy
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED
@@ -55,6 +55,9 @@ class Base:
 @dataclass(frozen=True)
 class Bases:
     """What lies below the runs of a store.
+
+    Of what they say the image replaces the offsets. A position, which Kafka Streams keeps for queries that wait for
+    one, stays: it is older than the rows then, so that such a query waits longer, and never sees too little.
 
     Attributes:
         databases: by segment, ``None`` where the store has none. A store with segments has one for each that there is;
@@ -134,7 +137,7 @@ def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int])
     if not said:
         raise _unfit(path, "has no offset")
     if said != offsets:
-        raise _unfit(path, f"says {_words(said)}, and the runs begin after {_words(offsets)}")
+        raise _unfit(path, f"says {_words(said)}, and for these runs it would have to say {_words(offsets)}")
     current, manifest = _manifest(path)
     files = tuple(_file(path, number) for number in sorted(manifest.files))
     levels: dict[int, int] = defaultdict(int)
@@ -155,7 +158,7 @@ def base_identity(path: Path) -> str:
     """The identity of a closed database as files say it; see the module's text.
 
     Raises:
-        Corrupted: its MANIFEST cannot be read.
+        Invalid: its MANIFEST is not understood, or this user may not read it.
     """
     return f"rocksdb:{_files_identity(path, _manifest(path)[1])}"
 
@@ -176,9 +179,7 @@ def _manifest(path: Path) -> tuple[str, Manifest]:
         current = (path / "CURRENT").read_text().strip()
         return current, read_manifest((path / current).read_bytes())
     except ValueError as error:
-        raise Corrupted(
-            f"The MANIFEST of {path} is not understood: {error}.", action=_REBUILD, store_path=str(path)
-        ) from error
+        raise _unfit(path, f"has a MANIFEST that is not understood ({error})") from error
     except OSError as error:
         raise translate(path, "Reading the MANIFEST of", error) from error
 

@@ -217,7 +217,7 @@ def _build_database(database: _Database, kind: StoreKind, offsets: Mapping[Topic
 
 def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) -> list[RunFile]:
     """The runs, those merged that Kafka Streams would otherwise merge when it opens the database."""
-    layers = sorted_runs(runs)
+    layers = sorted_runs(runs, on_base=base is not None)
     sizes = [sum(run.file_bytes for run in runs[layer]) for layer in layers]
     merged: list[RunFile] = []
     done = 0

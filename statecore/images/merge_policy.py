@@ -12,7 +12,8 @@ RocksDB 10.1). RocksDB looks at the sorted runs of the database, here from the o
 So three sorted runs stay as they are whatever their sizes, four equal ones are rewritten, and of a large one with three
 small ones above only the small ones are. What is merged before Kafka Streams sees it need not be rewritten then.
 
-Runs that follow one another and share no range of keys are one sorted run: RocksDB puts them into one level.
+Runs that follow one another and share no range of keys are one sorted run where nothing lies below: RocksDB puts them
+into one level.
 """
 
 from __future__ import annotations
@@ -66,8 +67,16 @@ def rewrites(sizes: Sequence[int]) -> bool:
     return any(new * (100 + _SIZE_RATIO_PERCENT) >= 100 * old for old, new in zip(sizes, newer, strict=False))
 
 
-def sorted_runs(runs: Sequence[Run]) -> list[slice]:
-    """The runs, in the order they are applied, as sorted runs: each as many as follow one another and share no keys."""
+def sorted_runs(runs: Sequence[Run], *, on_base: bool = False) -> list[slice]:
+    """The runs as RocksDB's sorted runs.
+
+    Args:
+        runs: in the order they are applied.
+        on_base: whether something lies below. That may lie in RocksDB's first level, where each file is a sorted run of
+            its own, and so is then every run upon it.
+    """
+    if on_base:
+        return [slice(number, number + 1) for number in range(len(runs))]
     found: list[slice] = []
     ranges: list[tuple[bytes, bytes]] = []
     for number, run in enumerate(runs):

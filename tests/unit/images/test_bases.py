@@ -249,6 +249,20 @@ def test_versioned_stores_are_rebuilt_and_not_advanced(tmp_path: Path) -> None:
         build_image(tmp_path / "image", versioned, [replace(run, format=RunFormat.RECORDS)], {CHANGELOG: 1})
 
 
+def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tmp_path: Path) -> None:
+    first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
+    runs = runs_of(tmp_path / "runs", 0, 4000, below=Below.NOTHING)
+    build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
+    bases = Bases({None: Base(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
+    more = runs_of(tmp_path / "more", 4000, 6000, below=Below.ANYTHING)
+    build_image(tmp_path / "image", KIND, more, {first: 6000, second: 9}, bases=bases)
+    assert stored_rows(tmp_path / "image", KIND) == sorted(expected_rows(KIND, RECORDS).items())
+    with RocksDBStore(tmp_path / "image", KIND, read_only=True) as store:
+        assert store.committed_offsets() == {first: 6000, second: 9}
+    with pytest.raises(Invalid, match="would have to say"):
+        build_image(tmp_path / "other", KIND, more, {first: 6000, second: 9}, bases=replace(bases, global_store=False))
+
+
 # ---- segments
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images.bases import Base, Bases
 from statecore.images.image import build_image
 from statecore.images.merge_policy import MOST_UNMERGED, rewrites, slices_to_merge
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_witness import forget_witness
+from statecore.stores.settings import KEEP_FILES
+from tests.unit.images.sst_files import Rows
 from tests.unit.images.test_merge import runs_of
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
@@ -90,6 +95,35 @@ def test_rocksdb_with_kafka_streams_options_rewrites_what_is_said_here(
         wait_until_rested(store)
         after = sst_files(tmp_path / "image")
     assert (before.items() <= after.items()) is (merging or not rewrites([run.file_bytes for run in runs]))
+
+
+@pytest.mark.parametrize("level", ["no base", "first level", "last level"])
+def test_runs_without_a_common_key_are_left_unmerged_or_not_as_rocksdb_has_it(tmp_path: Path, level: str) -> None:
+    """Three times all keys, in four runs each."""
+    contents: list[Rows] = [
+        {b"key-%05d" % key: os.urandom(500) for key in range(part * 100, part * 100 + 100)}
+        for _ in range(3)
+        for part in range(4)
+    ]
+    runs = runs_of(tmp_path, contents)
+    bases = None
+    if level != "no base":
+        with RocksDBStore(tmp_path / "base", KIND, create=True, settings=KEEP_FILES) as store:
+            for key in range(0, 400, 3):
+                store.put(b"key-%05d" % key, os.urandom(5000))
+            store.commit({CHANGELOG: 6})
+            if level == "last level":
+                store.compact()
+        forget_witness(tmp_path / "base")
+        bases = Bases({None: Base(tmp_path / "base")}, {CHANGELOG: 7})
+        runs = [replace(run, start=run.start + 7, end=run.end + 7) for run in runs]
+    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 1}, bases=bases)
+    before = sst_files(tmp_path / "image")
+    if bases is None:
+        assert len(before) == len(runs) + 1, "nothing had to be merged"
+    with RocksDBStore(tmp_path / "image", KIND) as store:
+        wait_until_rested(store)
+        assert before.items() <= sst_files(tmp_path / "image").items()
 
 
 def sst_files(path: Path) -> dict[str, int]:
