@@ -14,9 +14,10 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.faults import fault_points_from_environment
 from statecore.filesystem import write_durably
 from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.job import spec_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore, spec_of
+from statecore.jobs.restore import run_restore
 from statecore.progress import MachineProgress
 from statecore.spark.engine import SparkEngine
 from statecore.telemetry import metered
