@@ -87,12 +87,13 @@ def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query
         return sorted(_parse(target.read_bytes().splitlines()))
 
 
-def value_of(jvm: StreamsJvm, streams: Any, store: str, partition: int, key: bytes, query: StoreQuery) -> bytes | None:
-    """The value of one key of a key-value store with ``ByteArray`` serdes, without its timestamp."""
-    found = _opened(jvm, streams, store, partition, query).get(key)
-    if found is None:
-        return None
-    return bytes(found.value() if query.timestamped else found)
+def values_of(
+    jvm: StreamsJvm, streams: Any, store: str, partition: int, keys: Iterable[bytes], query: StoreQuery
+) -> list[bytes | None]:
+    """The value of each key of a key-value store with ``ByteArray`` serdes, without its timestamp."""
+    opened = _opened(jvm, streams, store, partition, query)
+    found = (opened.get(key) for key in keys)
+    return [None if one is None else bytes(one.value() if query.timestamped else one) for one in found]
 
 
 def _opened(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> Any:
