@@ -141,11 +141,9 @@ def _build_database(
         files = store.ingest(staged)
         _check_ingested(runs, files)
         found = merged_digest(runs, files)
-        compacting = not disjoint(runs) and len(runs) > max_overlapping
-        if compacting:
+        if not disjoint(runs) and len(runs) > max_overlapping:
             store.compact()
-        if compacting or found is None:
-            found = _read_back(store, runs, found)
+            _read_back(store, runs, found)
         store.commit(offsets)
     forget_witness(directory)
     return found
@@ -224,12 +222,11 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
             raise damaged(run, f"is not the file it was when it was finished (the SHA-256 of {file} differs)")
 
 
-def _read_back(store: RocksDBStore, runs: Sequence[RunFile], expected: StoreDigest | None) -> StoreDigest:
-    """Rows and digest by a scan; what the runs have is expected, where that is known."""
+def _read_back(store: RocksDBStore, runs: Sequence[RunFile], expected: StoreDigest) -> None:
+    """What RocksDB made of the runs must be what they have."""
     found = digest_rows(store.scan_lists())
-    if expected is not None and found != expected:
+    if found != expected:
         raise Corrupted(
             f"RocksDB made {found.rows} rows of {len(runs)} runs with {expected.rows} rows, or other bytes.",
             action="Run the job again; if it happens twice, check the disk and memory of this host.",
         )
-    return found

@@ -22,7 +22,6 @@ import numpy as np
 
 from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
-from statecore.images.merged_kernel import LONGEST_KEY
 from statecore.images.merging import MergingRuns, Rows, open_table
 from statecore.images.model import RunFile, RunFormat
 from statecore.images.runs import write_run
@@ -46,19 +45,13 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
         The run, of all their offsets; ``None`` when no row is left.
 
     Raises:
-        Invalid: the runs are not adjacent, not of one segment, or one of them was not written column by column (it has
-            keys of more than 240 bytes, or is no SST file).
+        Invalid: the runs are not adjacent, not of one segment, hold records instead of rows, or have keys too many and
+            too long for one file.
         Corrupted: a run is not what it says.
         Capacity: no room for the file.
     """
     _check_together(runs)
-    tables = [open_table(run, run.path) if run.format is RunFormat.SST else None for run in runs]
-    if any(table is None for table in tables):
-        raise Invalid(
-            "Only runs that were written column by column can be merged.",
-            action=f"Keep runs with keys of more than {LONGEST_KEY} bytes apart.",
-        )
-    merging = MergingRuns(runs, [table for table in tables if table is not None])
+    merging = MergingRuns(runs, [open_table(run, run.path) for run in runs])
     chunks = _chunks(merging, keep_tombstones)
     first = next(chunks, None)
     if first is None:
@@ -68,7 +61,7 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
         yield first
         yield from chunks
 
-    made = write_run(path, all_chunks(), longest_key=LONGEST_KEY)
+    made = write_run(path, all_chunks())
     stream_time = max(run.stream_time for run in runs)
     return replace(made, segment=runs[0].segment, start=runs[0].start, end=runs[-1].end, stream_time=stream_time)
 
@@ -76,6 +69,10 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
 def _check_together(runs: Sequence[RunFile]) -> None:
     if not runs or len({run.segment for run in runs}) != 1:
         raise Invalid("Runs of one database are merged, and at least one.", action="Merge those of each segment.")
+    if any(run.format is not RunFormat.SST for run in runs):
+        raise Invalid(
+            "Records of a versioned store are no rows, and are not merged.", action="Build the store from all of them."
+        )
     for one, following in pairwise(runs):
         if one.end != following.start:
             raise Invalid(

@@ -112,7 +112,7 @@ class RangeResult:
     expired: int = 0
 
 
-RANGE_RESULT = DocumentType("result of a range", 1, RangeResult, "Nothing is to be done: the range is read again.")
+RANGE_RESULT = DocumentType("result of a range", 2, RangeResult, "Nothing is to be done: the range is read again.")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from statecore.images.runs import RunBuilder
 from statecore.jobs import staging
 from statecore.jobs.stages import batched
 from statecore.jobs.tasks import (
+    RANGE_RESULT,
     ClusterSettings,
     Failure,
     ImageResult,
@@ -153,6 +154,22 @@ def test_a_result_that_is_torn_or_of_another_release_is_read_again(
     result_file(task).write_text(content)
     assert read(task).runs == first.runs
     assert reader.reads == 2
+
+
+def test_a_result_whose_runs_rocksdb_wrote_for_an_older_release_is_read_again(
+    task: RangeTask, reader: type[FakeReader]
+) -> None:
+    first = read(task)
+    document = json.loads(result_file(task).read_text())
+    assert document["runs"][0]["format"] == "sst"
+    document["runs"][0]["format"] = "sst-rocksdb"
+    for version, said in ((1, "of version 1"), (document["version"], "sst-rocksdb")):
+        older = json.dumps({**document, "version": version})
+        with pytest.raises(Invalid, match=said):
+            RANGE_RESULT.decode(older.encode())
+        result_file(task).write_text(older)
+        assert read(task).runs == first.runs
+    assert reader.reads == 3
 
 
 def test_a_run_without_a_result_is_looked_at_before_it_is_taken(task: RangeTask, reader: type[FakeReader]) -> None:
