@@ -53,6 +53,7 @@ from statecore.jobs.reporting import store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, read_runs
 from statecore.jobs.staging import staging_base
+from statecore.jobs.staging_place import DirectoryPlace
 from statecore.jobs.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
 from statecore.placement.journal import read_record
@@ -192,6 +193,7 @@ class _Restore:
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
+        place = DirectoryPlace(str(staging.absolute()))
         # A refusal of the engine's settings or hosts says nothing of what an earlier attempt has read.
         with nullcontext() if self.taken_up else self._nothing_left_of_the_invalid(staging):
             with self._phase("start"):
@@ -203,10 +205,10 @@ class _Restore:
                 self.ran_on = workers.check(question)
                 self.say(str(self.ran_on))
         with self._phase("read"), self._nothing_left_of_the_invalid(staging):
-            runs = read_runs(workers, plan, cluster, staging, request.memory_budget, self.progress)
+            runs = read_runs(workers, plan, cluster, place, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
         with self._phase("build"):
-            images = build_images(workers, plan, runs, staging, request.memory_budget, self.progress)
+            images = build_images(workers, plan, runs, place, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-images")
         with self._phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
