@@ -17,7 +17,6 @@ The same function serves ``statecore restore`` and the Spark job that Airflow su
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 import uuid
@@ -29,6 +28,7 @@ from typing import Any
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
+from statecore.documents import encoded
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.filesystem import make_directories, write_durably
@@ -48,7 +48,7 @@ from statecore.jobs.notes import notes_of
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
-from statecore.jobs.report import RanOn, RestoreReport
+from statecore.jobs.report import REPORT, RanOn, RestoreReport
 from statecore.jobs.reporting import store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, read_runs
@@ -227,7 +227,7 @@ class _Restore:
 
     def _save(self, file: Path, document: Mapping[str, Any]) -> None:
         make_directories(file.parent)
-        write_durably(file, json.dumps(document, indent=1).encode())
+        write_durably(file, encoded(document))
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -263,10 +263,11 @@ class _Restore:
             record.placed(task, self.directory.task_path(task), self.request.request_id) for task in tasks
         ):
             return None
-        report = RestoreReport.from_json(json.loads(self.report_file.read_text()))
+        found = REPORT.read(self.report_file.read_bytes())
+        report = found.value
         if not report.finished:  # killed between the last swap and the last word, or placed by an older release
             report = replace(report, finished=utc_now(), **({} if report.started else asdict(self.attempt)))
-            self._save(self.report_file, report.to_json())
+            self._save(self.report_file, REPORT.rewritten(found, report))
         return replace(report, placed=False)
 
     def _plan(

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from statecore.blobs.base import Blobs
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
+from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, Run, RunFile, Segmentation
 from statecore.jobs import staging
-from statecore.jobs.documents import DocumentType
 from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.staging_place import ReadingProgress, StagingPlace
