@@ -201,6 +201,10 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             ) from cause
         if "error" in report:
             raise exception_for(report, self.retry_on, self.log)
+        try:
+            reports.check_report(report)
+        except reports.ReportError as cause:
+            raise JobRefused(f"{cause} The job itself succeeded; its report: {report_file}") from cause
         return report
 
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:

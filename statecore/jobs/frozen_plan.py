@@ -18,8 +18,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from statecore.documents import DocumentType
 from statecore.filesystem import make_directories, write_durably
-from statecore.jobs.documents import DocumentType
 from statecore.jobs.plan import RestorePlan
 
 PLANS = "plans"

@@ -6,7 +6,6 @@ of the application's directory, and its files lie there (``statecore/jobs/frozen
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from statecore.documents import encoded
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, FaultPoints
 from statecore.filesystem import make_directories, write_durably
@@ -122,7 +122,7 @@ class Job:
     def save(self, file: Path, document: Mapping[str, Any]) -> None:
         """Write a document beside the plan, durable and complete or not at all."""
         make_directories(file.parent)
-        write_durably(file, json.dumps(document, indent=1).encode())
+        write_durably(file, encoded(document))
 
     def wait_for(self, workers: Workers, staging: Path, kafka: Mapping[str, Any]) -> None:
         """The phases ``start`` and ``check``: workers are there, and every one of them could take part.

@@ -17,7 +17,6 @@ The same function serves ``statecore restore`` and the Spark job that Airflow su
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 import uuid
@@ -38,10 +37,11 @@ from statecore.jobs.notes import notes_of
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
-from statecore.jobs.report import RestoreReport
+from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, read_runs
+from statecore.jobs.staging_place import DirectoryPlace
 from statecore.jobs.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
 from statecore.placement.journal import read_record
@@ -147,12 +147,13 @@ class _Restore(Job):
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
+        place = DirectoryPlace(str(staging.absolute()))
         self.wait_for(workers, staging, self.spec.kafka)
         with self.phase("read"), self.nothing_left_of_the_invalid(staging):
-            runs = read_runs(workers, plan, cluster, staging, request.memory_budget, self.progress)
+            runs = read_runs(workers, plan, cluster, place, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
         with self.phase("build"):
-            images = build_images(workers, plan, runs, staging, request.memory_budget, self.progress)
+            images = build_images(workers, plan, runs, place, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-images")
         with self.phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
@@ -183,10 +184,11 @@ class _Restore(Job):
             record.placed(task, self.directory.task_path(task), self.request.request_id) for task in tasks
         ):
             return None
-        report = RestoreReport.from_json(json.loads(self.report_file.read_text()))
+        found = REPORT.read(self.report_file.read_bytes())
+        report = found.value
         if not report.finished:  # killed between the last swap and the last word, or placed by an older release
             report = replace(report, finished=utc_now(), **({} if report.started else asdict(self.attempt)))
-            self.save(self.report_file, report.to_json())
+            self.save(self.report_file, REPORT.rewritten(found, report))
         return replace(report, placed=False)
 
     def _plan(

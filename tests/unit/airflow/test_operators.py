@@ -256,6 +256,17 @@ def test_the_report_of_an_earlier_try_is_never_taken_for_this_one(spark: StubSpa
         operator(spark).execute(context())
 
 
+def test_a_report_of_a_version_that_nobody_here_knows_is_refused_and_kept(spark: StubSpark, tmp_path: Path) -> None:
+    spark.behaves({"orders": {"version": 3}})
+    running = context()
+    with pytest.raises(JobRefused, match=r"version 3, and this release knows 1, 2.*job itself succeeded") as refused:
+        operator(spark).execute(running)
+    assert running["ti"].pushed == {}
+    (kept,) = (tmp_path / "reports" / "orders").glob("*.json")
+    assert json.loads(kept.read_text())["version"] == 3
+    assert str(kept) in str(refused.value)
+
+
 def test_a_cleared_task_that_did_nothing_says_so(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
     spark.behaves({"orders": {"placed": False}})
     assert operator(spark).execute(context())["placed"] is False
