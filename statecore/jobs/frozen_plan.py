@@ -15,9 +15,13 @@ What the tries of a plan have built lies in ``<staging>/<plan id>``, below it :d
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from statecore.errors import Invalid
 from statecore.filesystem import make_directories, write_durably
 from statecore.jobs.documents import DocumentType
 from statecore.jobs.plan import RestorePlan
@@ -45,6 +49,8 @@ class FrozenPlan:
         made_at: when its end offsets were read, in seconds since the epoch.
         request_id: the request it was made for.
         staging: the directory below which it is built.
+        seal: in the file alone: SHA-256 of the document without it, hex. An offset that became another one on a
+            failing disk would be rows that are missing, and nothing else would tell.
     """
 
     plan: RestorePlan
@@ -52,6 +58,7 @@ class FrozenPlan:
     made_at: float
     request_id: str
     staging: str = ""
+    seal: str = ""
 
 
 FROZEN_PLAN = DocumentType("frozen plan", 4, FrozenPlan, "It is made anew by the next restore under its request id.")
@@ -66,19 +73,30 @@ def plan_path(work_path: Path, request_id: str) -> Path:
 def save_plan(path: Path, frozen: FrozenPlan) -> None:
     """Freeze a plan on disk, complete or not at all."""
     make_directories(path.parent)
-    write_durably(path, FROZEN_PLAN.encode(frozen))
+    write_durably(path, FROZEN_PLAN.encode(replace(frozen, seal=_seal_of(FROZEN_PLAN.to_json(frozen)))))
+
+
+def _seal_of(document: Mapping[str, Any]) -> str:
+    said = {name: value for name, value in document.items() if name != "seal"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def load_plan(path: Path) -> FrozenPlan | None:
     """The frozen plan of a request; ``None`` when it has none yet.
 
     Raises:
-        Invalid: it is torn, or of another release.
+        Invalid: it is torn, of another release, or not what was written.
     """
     try:
-        return FROZEN_PLAN.decode(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
+    frozen = FROZEN_PLAN.decode(data)
+    if frozen.seal != _seal_of(json.loads(data)):
+        raise Invalid(
+            f"The frozen plan {path} is not what was written: its SHA-256 differs.", action=FROZEN_PLAN.action
+        )
+    return replace(frozen, seal="")
 
 
 def sweep_plans(work_path: Path, now: float) -> None:
