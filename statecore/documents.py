@@ -11,6 +11,9 @@ A document is the JSON form of a frozen dataclass, with ``version`` beside its f
 
 Either way the versions that are understood are stated, and any other is refused by name.
 
+A **sealed** document carries the SHA-256 of the rest of it. It is for what is acted upon without another look: a digit
+that a failing disk changed in it would be read as another number, not as damage.
+
 Text that is no UTF-8 (the name of a file may be none, and messages have it) is escaped as Python's ``json`` does it,
 and read back: msgspec, which does everything else, refuses it.
 """
@@ -20,6 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
@@ -27,6 +31,8 @@ import msgspec
 from statecore.errors import Invalid
 
 T = TypeVar("T")
+
+_SEAL = "seal"
 
 Fields = dict[str, Any]
 """The fields of a document, without its version."""
@@ -66,6 +72,7 @@ class DocumentType(Generic[T]):
         older: other versions that are read, each with what makes today's fields of theirs.
         unversioned: the version of a document that says none; ``None`` where that is no document.
         is_open: whether others may add fields.
+        is_sealed: whether it carries the SHA-256 of the rest of it, as ``seal``.
         form: the fields that are written of a value.
         lift: its inverse: those of the dataclass, by what was read.
     """
@@ -77,6 +84,7 @@ class DocumentType(Generic[T]):
     older: Mapping[int, Callable[[Fields], Fields]] = field(default_factory=dict)
     unversioned: int | None = None
     is_open: bool = False
+    is_sealed: bool = False
     form: Callable[[T], Fields] = plain
     lift: Callable[[Fields], Fields] = _unchanged
 
@@ -105,6 +113,7 @@ class DocumentType(Generic[T]):
         """
         version = self.check_version(document)
         fields = {name: value for name, value in document.items() if name != "version"}
+        seal = fields.pop(_SEAL, None) if self.is_sealed else None
         try:
             fields = self.older.get(version, _unchanged)(fields)
             value = msgspec.convert(self.lift(fields), type=self.type)
@@ -115,6 +124,8 @@ class DocumentType(Generic[T]):
         unknown = "" if self.is_open else _unknown(fields, self.form(value))
         if unknown:
             raise self._refused(f"it has a field {unknown} that this release does not know")
+        if self.is_sealed and seal != _seal_of(document):
+            raise self._refused("it is not what was written (its SHA-256 differs)")
         return value
 
     def read(self, data: bytes) -> Document[T]:
@@ -152,7 +163,8 @@ class DocumentType(Generic[T]):
         return version
 
     def _with_version(self, value: T) -> Fields:
-        return {"version": self.version, **self.form(value)}
+        document = {"version": self.version, **self.form(value)}
+        return {**document, _SEAL: _seal_of(parsed(encoded(document)))} if self.is_sealed else document
 
     def _refused(self, why: str) -> Invalid:
         return Invalid(f"This {self.name} cannot be read: {why}.", action=self.action)
@@ -181,6 +193,11 @@ def parsed(data: bytes | str) -> Any:
             raise ValueError(str(error)) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _seal_of(document: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in document.items() if name != _SEAL}
+    return sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _no_number(word: str) -> NoReturn:

@@ -115,7 +115,9 @@ class RangeResult:
     expired: int = 0
 
 
-RANGE_RESULT = DocumentType("result of a range", 2, RangeResult, "Nothing is to be done: the range is read again.")
+RANGE_RESULT = DocumentType(
+    "result of a range", 2, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
+)
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,9 @@ class ImageResult:
     seconds: float
 
 
-IMAGE_RESULT = DocumentType("result of an image", 1, ImageResult, "Nothing is to be done: the image is built again.")
+IMAGE_RESULT = DocumentType(
+    "result of an image", 1, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
+)
 
 
 TaskT = TypeVar("TaskT", RangeTask, ImageTask)

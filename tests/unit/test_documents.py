@@ -42,6 +42,28 @@ DOCUMENT = {
 }
 
 
+SEALED = DocumentType("thing", 3, Whole, "Make it anew.", is_sealed=True)
+
+
+def test_whatever_changed_in_a_sealed_document_it_is_refused() -> None:
+    data = SEALED.encode(VALUE)
+    assert SEALED.decode(data) == VALUE
+    for at in range(len(data)):
+        for bit in range(8):
+            flipped = data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+            if flipped.split() == data.split():  # another kind of space between two words
+                continue
+            with pytest.raises(Invalid, match="thing cannot be read"):
+                SEALED.decode(flipped)
+
+
+def test_a_document_that_was_never_sealed_is_refused_where_a_seal_is_expected() -> None:
+    with pytest.raises(Invalid, match="not what was written"):
+        SEALED.decode(STRICT.encode(VALUE))
+    with pytest.raises(Invalid, match="field seal"):
+        STRICT.decode(SEALED.encode(VALUE))
+
+
 @pytest.mark.parametrize("kind", [STRICT, OPEN])
 def test_a_value_comes_back(kind: DocumentType[Whole]) -> None:
     assert kind.to_json(VALUE) == json.loads(kind.encode(VALUE)) == DOCUMENT

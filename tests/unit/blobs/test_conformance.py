@@ -52,6 +52,14 @@ def test_what_was_put_is_read_back(blobs: Blobs, data: bytes, tmp_path: Path) ->
         assert path is None or path.read_bytes() == data
 
 
+def test_a_part_may_be_as_long_as_the_name_of_a_topic(blobs: Blobs) -> None:
+    """Kafka's limit, which Kafka Streams has for names of stores as well."""
+    name = "/".join(("runs", "s" * 249, "t" * 249))
+    assert blobs.put_if_absent(name, b"content")
+    assert blobs.get(name) == b"content"
+    assert [blob.name for blob in blobs.list("runs/")] == [name]
+
+
 def test_the_first_of_a_name_stays(blobs: Blobs, tmp_path: Path) -> None:
     assert blobs.put_if_absent("name", b"first")
     file = tmp_path / "file"
