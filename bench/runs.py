@@ -25,7 +25,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs, runs_digest
 from statecore.images.image import build_image
-from statecore.images.model import Run
+from statecore.images.model import Below, Run
 
 BATCH_ROWS = 70_000
 
@@ -94,7 +94,7 @@ def main() -> None:
     runs_digest.warm()
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
-        builder = runs.RunBuilder(kind, directory, memory_budget=arguments.memory << 20, keep_tombstones=False)
+        builder = runs.RunBuilder(kind, directory, memory_budget=arguments.memory << 20, below=Below.NOTHING)
 
         def add() -> None:
             for batch in made:
@@ -131,8 +131,10 @@ def runs_of_ranges(kind: StoreKind, directory: Path, made: list[pa.RecordBatch],
     found: list[Run] = []
     for number in range(ranges):
         (directory / str(number)).mkdir()
-        builder = runs.RunBuilder(kind, directory / str(number), keep_tombstones=number > 0)
-        for batch in made[number * len(made) // ranges : (number + 1) * len(made) // ranges]:
+        first, last = (at * len(made) // ranges for at in (number, number + 1))
+        below = Below(anything=number > 0)
+        builder = runs.RunBuilder(kind, directory / str(number), below=below, start=first * BATCH_ROWS)
+        for batch in made[first:last]:
             builder.add(batch)
         found += builder.finish()
     return found

@@ -127,15 +127,19 @@ def _sync_if_there(path: Path) -> None:
         sync_file(path)
 
 
-def set_modes(directory: Path) -> None:
+def set_modes(directory: Path, *, without: frozenset[str] = frozenset()) -> None:
     """Give every file and directory the modes Kafka Streams expects; one that has them is not written to.
 
     Files that go meanwhile are no error.
+
+    Args:
+        directory: where.
+        without: names of files that are left alone.
     """
     masked = ~current_umask()
     for root, _, files in os.walk(directory):
         _set_mode(Path(root), DIRECTORY_MODE & masked)
-        for name in files:
+        for name in set(files) - without:
             with suppress(FileNotFoundError):
                 _set_mode(Path(root, name), FILE_MODE & masked)
 

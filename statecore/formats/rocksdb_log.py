@@ -14,8 +14,8 @@ Nothing is checked that RocksDB checks itself. What is not understood is a ``Val
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
@@ -30,10 +30,30 @@ _RECYCLED_HEADER = _HEADER.size + 4
 
 _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 4, 5, 6, 103
 _FILE_FIELDS_END = 1
-_SLICES = frozenset({1, 201})  # comparator, column family added
-_NUMBERS = frozenset({2, 3, 9, 10, 200, 203, 300})
-_NOTHING = frozenset({202})  # column family dropped
+_COLUMN_FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED = 200, 201, 202
+_SLICES = frozenset({1, _FAMILY_ADDED})  # comparator
+_NUMBERS = frozenset({2, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, 203, 300})
 _IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versions can pass it by
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """An SST file that a MANIFEST names.
+
+    Attributes:
+        number: its number, and so its name.
+        family: the column family that it is of.
+        level: the level that it is in.
+        size: bytes of it.
+        entry: all that the MANIFEST says of it: level, number, size, first and last key, sequence numbers, and further
+            fields, among them the identity of a file that RocksDB wrote itself.
+    """
+
+    number: int
+    family: str
+    level: int
+    size: int
+    entry: bytes
 
 
 @dataclass(frozen=True)
@@ -43,12 +63,12 @@ class Manifest:
     Attributes:
         whole_bytes: where its last whole record ends; what follows RocksDB drops without a word.
         last_sequence: the greatest sequence number in an SST file.
-        files: the numbers of its SST files.
+        files: its SST files, by number.
     """
 
     whole_bytes: int
     last_sequence: int
-    files: frozenset[int]
+    files: Mapping[int, LiveFile]
 
 
 @dataclass(frozen=True)
@@ -65,15 +85,15 @@ def read_manifest(data: bytes) -> Manifest:
     Raises:
         ValueError: it has something that this reader does not know.
     """
-    files: set[int] = set()
+    version = _Version()
     last_sequence = whole = 0
     for end, record in _records(data):
         try:
-            last_sequence = max(last_sequence, _apply(record, files))
+            last_sequence = max(last_sequence, _apply(record, version))
         except IndexError as error:
             raise ValueError("a field of a version edit ends early") from error
         whole = end
-    return Manifest(whole, last_sequence, frozenset(files))
+    return Manifest(whole, last_sequence, version.live_files())
 
 
 def first_sequence(log: bytes) -> int | None:
@@ -157,46 +177,72 @@ def _sound(data: bytes, fragment: _Fragment) -> bool:
     return bool(masked == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _apply(edit: bytes, files: set[int]) -> int:
-    """Apply a version edit to the set of files; the greatest sequence number that it names."""
+@dataclass
+class _Version:
+    """What edits add up to: the names of column families, and the files, each with the number of its family."""
+
+    families: dict[int, str] = field(default_factory=lambda: {0: "default"})
+    files: dict[int, tuple[int, int, int, bytes]] = field(default_factory=dict)
+
+    def live_files(self) -> dict[int, LiveFile]:
+        return {
+            number: LiveFile(number, self.families[family], level, size, entry)
+            for number, (family, level, size, entry) in self.files.items()
+            if family in self.families
+        }
+
+
+def _apply(edit: bytes, version: _Version) -> int:
+    """Apply a version edit, of one column family; the greatest sequence number that it names."""
     at = sequence = 0
+    numbers: dict[int, int] = {}
+    slices: dict[int, bytes] = {}
+    added: dict[int, tuple[int, int, bytes]] = {}
+    dropped = False
     while at < len(edit):
         tag, at = _varint(edit, at)
-        if tag == _LAST_SEQUENCE:
-            value, at = _varint(edit, at)
-            sequence = max(sequence, value)
-        elif tag == _NEW_FILE:
-            number, largest, at = _new_file(edit, at)
-            files.add(number)
+        if tag == _NEW_FILE:
+            number, largest, added[number], at = _new_file(edit, at)
             sequence = max(sequence, largest)
         elif tag == _DELETED_FILE:
             _, at = _varint(edit, at)
             number, at = _varint(edit, at)
-            files.discard(number)
+            version.files.pop(number, None)
         elif tag == _COMPACT_CURSOR:
             _, at = _varint(edit, at)
             at = _past_slice(edit, at)
         elif tag in _NUMBERS:
-            _, at = _varint(edit, at)
+            numbers[tag], at = _varint(edit, at)
         elif tag in _SLICES or tag & _IGNORABLE:
+            _, start = _varint(edit, at)
             at = _past_slice(edit, at)
-        elif tag not in _NOTHING:
+            slices[tag] = edit[start:at]
+        elif tag == _FAMILY_DROPPED:
+            dropped = True
+        else:
             raise ValueError(f"tag {tag} of a version edit")
-    return sequence
+    family = numbers.get(_COLUMN_FAMILY, 0)
+    if _FAMILY_ADDED in slices:
+        version.families[family] = slices[_FAMILY_ADDED].decode(errors="replace")
+    if dropped:
+        version.families.pop(family, None)
+    version.files.update({number: (family, *file) for number, file in added.items()})
+    return max(sequence, numbers.get(_LAST_SEQUENCE, 0))
 
 
-def _new_file(edit: bytes, at: int) -> tuple[int, int, int]:
-    """Number and greatest sequence number of a file that was added, and where its fields end."""
-    _, at = _varint(edit, at)  # level
+def _new_file(edit: bytes, at: int) -> tuple[int, int, tuple[int, int, bytes], int]:
+    """Of an added file its number, its greatest sequence number, level, size and entry, and where that ends."""
+    begin = at
+    level, at = _varint(edit, at)
     number, at = _varint(edit, at)
-    _, at = _varint(edit, at)  # size
+    size, at = _varint(edit, at)
     at = _past_slice(edit, _past_slice(edit, at))  # smallest and largest key
     _, at = _varint(edit, at)
     largest, at = _varint(edit, at)
     while True:
-        field, at = _varint(edit, at)
-        if field == _FILE_FIELDS_END:
-            return number, largest, at
+        tag, at = _varint(edit, at)
+        if tag == _FILE_FIELDS_END:
+            return number, largest, (level, size, edit[begin:at]), at
         at = _past_slice(edit, at)
 
 

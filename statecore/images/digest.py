@@ -16,13 +16,13 @@ import statecore.extras.pipeline
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from statecore.formats.kinds import StoreKind
 from statecore.images import kernel
+from statecore.images.model import StoreDigest
 
 SEEDS = (0x0000000000000000, 0x5851F42D4C957F2D)
 """The seeds of the two sums."""
@@ -85,20 +85,6 @@ class Digest:
     def hexdigest(self) -> str:
         """The digest of what was added so far, 32 hex digits."""
         return f"{int(self._sums[0]):016x}{int(self._sums[1]):016x}"
-
-
-class StoreDigest(NamedTuple):
-    """What a scan of a store found.
-
-    Attributes:
-        rows: live rows.
-        bytes: bytes of their keys and values.
-        digest: their digest.
-    """
-
-    rows: int
-    bytes: int
-    digest: str
 
 
 def combined(one: StoreDigest, other: StoreDigest) -> StoreDigest:

@@ -1,46 +1,48 @@
-"""Builds an image: the fresh database of one store of one task from its runs, with its offsets, and checks it.
+"""Builds an image: the fresh database of one store of one task, of its runs on what lies below them, with its offsets.
 
 A store with segments is a directory of databases, one for each segment that is live at the stream time, each with the
-same offsets; runs of expired segments are left out. Where no segment has rows there is still one, of the stream time:
-without a database there is no offset, and under exactly-once Kafka Streams would wipe the whole task::
+same offsets; expired segments are left out. Where no segment has rows there is still one, of the stream time: without a
+database there is no offset, and under exactly-once Kafka Streams would wipe the whole task::
 
     <directory>/                      a database                        key-value, versioned, list
     <directory>/<store>.<start ms>/   a database for each segment       windows, sessions, grace buffer
 
+    a database:   run  [300, 400)   ┐
+                  run  [200, 300)   ┴ merged before the ingest, where Kafka Streams would when it opens this
+                  run  [100, 200)     linked
+                  base [  0, 100)     linked, if there is one: only what moved is hashed
+
 Ingest accepts a file with a flipped bit, so every file is hashed where it lies in the database, after ingest, and that
 hash must be the one taken when the run was finished. (Once: it covers whatever happened to the file until then.)
 
-Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`); what RocksDB rewrote is read
-back.
-
-Runs that overlap stay as they are up to a few; above that RocksDB merges them into disjoint files here, where nobody
-waits for it, instead of at the application's first start.
+Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`). On a base they stay unknown.
+Which runs are merged is said by :mod:`statecore.images.merge_policy`. RocksDB merges nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.filesystem import file_sha256, link_or_copy, sync_file, tree_bytes
+from statecore.filesystem import file_sha256, link_or_copy, sync_file, sync_tree, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import EMPTY, StoreDigest, combined, digest_rows
+from statecore.images.bases import Bases, CheckedBase, checked_bases, link_base
+from statecore.images.digest import EMPTY, combined, digest_rows
+from statecore.images.identity import image_identity
+from statecore.images.merge import check_order, merged_file
+from statecore.images.merge_policy import slices_to_merge, sorted_runs
 from statecore.images.merging import damaged
-from statecore.images.model import Image, RunFile, Segmentation
+from statecore.images.model import Image, RunFile, RunFormat, Segmentation, StoreDigest
 from statecore.images.runs_digest import merged_digest
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
 from statecore.stores.settings import KEEP_FILES, Durability
-
-MAX_OVERLAPPING = 4
-"""Overlapping runs left in one database; RocksDB's default starts to compact at as many files in its first level."""
-
 
 _WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS)
 """A database in the making is nobody's: it is forced to the disk once, when it is closed."""
@@ -53,12 +55,27 @@ class SegmentedRuns:
     Attributes:
         store: the store's name, with which the names of segments begin.
         segmentation: retention and interval.
-        stream_time: the greatest time of all its keys in ms; -1 when it has none.
+        stream_time: the greatest time of all its keys in ms, of those of a base too; -1 when it has none.
     """
 
     store: str
     segmentation: Segmentation
     stream_time: int
+
+
+@dataclass(frozen=True)
+class _Database:
+    """What one database is made of.
+
+    Attributes:
+        directory: where it is made.
+        base: what lies below, if anything does.
+        runs: in the order they are applied.
+    """
+
+    directory: Path
+    base: CheckedBase | None
+    runs: Sequence[RunFile]
 
 
 def build_image(
@@ -68,26 +85,62 @@ def build_image(
     offsets: Mapping[TopicPartition, int],
     *,
     segmented: SegmentedRuns | None = None,
-    max_overlapping: int = MAX_OVERLAPPING,
+    bases: Bases | None = None,
 ) -> Image:
     """Make the databases of these runs, closed and durable when this returns.
 
-    The directory is not valid before: build under a name nobody reads, then move it. Run files are left in place.
+    The directory is not valid before: build under a name nobody reads, then move it. Run files are left in place, and
+    no byte or inode of a base is changed.
 
     Args:
         directory: the store's directory; must not exist.
         kind: what the store is.
-        runs: the runs in the order they are applied; none makes an empty store.
+        runs: the runs in the order they are applied; none makes an empty store, or leaves the bases as they are.
         offsets: by changelog partition the last applied offset (a global store: the next one), or -4
             (``OFFSET_UNKNOWN``).
         segmented: how the store is divided by time; required where the kind has segments.
-        max_overlapping: most runs with overlapping keys that are left unmerged.
+        bases: the databases below the runs.
+
+    Returns:
+        The image. What it holds is unknown where one of its databases has a base; see :func:`verify_image`.
 
     Raises:
-        Invalid: the directory exists, or an offset is not one.
+        Invalid: the directory exists, an offset is not one, runs are not in order, or nothing can be built on a base
+            (:func:`checked_bases`).
         Corrupted: a run is not the file it was when it was finished; the half-built directory is left for inspection.
+            Or a base is damaged.
+        NotFound: there is no base.
+        Fenced: somebody has a base open.
         Capacity: no room.
     """
+    _check_offsets(offsets)
+    _check_runs(kind, runs, offsets, bases)
+    below = {} if bases is None else checked_bases(bases, kind, list(offsets))
+    expired = 0
+    if not kind.is_segmented:
+        databases: dict[int | None, _Database] = {None: _Database(directory, below.get(None), runs)}
+    else:
+        if segmented is None:
+            raise ValueError(f"an image of a {kind.value} store needs its segmentation")
+        databases, expired = _live_databases(directory, runs, below, segmented)
+    content: StoreDigest | None = StoreDigest(0, 0, EMPTY)
+    for database in databases.values():
+        found = _build_database(database, kind, offsets)
+        content = None if content is None or found is None else combined(content, found)
+    if kind.is_segmented:
+        sync_file(directory.parent)  # the databases are durable, each with its name in the store's directory
+    made_of = {key: (None if one.base is None else one.base.identity, one.runs) for key, one in databases.items()}
+    return Image(
+        identity=image_identity(kind, made_of, offsets),
+        **_content(content),
+        file_bytes=tree_bytes(directory),
+        offsets={str(partition): offset for partition, offset in offsets.items()},
+        segments=len(databases) if kind.is_segmented else 0,
+        expired=expired,
+    )
+
+
+def _check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
     for partition, offset in offsets.items():
         if offset < 0 and offset != OFFSET_UNKNOWN:
             raise Invalid(
@@ -96,76 +149,106 @@ def build_image(
                 topic=partition.topic,
                 partition=partition.partition,
             )
-    if not kind.is_segmented:
-        found = _build_database(directory, kind, runs, offsets, max_overlapping)
-        return _image(directory, found, offsets)
-    if segmented is None:
-        raise ValueError(f"an image of a {kind.value} store needs its segmentation")
-    live, expired = _live_segments(runs, segmented)
-    found = StoreDigest(0, 0, EMPTY)
-    for segment, its_runs in live.items():
-        name = segment_name(segmented.store, segment, segmented.segmentation.interval_ms)
-        found = combined(found, _build_database(directory / name, kind, its_runs, offsets, max_overlapping))
-    sync_file(directory.parent)  # the databases are durable, each with its name in the store's directory
-    return replace(_image(directory, found, offsets), segments=len(live), expired=expired)
 
 
-def _live_segments(runs: Sequence[RunFile], segmented: SegmentedRuns) -> tuple[dict[int, list[RunFile]], int]:
-    """The runs of each segment that is live, oldest first, and the rows of those that have expired."""
+def _check_runs(
+    kind: StoreKind, runs: Sequence[RunFile], offsets: Mapping[TopicPartition, int], bases: Bases | None
+) -> None:
+    for run in runs:
+        if run.format is RunFormat.RECORDS:
+            raise Invalid(
+                f"{run.path} holds records of a versioned store, and no rows.",
+                action="Replay them with build_version_runs, and build the image of what that makes.",
+            )
+    if len(offsets) == 1 and not kind.is_versioned:  # a global store's runs are of several partitions
+        for segment in {run.segment for run in runs}:
+            check_order([run for run in runs if run.segment == segment])
+    first = min((run.start for run in runs), default=0)
+    if bases is not None and runs and first < min(bases.starts.values()):
+        raise Invalid(
+            f"A run begins at offset {first}, and the base ends at {min(bases.starts.values())}.",
+            action="Give only runs of what came after the base.",
+        )
+
+
+def _live_databases(
+    directory: Path, runs: Sequence[RunFile], below: Mapping[int | None, CheckedBase], segmented: SegmentedRuns
+) -> tuple[dict[int | None, _Database], int]:
+    """The database of each segment that is live, oldest first, and the rows of the runs that have expired."""
     of = segmented.segmentation
     first = first_live_segment(segmented.stream_time, of.retention_ms, of.interval_ms)
-    live: dict[int, list[RunFile]] = {}
-    expired = 0
-    for run in sorted(runs, key=lambda run: run.segment or 0):  # stable: runs of a segment stay in their order
-        if run.segment is not None and run.segment >= first:
-            live.setdefault(run.segment, []).append(run)
-        else:
-            expired += run.rows
-    return live or {max(segmented.stream_time, 0) // of.interval_ms: []}, expired
+    there = {run.segment for run in runs} | below.keys()
+    live = sorted(segment for segment in there if segment is not None and segment >= first)
+    expired = sum(run.rows for run in runs if run.segment not in live)
+    databases: dict[int | None, _Database] = {}
+    for segment in live or [max(segmented.stream_time, 0) // of.interval_ms]:
+        name = segment_name(segmented.store, segment, of.interval_ms)
+        its_runs = [run for run in runs if run.segment == segment]
+        databases[segment] = _Database(directory / name, below.get(segment), its_runs)
+    return databases, expired
 
 
-def _build_database(
-    directory: Path,
-    kind: StoreKind,
-    runs: Sequence[RunFile],
-    offsets: Mapping[TopicPartition, int],
-    max_overlapping: int,
-) -> StoreDigest:
-    for run in runs:
+def _build_database(database: _Database, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> StoreDigest | None:
+    directory, base = database.directory, database.base
+    for run in database.runs:
         _check_present(run)
-    with RocksDBStore(directory, kind, create=True, settings=_WHEN_CLOSED) as store:
+    if base is not None:
+        link_base(base, directory)
+    with RocksDBStore(directory, kind, create=base is None, settings=_WHEN_CLOSED) as store:
+        runs = _merged(directory, base, database.runs)
         # Links, so that a run survives for a retry; ingest moves (renames) what it is given.
         staged = [directory / f"run-{number:05d}.ingest" for number in range(len(runs))]
         for run, target in zip(runs, staged, strict=True):
-            link_or_copy(run.path, target)
+            if run.path.parent == directory:
+                run.path.rename(target)
+            else:
+                link_or_copy(run.path, target)
         files = store.ingest(staged)
         _check_ingested(runs, files)
-        found = merged_digest(runs, files)
-        if not disjoint(runs) and len(runs) > max_overlapping:
-            store.compact()
-            _read_back(store, runs, found)
+        found = merged_digest(runs, files) if base is None else None
         store.commit(offsets)
     forget_witness(directory)
+    if base is not None:
+        sync_tree(directory)  # of a database that it has made the store does that itself
     return found
 
 
-def _image(directory: Path, found: StoreDigest, offsets: Mapping[TopicPartition, int]) -> Image:
-    return Image(
-        rows=found.rows,
-        bytes=found.bytes,
-        digest=found.digest,
-        file_bytes=tree_bytes(directory),
-        offsets={str(partition): offset for partition, offset in offsets.items()},
-    )
+def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) -> list[RunFile]:
+    """The runs, those merged that Kafka Streams would otherwise merge when it opens the database."""
+    layers = sorted_runs(runs, on_base=base is not None)
+    sizes = [sum(run.file_bytes for run in runs[layer]) for layer in layers]
+    merged: list[RunFile] = []
+    done = 0
+    for part in slices_to_merge(sizes, () if base is None else base.sorted_runs):
+        start, end = layers[part][0].start, layers[part][-1].stop
+        merged += runs[done:start]
+        done = end
+        together = runs[start:end]
+        for run in together:
+            if file_sha256(run.path) != run.sha256:
+                raise damaged(run, "is not the file it was when it was finished (its SHA-256 differs)")
+        made = merged_file(directory / f"merged-{start:05d}", together, keep_tombstones=base is not None or start > 0)
+        merged += [] if made is None else [made]
+    return merged + list(runs[done:])
 
 
-def verify_image(path: Path, kind: StoreKind, changelogs: Sequence[TopicPartition]) -> Image:
+def _content(found: StoreDigest | None) -> dict[str, Any]:
+    return dict.fromkeys(StoreDigest._fields) if found is None else found._asdict()
+
+
+def verify_image(
+    path: Path, kind: StoreKind, changelogs: Sequence[TopicPartition], *, identity: str | None = None
+) -> Image:
     """Read every row of an image, without changing a byte of it.
 
     Args:
         path: the store's directory.
         kind: what the store is.
         changelogs: the partitions whose offset every database of it must have.
+        identity: the identity of the image, where that is known; it is not told by the files.
+
+    Returns:
+        The image, its content known.
 
     Raises:
         NotFound: no database at the path.
@@ -181,7 +264,13 @@ def verify_image(path: Path, kind: StoreKind, changelogs: Sequence[TopicPartitio
                 if offset is None or offsets.setdefault(changelog, offset) != offset:
                     raise _without_offset(database, changelog, offset)
             found = combined(found, digest_rows(store.scan_lists()))
-    return replace(_image(path, found, offsets), segments=len(databases) if kind.is_segmented else 0)
+    return Image(
+        identity=identity,
+        **_content(found),
+        file_bytes=tree_bytes(path),
+        offsets={str(partition): offset for partition, offset in offsets.items()},
+        segments=len(databases) if kind.is_segmented else 0,
+    )
 
 
 def _without_offset(database: Path, changelog: TopicPartition, offset: int | None) -> Corrupted:
@@ -204,12 +293,6 @@ def _check_present(run: RunFile) -> None:
         raise damaged(run, f"has {size} bytes instead of {run.file_bytes}")
 
 
-def disjoint(runs: Sequence[RunFile]) -> bool:
-    """Whether no two runs share a range of keys."""
-    ranges = sorted((bytes.fromhex(run.min_key), bytes.fromhex(run.max_key)) for run in runs)
-    return all(left[1] < right[0] for left, right in pairwise(ranges))
-
-
 def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
     """The files in the database must be the runs, in their order, byte for byte."""
     if len(files) != len(runs):
@@ -220,13 +303,3 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
     for run, file in zip(runs, files, strict=True):
         if file.stat().st_size != run.file_bytes or file_sha256(file) != run.sha256:
             raise damaged(run, f"is not the file it was when it was finished (the SHA-256 of {file} differs)")
-
-
-def _read_back(store: RocksDBStore, runs: Sequence[RunFile], expected: StoreDigest) -> None:
-    """What RocksDB made of the runs must be what they have."""
-    found = digest_rows(store.scan_lists())
-    if found != expected:
-        raise Corrupted(
-            f"RocksDB made {found.rows} rows of {len(runs)} runs with {expected.rows} rows, or other bytes.",
-            action="Run the job again; if it happens twice, check the disk and memory of this host.",
-        )

@@ -1,8 +1,8 @@
 """A merge that writes: sorted runs in, one run out.
 
-Runs of adjacent offsets become one run of all of them, in columns: a kernel copies the rows that no later run replaces
-into buffers of a megabyte, and the columnar writer lays them out. With it nobody needs RocksDB's own compaction,
-whose files cannot be ingested again. The same runs give the same file, byte for byte::
+Adjacent runs of a database become one run of all of them, in columns: a kernel copies the rows that no later run
+replaces into buffers of a megabyte, and the columnar writer lays them out. With it nobody needs RocksDB's own
+compaction, whose files cannot be ingested again. The same runs give the same file, byte for byte::
 
     run 0  [100, 200)     a=1   b=2   c=3
     run 1  [200, 300)     a=4   b deleted
@@ -23,7 +23,7 @@ import numpy as np
 from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
 from statecore.images.merging import MergingRuns, Rows, open_table
-from statecore.images.model import RunFile, RunFormat
+from statecore.images.model import Run, RunFile, RunFormat
 from statecore.images.runs import write_run
 
 # Blocks of the file end where chunks do, so another limit is another file. A larger row is copied alone.
@@ -36,8 +36,8 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
 
     Args:
         path: the file to write.
-        runs: at least one, in the order they are applied; each begins at the offset that the one before ends at. Their
-            files have been compared with their hashes.
+        runs: at least one, in the order they are applied, with no run of the database between them that is left out
+            (:class:`Run` says what can be seen of that). Their files have been compared with their hashes.
         keep_tombstones: write deletes. They may be left out only where the oldest run of the database is among these
             and no base lies below.
 
@@ -45,12 +45,26 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
         The run, of all their offsets; ``None`` when no row is left.
 
     Raises:
-        Invalid: the runs are not adjacent, not of one segment, hold records instead of rows, or have keys too many and
+        Invalid: the runs are not in order, not of one segment, hold records instead of rows, or have keys too many and
             too long for one file.
         Corrupted: a run is not what it says.
         Capacity: no room for the file.
     """
-    _check_together(runs)
+    if not runs:
+        raise Invalid("Runs are merged, and at least one.", action="Name the runs of a database.")
+    check_order(runs)
+    made = merged_file(path, runs, keep_tombstones=keep_tombstones)
+    return made and replace(made, start=runs[0].start, end=runs[-1].end)
+
+
+def merged_file(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -> RunFile | None:
+    """As :func:`merge_runs`, for who knows the order of the runs otherwise: those of a global store are of several
+    partitions. The run says no offsets.
+    """
+    if any(run.format is not RunFormat.SST for run in runs):
+        raise Invalid(
+            "Records of a versioned store are no rows, and are not merged.", action="Build the store from all of them."
+        )
     merging = MergingRuns(runs, [open_table(run, run.path) for run in runs])
     chunks = _chunks(merging, keep_tombstones)
     first = next(chunks, None)
@@ -63,21 +77,22 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
 
     made = write_run(path, all_chunks())
     stream_time = max(run.stream_time for run in runs)
-    return replace(made, segment=runs[0].segment, start=runs[0].start, end=runs[-1].end, stream_time=stream_time)
+    return replace(made, segment=runs[0].segment, stream_time=stream_time)
 
 
-def _check_together(runs: Sequence[RunFile]) -> None:
-    if not runs or len({run.segment for run in runs}) != 1:
-        raise Invalid("Runs of one database are merged, and at least one.", action="Merge those of each segment.")
-    if any(run.format is not RunFormat.SST for run in runs):
-        raise Invalid(
-            "Records of a versioned store are no rows, and are not merged.", action="Build the store from all of them."
-        )
+def check_order(runs: Sequence[Run]) -> None:
+    """Refuse runs that are not of one database, or not in the order of their offsets; see :class:`Run`.
+
+    Raises:
+        Invalid: they are not.
+    """
+    if len({run.segment for run in runs}) > 1:
+        raise Invalid("Runs of one database belong together, and no others.", action="Take those of each segment.")
     for one, following in pairwise(runs):
-        if one.end != following.start:
+        if following.start < one.end:
             raise Invalid(
-                f"A run that ends at {one.end} and one that begins at {following.start} are not adjacent.",
-                action="Merge runs in the order of their offsets, and leave none out.",
+                f"A run that ends at {one.end} and one that begins at {following.start} cannot follow one another.",
+                action="Give runs in the order of their offsets, each once.",
             )
 
 

@@ -1,4 +1,4 @@
-"""The nouns of building: a run, an image, and how a store is divided by time."""
+"""The nouns of building: a run, what lies below one, an image, and how a store is divided by time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar, NamedTuple, Self
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,34 @@ class Segmentation:
 
     retention_ms: int
     interval_ms: int
+
+
+@dataclass(frozen=True)
+class Below:
+    """Which databases of a store may have rows below the runs that are made. There a delete has something to hide, and
+    must be kept; in the others it is dropped.
+
+    Attributes:
+        anything: any database may; else those of ``segments`` alone.
+        segments: the databases that may: ids of segments, ``None`` for the one of a store without segments.
+    """
+
+    anything: bool = False
+    segments: frozenset[int | None] = frozenset()
+
+    NOTHING: ClassVar[Self]
+    """The runs are the first rows of the store."""
+
+    ANYTHING: ClassVar[Self]
+    """Nobody knows: every delete is kept."""
+
+    def reaches(self, segment: int | None) -> bool:
+        """Whether something may lie below in this database."""
+        return self.anything or segment in self.segments
+
+
+Below.NOTHING = Below()
+Below.ANYTHING = Below(anything=True)
 
 
 class RunFormat(StrEnum):
@@ -38,6 +67,20 @@ class Run:
 
     A run has no place. Whoever holds its bytes knows where they are (:class:`RunFile`, ``statecore/jobs/staging.py``).
 
+    Its range says more than where its records come from: of *its database*, all that the records of the range left is
+    in this run. Whoever made it saw to that, so a run begins where the one before it in the same database ended, or
+    where its builder began, also when offsets in between left nothing there::
+
+        builder      [100 ──────────────┬──────────────┬──────────────┬────────── 500)
+        segment 7     ├── run ──────────┤ ├── nothing ─┤
+                                        ├──────────── run ────────────┤
+        segment 8     ├── nothing ──────┤
+                      ├──────────── run ───────────────┤
+
+    Runs of different builders may have a gap between them, where a range left nothing. So runs of a database are in
+    order when none begins before the one in front of it ends, and adjacent when, in that order, none of them lies
+    between. That none is missing is known to whoever read the ranges, and cannot be seen on the runs.
+
     Attributes:
         sha256: hex digest of the whole file: its name, taken when it was finished and compared again after ingest.
         format: what the file is.
@@ -50,7 +93,7 @@ class Run:
         max_key: greatest key, hex.
         segment: id of the segment that the rows lie in; ``None`` where the store has no segments.
         start: first offset of the range.
-        end: the offset it ends before; runs of a partition that are applied together have adjacent ranges.
+        end: the offset it ends before.
         stream_time: greatest time of a row up to ``end`` in ms where rows expire, as whoever made it had seen; else -1.
     """
 
@@ -90,25 +133,53 @@ class RunFile(Run):
         return RunFile(**{item.name: getattr(run, item.name) for item in fields(Run)}, path=path)
 
 
-@dataclass(frozen=True)
-class Image:
-    """A built store of one task: a database, or the directory of its segments' databases. It has no place either.
+class StoreDigest(NamedTuple):
+    """What a store holds.
 
     Attributes:
         rows: live rows.
-        bytes: bytes of keys and values of the rows.
-        digest: order-free digest of the rows, equal for equal rows however they were built.
-        file_bytes: bytes on disk.
-        offsets: what its ``offsets`` family says: by ``<topic>-<partition>`` the last applied offset (a global store:
-            the next one), or -4 (``OFFSET_UNKNOWN``) when the changelog is empty.
-        segments: databases of segments; 0 where the store has none.
-        expired: rows left out because their segment has expired.
+        bytes: bytes of their keys and values.
+        digest: their digest (see ``statecore.images.digest``), equal for equal rows however they were built.
     """
 
     rows: int
     bytes: int
     digest: str
+
+
+@dataclass(frozen=True)
+class Image:
+    """A built store of one task: a database, or the directory of its segments' databases. It has no place either.
+
+    What it was made of is always known, and named by its identity. What it holds (``rows``, ``bytes``, ``digest``) is
+    known where the runs tell it; on a base nobody knows before every row is read (``verify_image``), and all three are
+    ``None``.
+
+    Attributes:
+        identity: hash of what it was made of (:mod:`statecore.images.identity`): equal for equal runs on equal bases;
+            ``None`` for one that was only found and read.
+        rows: live rows; ``None`` where that is not known.
+        bytes: bytes of keys and values of the rows; ``None`` likewise.
+        digest: order-free digest of the rows, equal for equal rows however they were built; ``None`` likewise.
+        file_bytes: bytes on disk.
+        offsets: what its ``offsets`` family says: by ``<topic>-<partition>`` the last applied offset (a global store:
+            the next one), or -4 (``OFFSET_UNKNOWN``) when the changelog is empty.
+        segments: databases of segments; 0 where the store has none.
+        expired: rows of runs left out because their segment has expired; of a base nobody counts them.
+    """
+
+    identity: str | None
+    rows: int | None
+    bytes: int | None
+    digest: str | None
     file_bytes: int
     offsets: Mapping[str, int]
     segments: int = 0
     expired: int = 0
+
+    @property
+    def content(self) -> StoreDigest | None:
+        """What it holds; ``None`` where that is not known."""
+        if self.rows is None or self.bytes is None or self.digest is None:
+            return None
+        return StoreDigest(self.rows, self.bytes, self.digest)

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statecore.errors import Invalid
 from statecore.filesystem import sync_file
 from statecore.formats.key_value import put_on_timestamps
 from statecore.formats.kinds import StoreKind
@@ -29,9 +30,10 @@ from statecore.formats.registry import row_format
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
+from statecore.images.cuts import Cuts
 from statecore.images.digest import Digest
 from statecore.images.key_table import Chunk, KeyTable
-from statecore.images.model import RunFile, RunFormat, Segmentation
+from statecore.images.model import Below, RunFile, RunFormat, Segmentation
 from statecore.images.records import checked_records, last_offset
 from statecore.images.sst import ColumnarSstWriter
 
@@ -71,14 +73,15 @@ class RunBuilder:
         kind: what the store is; decides the row format.
         directory: where the runs are written (``run-00000.sst``, ...); must exist.
         memory_budget: bytes to hold before overwritten values are dropped or a run is cut. One batch always fits.
-        keep_tombstones: write deletes. Needed whenever something older lies below the run; the first run of a store
-            built without a base needs none (later runs of this builder always have them).
+        below: which databases may have rows below. There deletes are written; elsewhere only after an earlier run of
+            this builder in the same database.
         segmentation: how the rows are divided by time; required where the kind has segments.
         changelog: where the batches come from, for messages.
-        start: the offset that the first run begins at; each ends where the next one begins.
+        start: the offset that the first runs begin at; see :class:`Run`.
+        stream_time: greatest time in ms that was seen before that offset; -1 without one.
 
     Raises:
-        Invalid: no row format for this kind.
+        Invalid: no row format for this kind, or its rows depend on more than the last write (versioned stores).
     """
 
     def __init__(
@@ -87,24 +90,29 @@ class RunBuilder:
         directory: Path,
         *,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
-        keep_tombstones: bool,
+        below: Below,
         segmentation: Segmentation | None = None,
         changelog: TopicPartition | None = None,
         start: int = 0,
+        stream_time: int = -1,
     ) -> None:
         self._format = row_format(kind)
+        if kind.is_versioned:
+            raise Invalid(
+                f"Runs of a {kind.value} store hold all its records, not the last write of each key.",
+                action="Read them with a VersionRunBuilder; such a store is rebuilt, and never advanced by a run.",
+            )
         if (self._format.time_at is not None) and segmentation is None:
             raise ValueError(f"a run of a {kind.value} store needs its segmentation")
         self._segmentation = segmentation
         self._changelog = changelog
         self._directory = directory
         self._budget = memory_budget
-        self._keep_tombstones = keep_tombstones
-        self._runs: list[RunFile] = []
-        self._start = self._next = start
-        self._cuts = 0
+        self._below = below
+        self._cuts = Cuts(start)
+        self._files = 0
         self._records = self._null_keys = self._peak = self._shrinks = self._expired = 0
-        self._stream_time = -1
+        self._stream_time = stream_time
         self._table = self._new_table()
 
     @property
@@ -137,7 +145,7 @@ class RunBuilder:
         self._table.add(form.row_keys(records.keys), form.row_values(records), records.timestamps)
         self._records += batch.num_rows
         if batch.num_rows:
-            self._next = last_offset(batch) + 1
+            self._cuts.next = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes)
 
     def finish(self, end: int | None = None) -> list[RunFile]:
@@ -149,9 +157,9 @@ class RunBuilder:
         Raises:
             Capacity: the directory has no room.
         """
-        self._next = self._next if end is None else end
+        self._cuts.next = self._cuts.next if end is None else end
         self._cut()
-        return list(self._runs)
+        return list(self._cuts.runs)
 
     def _new_table(self) -> KeyTable:
         return KeyTable(timestamps=self._format.stamped)
@@ -163,31 +171,39 @@ class RunBuilder:
             self._cut()
 
     def _cut(self) -> None:
-        # A delete in a later run must reach the rows of the earlier ones.
-        ids = self._table.survivors(tombstones=self._keep_tombstones or self._cuts > 0)
-        for segment, part in self._by_segment(ids):
+        for segment, part in self._by_segment():
             suffix = "" if segment is None else f".{segment}"
-            path = self._directory / f"run-{self._cuts:05d}{suffix}.sst"
-            run = self._write(path, part, segment)
-            self._runs.append(replace(run, start=self._start, end=self._next, stream_time=self._stream_time))
-        self._start = self._next
-        self._cuts += 1
+            path = self._directory / f"run-{self._files:05d}{suffix}.sst"
+            self._cuts.add(self._write(path, part, segment), self._stream_time)
+        self._files += 1
         self._null_keys += self._table.null_keys
         self._table = self._new_table()
 
-    def _by_segment(self, ids: npt.NDArray[np.uint32]) -> Iterator[tuple[int | None, npt.NDArray[np.uint32]]]:
-        """The keys of each live segment, oldest first; all of them where the store has none."""
-        if not len(ids):
-            return
+    def _by_segment(self) -> Iterator[tuple[int | None, npt.NDArray[np.uint32]]]:
+        """The keys to write of each live segment, oldest first; all of them where the store has none."""
         if self._format.time_at is None or self._segmentation is None:
-            yield None, ids
+            ids = self._table.survivors(tombstones=self._keeps_deletes(None))
+            if len(ids):
+                yield None, ids
             return
-        of = self._segmentation
-        segments = self._table.times(ids, self._format.time_at) // of.interval_ms
+        of, time_at = self._segmentation, self._format.time_at
         first = first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
-        self._expired += int(np.count_nonzero(segments < first))
-        for segment in np.unique(segments[segments >= first]).tolist():
-            yield segment, ids[segments == segment]
+        ids, live = self._table.survivors(tombstones=True), self._table.survivors(tombstones=False)
+        has_value = np.zeros(self._table.keys, np.bool_)
+        has_value[live] = True
+        segments = self._table.times(ids, time_at) // of.interval_ms
+        for segment in np.unique(segments).tolist():
+            part = ids[segments == segment]
+            if not self._keeps_deletes(segment):
+                part = part[has_value[part]]
+            if segment < first:
+                self._expired += len(part)
+            elif len(part):
+                yield segment, part
+
+    def _keeps_deletes(self, segment: int | None) -> bool:
+        """Whether a delete must reach rows of this database that lie below, or were written by an earlier cut."""
+        return self._below.reaches(segment) or self._cuts.wrote(segment)
 
     def _write(self, path: Path, ids: npt.NDArray[np.uint32], segment: int | None) -> RunFile:
         table = self._table

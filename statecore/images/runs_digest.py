@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from statecore.images import kernel, merged_kernel
-from statecore.images.digest import EMPTY, StoreDigest, combined
+from statecore.images.digest import EMPTY, combined
 from statecore.images.merging import MergingRuns, Table, open_table
-from statecore.images.model import Run, RunFile
+from statecore.images.model import Run, RunFile, StoreDigest
 
 # A second of work at most, so that an interrupt is heard.
 _ROWS_AT_ONCE = 4 << 20

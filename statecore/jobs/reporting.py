@@ -17,6 +17,9 @@ def store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], bu
         read: the ranges that were read for it; none of a store that is left to Kafka Streams.
         built: its image.
     """
+    content = built.image.content
+    if content is None:
+        raise ValueError(f"the image of {parts[0].store} has a base, and runs alone tell what an image holds")
     seen, one = [result.statistics for result in read], parts[0]
     return StoreReport(
         task=one.task,
@@ -31,10 +34,10 @@ def store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], bu
         tombstones=sum(each.tombstones for each in seen),
         null_keys=sum(each.null_keys for each in seen),
         aborted=sum(each.aborted for each in seen),
-        rows=built.image.rows,
-        bytes=built.image.bytes,
+        rows=content.rows,
+        bytes=content.bytes,
         file_bytes=built.image.file_bytes,
-        digest=built.image.digest,
+        digest=content.digest,
         runs=sum(len(result.runs) for result in read),
         seconds=round(sum(result.seconds for result in read) + built.seconds, 3),
         tail_left=sum(part.tail_left for part in parts),

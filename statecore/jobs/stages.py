@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Invalid, Retryable
+from statecore.images.model import Below
 from statecore.jobs import staging
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
 from statecore.jobs.plan import RestorePlan
@@ -73,7 +74,7 @@ def read_runs(
             span,
             part.topic_id,
             plan.isolation,
-            first=firsts[part.task, part.store] == span,
+            below=Below.NOTHING if firsts[part.task, part.store] == span else Below.ANYTHING,
             memory_budget=memory_budget,
             segmentation=part.segmentation,
         )

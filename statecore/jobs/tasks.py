@@ -24,7 +24,7 @@ from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Image, Run, RunFile, Segmentation
+from statecore.images.model import Below, Image, Run, RunFile, Segmentation
 from statecore.jobs import staging
 from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
@@ -64,7 +64,7 @@ class RangeTask:
         offset_range: what to read.
         topic_id: id of the topic when the plan was made; one created anew since is refused.
         isolation: how.
-        first: whether nothing is applied before this range; then deletes have nothing to delete and are dropped.
+        below: which databases of the store may have rows before this range; elsewhere deletes have nothing to delete.
         memory_budget: bytes of records to hold at once.
         segmentation: how the store is divided by time, if it is.
     """
@@ -77,7 +77,7 @@ class RangeTask:
     offset_range: OffsetRange
     topic_id: str
     isolation: IsolationLevel
-    first: bool
+    below: Below
     memory_budget: int
     segmentation: Segmentation | None = None
 
@@ -168,7 +168,7 @@ class ImageResult:
 
 
 IMAGE_RESULT = DocumentType(
-    "result of an image", 1, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
+    "result of an image", 2, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
 )
 
 
@@ -275,7 +275,7 @@ def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
         task.kind,
         attempt,
         memory_budget=task.memory_budget,
-        keep_tombstones=not task.first,
+        below=task.below,
         segmentation=task.segmentation,
         changelog=changelog,
         start=start,

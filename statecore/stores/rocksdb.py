@@ -414,6 +414,18 @@ class RocksDBStore(StagedStore):
         value = self._meta(offset_format.offset_key(as_topic_partition(partition)))
         return None if value is None else offset_format.decode_int64(value)
 
+    def committed_offsets(self) -> dict[TopicPartition, int]:
+        """Every offset in the ``offsets`` family; none where an older release of Kafka Streams wrote the database."""
+        self._check_open()
+        if OFFSETS_COLUMN_FAMILY not in self._families:
+            return {}
+        return {
+            partition: offset_format.decode_int64(value)
+            for keys, values in self._lists(OFFSETS_COLUMN_FAMILY)
+            for key, value in zip(keys, values, strict=True)
+            if (partition := offset_format.partition_of_key(key)) is not None
+        }
+
     @property
     def status(self) -> int | None:
         """The ``status`` row: 1 while somebody has the store open for writing, 0 after a clean close."""

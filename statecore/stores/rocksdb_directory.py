@@ -349,13 +349,14 @@ def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
     return failure
 
 
-def tidy(path: Path, where: Path, *, whole: bool = False) -> None:
+def tidy(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] = frozenset()) -> None:
     """Leave a database as Kafka Streams expects it: without notes of the tools, with its modes. It may still be open.
 
     Args:
         path: the database, as messages name it.
         where: where it is.
         whole: force all its files to the disk, too. ``LOCK`` is not among them: to close it would let go of the lock.
+        found: names of files that were there before, and keep their modes.
 
     Raises:
         Invalid: this user may not.
@@ -368,7 +369,7 @@ def tidy(path: Path, where: Path, *, whole: bool = False) -> None:
             (where / name).unlink(missing_ok=True)
         for old in where.glob("LOG.old.*"):
             old.unlink(missing_ok=True)
-        set_modes(where)
+        set_modes(where, without=found)
         if whole:
             sync_tree(where, without=frozenset({LOCK_FILE}))
         else:

@@ -79,6 +79,7 @@ class DatabaseHandles:
         self.memory: SharedMemory | None = None
         self.witness = Witness(path, path)
         self.made = False
+        self._found: frozenset[str] = frozenset()  # SST files that may be another database's, too
         self._shadow: Shadow | None = None
         self.claim: Claim | None = None  # the last: who is dropped drops native objects first
 
@@ -105,6 +106,8 @@ class DatabaseHandles:
         wanted = {DEFAULT_COLUMN_FAMILY, self.kind.data_column_family, OFFSETS_COLUMN_FAMILY}
         self.witness = Witness(self.path, self.where)
         try:
+            if not options.automatic_compaction:
+                self._found = frozenset(file.name for file in where.glob("*.sst"))
             if not self.made:
                 self.witness.look(read_only=self._read_only)
                 found = existing_families(self.path, where, self.kind, begun=self._create_if_missing)
@@ -127,7 +130,7 @@ class DatabaseHandles:
                     if self.database is None:
                         self.claim.check()  # somebody who does not know of claims may have been quicker
                     else:
-                        tidy(self.path, where)
+                        tidy(self.path, where, found=self._found)
             finally:
                 self._release()
                 self._unclaim()
@@ -155,7 +158,7 @@ class DatabaseHandles:
             NotFound: it is gone.
         """
         if self.claim is not None:
-            tidy(self.path, self.claim.directory, whole=self.made)
+            tidy(self.path, self.claim.directory, whole=self.made, found=self._found)
 
     def close(self) -> StatecoreError | None:
         """Give back everything; returns what failed meanwhile."""
@@ -163,7 +166,7 @@ class DatabaseHandles:
             failure = self._release()
             if self.claim is not None:
                 with suppress(OSError):  # a compaction may have ended after the tidying
-                    set_modes(self.claim.directory)
+                    set_modes(self.claim.directory, without=self._found)
         finally:
             self._unclaim()
         return failure

@@ -71,7 +71,7 @@ class StoreSettings:
             (``statestore.uncommitted.max.bytes``); -1 for no limit.
         automatic_compaction: let RocksDB merge files in the background, as Kafka Streams does. Without it every flush
             leaves a file more, reads slow down and files run out, until :meth:`RocksDBStore.compact` is called: only
-            for a database whose files must stay as they are (``KEEP_FILES``).
+            for a database whose files must stay as they are, modes too: they may be linked elsewhere (``KEEP_FILES``).
         memory: block cache and write buffers, shared with all stores of the process whose ``memory`` is equal.
         rocksdb_config_setter: changes the RocksDB options of a store after statecore's own were set and before it is
             opened (Kafka Streams' ``rocksdb.config.setter``); see :mod:`statecore.stores.config_setter`.

@@ -29,7 +29,6 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +40,7 @@ from statecore.formats.row_format import int64_values, valid_mask
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
+from statecore.images.cuts import Cuts
 from statecore.images.model import RunFile
 from statecore.images.records import checked_records, last_offset
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
@@ -58,7 +58,7 @@ class VersionRunBuilder:
         directory: where the runs are written (``records-00000.run``, ...); must exist.
         memory_budget: bytes to hold before a run is cut. One batch always fits.
         changelog: where the batches come from, for messages.
-        start: the offset that the first run begins at; each ends where the next one begins.
+        start: the offset that the first run begins at; see :class:`Run`.
     """
 
     def __init__(
@@ -73,8 +73,7 @@ class VersionRunBuilder:
         self._directory = directory
         self._budget = memory_budget
         self._changelog = changelog
-        self._runs: list[RunFile] = []
-        self._start = self._next = start
+        self._cuts = Cuts(start)
         self._records = self._null_keys = self._peak = 0
         self._stream_time = -1
         self._table = RecordTable()
@@ -107,7 +106,7 @@ class VersionRunBuilder:
         self._stream_time = int(stream_times[-1])
         self._table.add_records(records, stream_times)
         self._records += batch.num_rows
-        self._next = last_offset(batch) + 1
+        self._cuts.next = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes_to_sort)
 
     def finish(self, end: int | None = None) -> list[RunFile]:
@@ -119,16 +118,14 @@ class VersionRunBuilder:
         Raises:
             Capacity: the directory has no room.
         """
-        self._next = self._next if end is None else end
+        self._cuts.next = self._cuts.next if end is None else end
         self._cut()
-        return list(self._runs)
+        return list(self._cuts.runs)
 
     def _cut(self) -> None:
         if self._table.keys:
-            path = self._directory / f"records-{len(self._runs):05d}.run"
-            run = self._table.write(path)
-            self._runs.append(replace(run, start=self._start, end=self._next, stream_time=self._stream_time))
-            self._start = self._next
+            path = self._directory / f"records-{len(self._cuts.runs):05d}.run"
+            self._cuts.add(self._table.write(path), self._stream_time)
         self._null_keys += self._table.null_keys
         self._table = RecordTable()
 

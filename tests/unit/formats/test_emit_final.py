@@ -11,7 +11,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.window import FARTHEST_AHEAD_MS
-from statecore.images.model import Segmentation
+from statecore.images.model import Below, Segmentation
 from statecore.images.runs import RunBuilder
 from tests.unit.formats.arrays import (
     KEY_TIMES,
@@ -220,7 +220,7 @@ def test_runs_hold_base_and_index_rows_of_live_segments(
 ) -> None:
     path = tmp_path_factory.mktemp("emit-final")
     builder = RunBuilder(
-        kind, path, keep_tombstones=False, segmentation=SEGMENTATION, memory_budget=1 if budget else 1 << 20
+        kind, path, below=Below.NOTHING, segmentation=SEGMENTATION, memory_budget=1 if budget else 1 << 20
     )
     for first in range(0, len(writes), rows):
         builder.add(changelog(kind, writes[first : first + rows], first))
@@ -241,7 +241,7 @@ def test_runs_hold_base_and_index_rows_of_live_segments(
 
 
 def test_a_run_refuses_keys_of_another_kind(tmp_path: Path) -> None:
-    builder = RunBuilder(StoreKind.EMIT_FINAL_SESSION, tmp_path, keep_tombstones=False, segmentation=SEGMENTATION)
+    builder = RunBuilder(StoreKind.EMIT_FINAL_SESSION, tmp_path, below=Below.NOTHING, segmentation=SEGMENTATION)
     batch = changelog(StoreKind.EMIT_FINAL_WINDOW, [((b"k", 5, 0), b"v")], 7)
     with pytest.raises(Invalid, match="offset 7 has a key of 13 bytes; session keys have at least 16"):
         builder.add(batch)

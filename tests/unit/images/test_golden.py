@@ -18,7 +18,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
-from statecore.images.model import Image, Run, Segmentation
+from statecore.images.model import Below, Image, Run, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.golden import make
@@ -134,7 +134,13 @@ def build(directory: Path, golden: dict[str, Any], ranges: Sequence[tuple[int, i
             builder = VersionRunBuilder(at, memory_budget=1, changelog=changelog)
         else:
             builder = RunBuilder(
-                kind, at, memory_budget=1, keep_tombstones=number > 0, segmentation=segmentation, changelog=changelog
+                kind,
+                at,
+                memory_budget=1,
+                below=Below(anything=number > 0),
+                start=golden["records"][start]["offset"],
+                segmentation=segmentation,
+                changelog=changelog,
             )
         for batch in batches(golden["records"][start:end], rows_in_a_batch):
             builder.add(batch)

@@ -7,13 +7,15 @@ import pytest
 
 import statecore
 from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import image
 from statecore.images.digest import EMPTY, digest_of, digest_store
-from statecore.images.image import build_image, disjoint, verify_image
-from statecore.images.model import Run
+from statecore.images.image import build_image, verify_image
+from statecore.images.merge_policy import sorted_runs
+from statecore.images.model import Below, Run
 from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
@@ -29,7 +31,7 @@ RECORDS: list[Record] = [
 def runs_of(path: Path, records: list[Record] = RECORDS, *, rows: int = 6000) -> list[Run]:
     """One run for each batch of ``rows`` records, so that they overlap when there is more than one."""
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, keep_tombstones=False)
+    builder = RunBuilder(KIND, path, memory_budget=1, below=Below.NOTHING)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()
@@ -56,28 +58,37 @@ def test_an_image_has_the_last_rows_and_the_offset_however_many_runs_made_it(tmp
         {str(CHANGELOG): 5999},
         digest_of(expected.items()),
     )
-    assert verify_image(tmp_path / "image", KIND, [CHANGELOG]) == image
+    assert verify_image(tmp_path / "image", KIND, [CHANGELOG], identity=image.identity) == image
     assert digest_store(tmp_path / "image", KIND) == (image.rows, image.bytes, image.digest)
 
 
 def test_a_few_overlapping_runs_stay_and_more_are_merged(tmp_path: Path) -> None:
-    few = runs_of(tmp_path / "few", rows=1500)
-    many = runs_of(tmp_path / "many", rows=1000)
-    assert (len(few), len(many)) == (4, 6)
-    build_image(tmp_path / "kept", KIND, few, {CHANGELOG: 1})
-    build_image(tmp_path / "merged", KIND, many, {CHANGELOG: 1})
-    build_image(tmp_path / "limit", KIND, few, {CHANGELOG: 1}, max_overlapping=3)
-    # One more file than the data: the offsets family.
-    counts = {name: len(list((tmp_path / name).glob("*.sst"))) for name in ("kept", "merged", "limit")}
-    assert counts["merged"] == counts["limit"] < counts["kept"]
-    assert len({verify_image(tmp_path / name, KIND, [CHANGELOG]).digest for name in counts}) == 1
+    few = runs_of(tmp_path / "few", rows=2000)
+    more = runs_of(tmp_path / "more", rows=1500)
+    many = runs_of(tmp_path / "many", rows=500)
+    assert (len(few), len(more), len(many)) == (3, 4, 12)
+    hashes = {}
+    for name, runs in (("few", few), ("more", more), ("many", many)):
+        build_image(tmp_path / "images" / name, KIND, runs, {CHANGELOG: 1})
+        files = {file_sha256(file) for file in (tmp_path / "images" / name).glob("*.sst")}
+        hashes[name] = files & {run.sha256 for run in runs}
+        assert len(files) == 4  # three of the data, and one of the offsets family
+        assert len({verify_image(tmp_path / "images" / name, KIND, [CHANGELOG]).digest}) == 1
+    assert hashes["few"] == {run.sha256 for run in few}
+    assert hashes["more"] == {run.sha256 for run in more[2:]}, "as few bytes are written as possible"
+    assert hashes["many"] == {run.sha256 for run in many[10:]}
+    digests = {verify_image(tmp_path / "images" / name, KIND, [CHANGELOG]).digest for name in hashes}
+    assert digests == {digest_of(expected_rows(KIND, RECORDS).items())}
 
 
-def test_neither_building_an_image_nor_looking_into_it_rewrites_a_file(tmp_path: Path) -> None:
+def test_neither_building_an_image_nor_looking_into_it_rewrites_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As many overlapping files as RocksDB would merge by itself."""
     runs = runs_of(tmp_path / "runs", rows=400)
     assert len(runs) == 15
-    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, max_overlapping=15)
+    monkeypatch.setattr(image, "slices_to_merge", lambda *_: [])
+    build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999})
     files = {file.name: (file.stat().st_ino, file.read_bytes()) for file in (tmp_path / "image").glob("*.sst")}
     assert {Path(run.path).read_bytes() for run in runs} <= {data for _, data in files.values()}
     verify_image(tmp_path / "image", KIND, [CHANGELOG])
@@ -106,7 +117,7 @@ def test_runs_that_share_no_keys_are_never_merged(tmp_path: Path) -> None:
     records: list[Record] = [(b"key-%04d" % number, b"x") for number in range(1000)]
     runs = runs_of(tmp_path / "runs", records, rows=100)
     assert len(runs) == 10
-    assert disjoint(runs)
+    assert sorted_runs(runs) == [slice(0, 10)]
     image = build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 1})
     assert image.rows == 1000
     assert len(list((tmp_path / "image").glob("*.sst"))) >= 10
@@ -131,7 +142,7 @@ def test_a_directory_looks_as_kafka_streams_leaves_it(tmp_path: Path) -> None:
 def test_no_runs_make_an_empty_store(tmp_path: Path) -> None:
     image = build_image(tmp_path / "image", KIND, [], {CHANGELOG: OFFSET_UNKNOWN})
     assert (image.rows, image.digest, image.offsets) == (0, EMPTY, {str(CHANGELOG): OFFSET_UNKNOWN})
-    assert verify_image(tmp_path / "image", KIND, [CHANGELOG]) == image
+    assert verify_image(tmp_path / "image", KIND, [CHANGELOG], identity=image.identity) == image
 
 
 def test_runs_are_still_there_for_a_retry(tmp_path: Path) -> None:
@@ -208,10 +219,14 @@ def test_a_cut_or_missing_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_runs_in_another_order_are_another_store(tmp_path: Path) -> None:
-    """The order of ingest decides, so a mix-up must be visible in the digest."""
+    """The order of ingest decides, so a mix-up is refused, and where nobody can tell it is visible in the digest."""
     runs = runs_of(tmp_path / "runs", rows=3000)
     right = build_image(tmp_path / "right", KIND, runs, {CHANGELOG: 1})
-    wrong = build_image(tmp_path / "wrong", KIND, runs[::-1], {CHANGELOG: 1})
+    with pytest.raises(Invalid, match="cannot follow"):
+        build_image(tmp_path / "wrong", KIND, runs[::-1], {CHANGELOG: 1})
+    assert not (tmp_path / "wrong").exists()
+    mixed = [replace(run, start=0, end=0) for run in runs[::-1]]
+    wrong = build_image(tmp_path / "wrong", KIND, mixed, {CHANGELOG: 1})
     assert right.digest != wrong.digest
 
 
@@ -243,5 +258,5 @@ def test_verification_wants_a_database_with_this_partition(tmp_path: Path) -> No
 def test_ranges_that_touch_are_not_disjoint(tmp_path: Path) -> None:
     (run,) = runs_of(tmp_path / "runs")
     left, right = replace(run, min_key="61", max_key="62"), replace(run, min_key="62", max_key="63")
-    assert not disjoint([right, left])
-    assert disjoint([replace(right, min_key="6200"), left])
+    assert len(sorted_runs([right, left])) == 2
+    assert len(sorted_runs([replace(right, min_key="6200"), left])) == 1

@@ -122,9 +122,10 @@ def test_a_value_larger_than_a_buffer_is_copied_alone(tmp_path: Path) -> None:
     assert made.digest == digest_of([(b"a", b"1"), (b"b", large), (b"d", large)])
 
 
-def test_runs_that_are_not_adjacent_are_refused(tmp_path: Path) -> None:
+def test_runs_that_are_not_in_order_or_have_offsets_in_common_are_refused(tmp_path: Path) -> None:
     first, second, third = runs_of(tmp_path, [{b"a": b"1"}, {b"b": b"2"}, {b"c": b"3"}])
-    for wrong in ([first, third], [second, first], []):
+    longer = replace(first, end=second.start + 1)
+    for wrong in ([third, first], [second, first], [first, first], [longer, second], []):
         with pytest.raises(Invalid):
             merge_runs(tmp_path / "merged", wrong, keep_tombstones=True)
     with pytest.raises(Invalid, match="one database"):
@@ -172,6 +173,13 @@ def test_records_of_a_versioned_store_are_refused(tmp_path: Path) -> None:
     [run] = runs_of(tmp_path, [{b"a": b"1"}])
     with pytest.raises(Invalid, match="are no rows"):
         merge_runs(tmp_path / "merged", [replace(run, format=RunFormat.RECORDS)], keep_tombstones=True)
+
+
+def test_offsets_that_left_nothing_in_a_database_are_no_gap(tmp_path: Path) -> None:
+    first, _, third = runs_of(tmp_path, [{b"a": b"1"}, {b"b": b"2"}, {b"c": b"3"}])
+    made = merge_runs(tmp_path / "merged", [first, third], keep_tombstones=True)
+    assert made is not None
+    assert (made.start, made.end, made.rows) == (0, 300, 2)
 
 
 def test_a_damaged_run_is_corrupted(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
+from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
 from tests.unit.images.changelog import Record, batch, batches, expected_rows, stored_rows
 
@@ -25,7 +26,7 @@ RECORDS = st.lists(st.tuples(KEYS, VALUES), max_size=120)
 
 def build(path: Path, kind: StoreKind, records: list[Record], rows: int, budget: int, **options: bool) -> RunBuilder:
     path.mkdir(parents=True)
-    builder = RunBuilder(kind, path, memory_budget=budget, **{"keep_tombstones": False, **options})
+    builder = RunBuilder(kind, path, memory_budget=budget, **{"below": Below.NOTHING, **options})
     for part in batches(records, rows):
         builder.add(part)
     return builder
@@ -43,7 +44,7 @@ def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
     tmp_path_factory: pytest.TempPathFactory, records: list[Record], rows: int, budget: int, kind: StoreKind, keep: bool
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
-    builder = build(path / "runs", kind, records, rows, budget, keep_tombstones=keep)
+    builder = build(path / "runs", kind, records, rows, budget, below=Below(anything=keep))
     image = build_image(path / "image", kind, builder.finish(), {CHANGELOG: len(records)})
     expected = expected_rows(kind, records)
     assert stored_rows(path / "image", kind) == sorted(expected.items())
@@ -95,7 +96,7 @@ def test_a_first_run_has_no_deletes_unless_they_are_asked_for(tmp_path: Path) ->
     records: list[Record] = [(b"a", b"1"), (b"b", None)]
     (run,) = build(tmp_path / "without", KINDS[0], records, 10, 1 << 20).finish()
     assert (run.rows, run.deletes, run.max_key) == (1, 0, b"a".hex())
-    (run,) = build(tmp_path / "with", KINDS[0], records, 10, 1 << 20, keep_tombstones=True).finish()
+    (run,) = build(tmp_path / "with", KINDS[0], records, 10, 1 << 20, below=Below.ANYTHING).finish()
     assert (run.rows, run.deletes, run.max_key) == (1, 1, b"b".hex())
 
 
@@ -128,7 +129,7 @@ def test_many_keys_grow_every_part_of_the_table(tmp_path: Path) -> None:
 def test_a_batch_cut_out_of_a_larger_one_is_read_from_where_it_begins(tmp_path: Path) -> None:
     records: list[Record] = [(b"a", b"0"), (None, b"1"), (b"b", None), (b"c", b"3"), (b"d", b"4")]
     whole = batch(records)
-    builder = RunBuilder(KINDS[1], tmp_path, keep_tombstones=True)
+    builder = RunBuilder(KINDS[1], tmp_path, below=Below.ANYTHING)
     builder.add(whole.slice(1, 3))
     (run,) = builder.finish()
     assert (run.rows, run.deletes, builder.statistics.null_keys) == (1, 1, 1)
@@ -138,18 +139,18 @@ def test_a_batch_cut_out_of_a_larger_one_is_read_from_where_it_begins(tmp_path: 
 def test_batches_may_have_further_columns(tmp_path: Path) -> None:
     plain = batch([(b"a", b"1")])
     wide = pa.record_batch([*plain.columns, pa.array([b"\0"])], names=[*plain.schema.names, "headers"])
-    builder = RunBuilder(KINDS[0], tmp_path, keep_tombstones=False)
+    builder = RunBuilder(KINDS[0], tmp_path, below=Below.NOTHING)
     builder.add(wide)
     assert builder.finish()[0].rows == 1
 
 
 def test_a_kind_without_a_row_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid):
-        RunBuilder(StoreKind.IN_MEMORY, tmp_path, keep_tombstones=False)
+        RunBuilder(StoreKind.IN_MEMORY, tmp_path, below=Below.NOTHING)
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    builder = RunBuilder(KINDS[0], tmp_path / "absent", keep_tombstones=False)
+    builder = RunBuilder(KINDS[0], tmp_path / "absent", below=Below.NOTHING)
     builder.add(batch([(b"a", b"1")]))
     with pytest.raises(Invalid, match="cannot be written"):
         builder.finish()
@@ -159,7 +160,7 @@ def test_a_retry_does_not_write_into_a_file_that_an_image_shares(tmp_path: Path)
     records: list[Record] = [(b"a", b"1")]
     runs = build(tmp_path / "runs", KINDS[0], records, 1, 1 << 20).finish()
     build_image(tmp_path / "image", KINDS[0], runs, {CHANGELOG: 0})
-    again = RunBuilder(KINDS[0], tmp_path / "runs", keep_tombstones=False)
+    again = RunBuilder(KINDS[0], tmp_path / "runs", below=Below.NOTHING)
     again.add(batch([(b"b", b"2")]))
     assert again.finish()[0].path == runs[0].path
     assert stored_rows(tmp_path / "image", KINDS[0]) == [(b"a", b"1")]

@@ -25,7 +25,7 @@ from statecore.formats.segments import default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
-from statecore.images.model import Image, Run, Segmentation
+from statecore.images.model import Below, Image, Run, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 
@@ -190,7 +190,8 @@ def built(
             kind,
             directory / f"range-{number}",
             memory_budget=history.budget,
-            keep_tombstones=number > 0,
+            below=Below(anything=number > 0),
+            start=offset,
             segmentation=segmentation,
             changelog=CHANGELOG,
         )

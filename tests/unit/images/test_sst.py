@@ -17,6 +17,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel, sst
 from statecore.images.image import build_image
+from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
 from statecore.images.sst import ColumnarSstWriter
 from statecore.stores.options import data_options
@@ -215,7 +216,7 @@ def ticker(options: Any, name: str) -> int:
 @pytest.mark.parametrize("length", [240, 241, 300, 5000])
 def test_a_store_of_long_keys_is_built_and_answers(tmp_path: Path, length: int) -> None:
     records: list[Record] = [(bytes([n % 251]) * length, b"%d" % n) for n in range(1000)]
-    builder = RunBuilder(KIND, tmp_path, keep_tombstones=False)
+    builder = RunBuilder(KIND, tmp_path, below=Below.NOTHING)
     for part in batches(records, 100):
         builder.add(part)
     build_image(tmp_path / "image", KIND, builder.finish(), {TopicPartition("t", 0): 999})

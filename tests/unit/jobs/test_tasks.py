@@ -18,7 +18,7 @@ from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreE
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
-from statecore.images.model import RunFormat, Segmentation
+from statecore.images.model import Below, RunFormat, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.jobs import staging
 from statecore.jobs.stages import batched
@@ -88,7 +88,7 @@ def task(tmp_path: Path) -> RangeTask:
         OffsetRange(CHANGELOG.topic, 0, 0, len(RECORDS)),
         "",
         IsolationLevel.READ_UNCOMMITTED,
-        first=True,
+        below=Below.NOTHING,
         memory_budget=64 << 20,
     )
 
@@ -259,7 +259,7 @@ def test_a_run_says_which_offsets_it_is_of_and_not_where_it_lies(task: RangeTask
 
 
 def test_the_runs_of_a_range_that_needs_several_are_of_adjacent_offsets(tmp_path: Path) -> None:
-    builder = RunBuilder(StoreKind.KEY_VALUE, tmp_path, memory_budget=1, keep_tombstones=True, start=100)
+    builder = RunBuilder(StoreKind.KEY_VALUE, tmp_path, memory_budget=1, below=Below.ANYTHING, start=100)
     for part in batches(RECORDS, 50):
         builder.add(part)
     runs = builder.finish(1000)

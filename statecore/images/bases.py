@@ -1,0 +1,229 @@
+"""A base: closed databases below the runs of an image, linked and never written to.
+
+A base is an image of ours or what Kafka Streams left, database by database. Before anything is made, each is opened to
+be read: it must be of the kind, closed cleanly, and end exactly where the runs begin. Then its SST files get a second
+name in the directory of the image; what RocksDB appends to (``CURRENT``, ``MANIFEST``, ``OPTIONS``, logs) is copied.
+Neither reads a row, so both cost milliseconds whatever the size of the base.
+
+**The identity of a base** is that of the image it is, where whoever gives it knows that nobody has opened it since;
+else a hash over what its MANIFEST says of every SST file (column family, level, number, size, first and last key,
+sequence numbers, and the identity that RocksDB gives to each file it writes), RocksDB's name for the database
+(``IDENTITY``), and the logs, which are empty after a clean close. RocksDB's identities of files and databases are
+random, so databases that were written apart, or copied and then written to, never share one. The two forms begin with
+different words.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from statecore.errors import Fenced, Invalid
+from statecore.filesystem import link_or_copy
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import STATUS_CLOSED
+from statecore.formats.rocksdb_log import Manifest, read_manifest
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_directory import make_directory
+from statecore.stores.rocksdb_errors import translate
+from statecore.stores.settings import KEEP_FILES
+
+_REBUILD = "Build the store without this base, from the start of its changelog."
+_COPIED = ("IDENTITY", "OPTIONS-*", "*.log")
+
+
+@dataclass(frozen=True)
+class Base:
+    """One database below the runs.
+
+    Attributes:
+        path: its directory; closed, and not opened by anybody meanwhile.
+        image: identity of the image that it is (:attr:`Image.identity`), for who knows that nobody has opened it since
+            it was built; ``None`` otherwise.
+    """
+
+    path: Path
+    image: str | None = None
+
+
+@dataclass(frozen=True)
+class Bases:
+    """What lies below the runs of a store.
+
+    Of what they say the image replaces the offsets. A position, which Kafka Streams keeps for queries that wait for
+    one, stays: it is older than the rows then, so that such a query waits longer, and never sees too little.
+
+    Attributes:
+        databases: by segment, ``None`` where the store has none. A store with segments has one for each that there is;
+            the expired ones are left out of the image.
+        starts: by changelog partition the offset that the runs begin at.
+        global_store: whether the databases say the next offset, as those of global stores do, and not the last applied.
+    """
+
+    databases: Mapping[int | None, Base]
+    starts: Mapping[TopicPartition, int]
+    global_store: bool = False
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """What each of them must say."""
+        return {partition: start - (not self.global_store) for partition, start in self.starts.items()}
+
+
+@dataclass(frozen=True)
+class CheckedBase:
+    """A base that was looked at.
+
+    Attributes:
+        path: its directory.
+        identity: see the module's text.
+        sorted_runs: bytes of the sorted runs of its rows, oldest first.
+        manifest: name of its MANIFEST.
+        files: its SST files.
+    """
+
+    path: Path
+    identity: str
+    sorted_runs: tuple[int, ...]
+    manifest: str
+    files: tuple[Path, ...]
+
+
+def checked_bases(bases: Bases, kind: StoreKind, partitions: Sequence[TopicPartition]) -> dict[int | None, CheckedBase]:
+    """Look at every base, and change nothing.
+
+    Args:
+        bases: what is to be built on.
+        kind: what the store is.
+        partitions: the changelog partitions that the image will have offsets of.
+
+    Raises:
+        Invalid: nothing can be built on one: it is of another kind or release, has rows in an older family, was not
+            closed cleanly, or does not end where the runs begin; or stores of this kind are rebuilt and not advanced.
+        NotFound: there is none.
+        Corrupted: one is damaged.
+        Fenced, Retryable, Capacity: see :meth:`RocksDBStore.open`.
+    """
+    if kind.is_versioned:
+        raise Invalid(
+            f"A {kind.value} store is built from all records of its changelog, and not advanced from a base.",
+            action=_REBUILD,
+        )
+    if any((segment is not None) != kind.is_segmented for segment in bases.databases):
+        raise ValueError(f"a {kind.value} store is {'' if kind.is_segmented else 'not '}divided into segments")
+    if set(bases.starts) != set(partitions):
+        raise ValueError("base and image have offsets of other partitions")
+    return {
+        segment: _checked(base, kind, bases.offsets) for segment, base in sorted(bases.databases.items(), key=_order)
+    }
+
+
+def _order(item: tuple[int | None, Base]) -> int:
+    return -1 if item[0] is None else item[0]
+
+
+def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> CheckedBase:
+    path = base.path
+    with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:  # refuses other kinds and older rows
+        status, said = store.status, store.committed_offsets()
+    if status not in (None, STATUS_CLOSED):
+        raise _unfit(path, f"was not closed cleanly (status {status}), so its rows may be ahead of its offset")
+    if not said:
+        raise _unfit(path, "has no offset")
+    if said != offsets:
+        raise _unfit(path, f"says {_words(said)}, and for these runs it would have to say {_words(offsets)}")
+    current, manifest = _manifest(path)
+    files = tuple(_file(path, number) for number in sorted(manifest.files))
+    levels: dict[int, int] = defaultdict(int)
+    newest = []
+    for file in sorted(manifest.files.values(), key=lambda file: file.number):
+        if file.family != kind.data_column_family:
+            continue
+        if file.level:
+            levels[file.level] += file.size
+        else:
+            newest.append(file.size)
+    sorted_runs = tuple(levels[level] for level in sorted(levels, reverse=True)) + tuple(newest)
+    identity = f"rocksdb:{_files_identity(path, manifest)}" if base.image is None else f"image:{base.image}"
+    return CheckedBase(path, identity, sorted_runs, current, files)
+
+
+def base_identity(path: Path) -> str:
+    """The identity of a closed database as files say it; see the module's text.
+
+    Raises:
+        Invalid: its MANIFEST is not understood, or this user may not read it.
+    """
+    return f"rocksdb:{_files_identity(path, _manifest(path)[1])}"
+
+
+def _files_identity(path: Path, manifest: Manifest) -> str:
+    identity = path / "IDENTITY"
+    logs = {file.name: sha256(file.read_bytes()).hexdigest() for file in path.glob("*.log") if file.stat().st_size}
+    document = [
+        identity.read_text(errors="replace").strip() if identity.is_file() else "",
+        [[file.family, file.entry.hex()] for _, file in sorted(manifest.files.items())],
+        sorted(logs.items()),
+    ]
+    return sha256(json.dumps(document, separators=(",", ":")).encode()).hexdigest()
+
+
+def _manifest(path: Path) -> tuple[str, Manifest]:
+    try:
+        current = (path / "CURRENT").read_text().strip()
+        return current, read_manifest((path / current).read_bytes())
+    except ValueError as error:
+        raise _unfit(path, f"has a MANIFEST that is not understood ({error})") from error
+    except OSError as error:
+        raise translate(path, "Reading the MANIFEST of", error) from error
+
+
+def _file(path: Path, number: int) -> Path:
+    return path / f"{number:06d}.sst"
+
+
+def link_base(base: CheckedBase, target: Path) -> None:
+    """Make a directory that is the database too: its SST files as hard links, or copies on another file system, the
+    rest as copies.
+
+    Args:
+        base: from :func:`checked_bases`.
+        target: must not exist.
+
+    Raises:
+        Invalid: the target exists, or this user has no right to a file.
+        Fenced: somebody has opened the base since it was looked at.
+        Capacity: no room.
+    """
+    make_directory(target)
+    try:
+        for file in base.files:
+            link_or_copy(file, target / file.name)
+        for file in (base.path / base.manifest, *(file for name in _COPIED for file in base.path.glob(name))):
+            shutil.copyfile(file, target / file.name)
+        (target / "CURRENT").write_text(f"{base.manifest}\n")
+        changed = (base.path / "CURRENT").read_text().strip() != base.manifest
+    except FileNotFoundError:
+        changed = True
+    except OSError as error:
+        raise translate(base.path, "Linking", error) from error
+    if changed:
+        raise Fenced(
+            f"The database at {base.path} was opened while an image was built on it.",
+            action="Stop what has it open, and build again.",
+            store_path=str(base.path),
+        )
+
+
+def _unfit(path: Path, why: str) -> Invalid:
+    return Invalid(f"Nothing can be built on the database at {path}: it {why}.", action=_REBUILD, store_path=str(path))
+
+
+def _words(offsets: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"offset {offset} of {partition}" for partition, offset in sorted(offsets.items()))

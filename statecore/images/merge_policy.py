@@ -1,0 +1,110 @@
+"""How many runs of a database stay unmerged: what Kafka Streams would not rewrite when it opens the database.
+
+Kafka Streams opens every database with universal compaction and RocksDB's defaults (``compaction_picker_universal.cc``,
+RocksDB 10.1). RocksDB looks at the sorted runs of the database, here from the oldest to the newest, as it opens it:
+
+- fewer than 4 (``level0_file_num_compaction_trigger``): it rewrites nothing;
+- all but the oldest make up twice the oldest (``max_size_amplification_percent`` 200): it rewrites everything;
+- a sorted run is not larger than all the newer ones that it is merged with, and 1 % (``size_ratio``): it rewrites
+  these;
+- more than 4: it rewrites the newest, so that 4 are left.
+
+So three sorted runs stay as they are whatever their sizes, four equal ones are rewritten, and of a large one with three
+small ones above only the small ones are. What is merged before Kafka Streams sees it need not be rewritten then.
+
+Runs that follow one another and share no range of keys are one sorted run where nothing lies below: RocksDB puts them
+into one level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from statecore.images.model import Run
+
+MOST_UNMERGED = 3
+"""Sorted runs that RocksDB never rewrites, whatever their sizes."""
+
+_TRIGGER = MOST_UNMERGED + 1
+_AMPLIFICATION_PERCENT = 200
+_SIZE_RATIO_PERCENT = 1
+
+
+def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slice]:
+    """Which runs are to be merged before the database is opened.
+
+    Only neighbours are merged. What lies below is never rewritten; where it alone has three sorted runs or more, one is
+    put upon them. Where something has to be merged, as few bytes as possible are, and the older of equal choices,
+    because deletes can go where the oldest run is among them.
+
+    Args:
+        sizes: bytes of the sorted runs that may be merged, in the order they are applied.
+        base: bytes of the sorted runs below, oldest first.
+
+    Returns:
+        Slices of two or more, in order, that do not touch; none where nothing has to be merged.
+    """
+    if not sizes or not rewrites([*base, *sizes]):
+        return []
+    groups = min(len(sizes), max(1, MOST_UNMERGED - len(base)))
+    ends = _cheapest_ends(sizes, groups)
+    starts = [0, *ends[:-1]]
+    return [slice(start, end) for start, end in zip(starts, ends, strict=True) if end - start > 1]
+
+
+def rewrites(sizes: Sequence[int]) -> bool:
+    """Whether RocksDB, opened as Kafka Streams opens it, rewrites a file of these sorted runs.
+
+    Args:
+        sizes: their bytes, oldest first.
+    """
+    if len(sizes) < _TRIGGER:
+        return False
+    oldest, *newer = sizes
+    if 100 * sum(newer) >= _AMPLIFICATION_PERCENT * oldest or len(sizes) > _TRIGGER:
+        return True
+    return any(new * (100 + _SIZE_RATIO_PERCENT) >= 100 * old for old, new in zip(sizes, newer, strict=False))
+
+
+def sorted_runs(runs: Sequence[Run], *, on_base: bool = False) -> list[slice]:
+    """The runs as RocksDB's sorted runs.
+
+    Args:
+        runs: in the order they are applied.
+        on_base: whether something lies below. That may lie in RocksDB's first level, where each file is a sorted run of
+            its own, and so is then every run upon it.
+    """
+    if on_base:
+        return [slice(number, number + 1) for number in range(len(runs))]
+    found: list[slice] = []
+    ranges: list[tuple[bytes, bytes]] = []
+    for number, run in enumerate(runs):
+        first, last = bytes.fromhex(run.min_key), bytes.fromhex(run.max_key)
+        if found and all(last < other[0] or other[1] < first for other in ranges):
+            ranges.append((first, last))
+            found[-1] = slice(found[-1].start, number + 1)
+        else:
+            ranges = [(first, last)]
+            found.append(slice(number, number + 1))
+    return found
+
+
+def _cheapest_ends(sizes: Sequence[int], groups: int) -> list[int]:
+    """Where the groups end when so many of neighbours are made and those of two and more have the fewest bytes."""
+    sums = [0, *accumulate(sizes)]
+
+    def cost(start: int, end: int) -> int:
+        return sums[end] - sums[start] if end - start > 1 else 0
+
+    # best[e]: bytes, and the ends, of the first e runs as the groups made so far; a later end of the first ones wins.
+    best = {end: (cost(0, end), [end]) for end in range(1, len(sizes) + 1)}
+    for made in range(2, groups + 1):
+        best = {
+            end: min(
+                ((best[start][0] + cost(start, end), [*best[start][1], end]) for start in range(made - 1, end)),
+                key=lambda found: (found[0], [-one for one in found[1]]),
+            )
+            for end in range(made, len(sizes) + 1)
+        }
+    return best[len(sizes)][1]
