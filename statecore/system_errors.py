@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any
 
 from statecore.errors import Capacity, Invalid, StatecoreError
@@ -81,3 +82,10 @@ def system_error(
     if refusal is Refusal.TOO_MANY_FILES:
         return Capacity(sentence, action="Raise the limit of open files (ulimit -n), then run this again.", **context)
     return Invalid(sentence, action=MOUNT_FOR_WRITING if refusal is Refusal.READ_ONLY else action, **context)
+
+
+def write_error(path: Path, error: Exception) -> StatecoreError:
+    """The error to raise when a file cannot be written: ``Capacity`` or ``Invalid``, as :func:`system_error` has it."""
+    return system_error(
+        error, f"{path} cannot be written", action="Check that the directory exists and is writable.", path=str(path)
+    )

@@ -40,6 +40,7 @@ from statecore.spark.jvm import quick_start_options
 from statecore.spark.masters import is_local
 from statecore.spark.session import log_configuration
 from statecore.spec.spark_settings import ELSEWHERE
+from statecore.system_errors import system_error
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -200,6 +201,10 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             ) from cause
         if "error" in report:
             raise exception_for(report, self.retry_on, self.log)
+        try:
+            reports.check_report(report)
+        except reports.ReportError as cause:
+            raise JobRefused(f"{cause} The job itself succeeded; its report: {report_file}") from cause
         return report
 
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
@@ -303,13 +308,19 @@ def request_argument(request: Mapping[str, Any], request_id: str) -> str:
 
 
 def make_room_for(report_file: Path) -> None:
-    """Make the report's directory and remove the report of an earlier try. Raises ``Invalid`` when that is denied."""
+    """Make the report's directory and remove the report of an earlier try.
+
+    Raises:
+        Invalid: that is denied.
+        Capacity: there is no room for it.
+    """
     try:
         report_file.parent.mkdir(parents=True, exist_ok=True)
         report_file.unlink(missing_ok=True)
     except OSError as cause:
-        raise Invalid(
-            f"The report cannot be written to {report_file.parent}: {cause}.",
+        raise system_error(
+            cause,
+            f"The report cannot be written to {report_file.parent}",
             action="Point STATECORE_REPORTS to a directory that Airflow's user can write.",
             report=str(report_file),
         ) from cause

@@ -16,8 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from statecore.documents import encoded
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.report_head import ReportError as ReportError
+from statecore.jobs.report_head import check_report as check_report
 from statecore.jobs.report_head import combined_digest
 from statecore.jobs.report_head import read_report as read_report
 from statecore.jobs.report_index import directory_name
@@ -58,7 +60,7 @@ def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> No
     attempt = Attempt.of(said) if said.get("started") and "error" not in said else attempt
     with suppress(OSError):  # it is in the task's log all the same
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(attempt.failed(error)), encoding="utf-8")
+        path.write_bytes(encoded(attempt.failed(error)))
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:

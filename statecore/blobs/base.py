@@ -4,8 +4,9 @@ A blob is bytes under a name, written once and never changed. What every impleme
 suite holds (``tests/unit/blobs/test_conformance.py``):
 
 **Names** are one or more parts with ``/`` between them; a part is not empty, not ``.`` or ``..``, and has letters,
-digits and ``._=@+-`` only, up to 200 of them. Others are refused as ``Invalid`` before anything is done. A name that is
-the directory of another (``a`` and ``a/b``) MUST NOT be used; object stores would take it and directories cannot.
+digits and ``._=@+-`` only, up to 249 of them: as many as a topic's name may have, and more than a store's. Others are
+refused as ``Invalid`` before anything is done. A name that is the directory of another (``a`` and ``a/b``) MUST NOT be
+used; object stores would take it and directories cannot.
 
 **Atomic.** A blob MUST be seen whole or not at all, by everybody, whatever dies meanwhile. Of several who put one name
 at the same time exactly one MUST win, and the others are told that the blob was there.
@@ -31,7 +32,7 @@ from typing import NamedTuple
 
 from statecore.errors import Invalid
 
-_PART = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._=@+-]{1,200}")
+_PART = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._=@+-]{1,249}")
 
 
 class Blob(NamedTuple):
@@ -109,7 +110,7 @@ def checked_name(name: str) -> str:
     if not isinstance(name, str) or not all(map(_PART.fullmatch, name.split("/"))):
         raise Invalid(
             f"{name!a} is no name of a blob.",
-            action="Use letters, digits and ._=@+- in parts of up to 200, with / between them.",
+            action="Use letters, digits and ._=@+- in parts of up to 249, with / between them.",
         )
     return name
 

@@ -20,13 +20,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
-from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import AnyPath, make_directories, sync_file
+from statecore.system_errors import Refusal, refusal_of, system_error
 
 _PARTIAL = ".partial"
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+_CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+"""Another blob is in the way: its name is the directory of this one, or the other way round."""
+
+_FINAL = (Refusal.FULL, Refusal.TOO_MANY_FILES, Refusal.READ_ONLY, Refusal.DENIED)
+"""What is no better the next time unless somebody does something."""
 
 
 class DirectoryBlobs(Blobs):
@@ -50,8 +55,9 @@ class DirectoryBlobs(Blobs):
             if not final.exists():
                 linked = self._link(content, final) if isinstance(content, Path) else None
                 made = self._written(content, final) if linked is None else linked
+            if not made:
+                sync_file(final)  # what this one made was forced to the disk before it got its name
             # Also where another was first: it may not have come to this yet.
-            sync_file(final)
             above = final.parent.relative_to(self._root)
             for directory in (self._root / above, *(self._root / one for one in above.parents), self._root.parent):
                 sync_file(directory)
@@ -143,13 +149,21 @@ class DirectoryBlobs(Blobs):
 
     def _error(self, what: str, name: str, error: OSError) -> StatecoreError:
         where = {"blob": name, "directory": str(self._root)}
-        message = f"The blob {name} in {self._root} could not be {what}: {error.strerror or error}."
+        failed = f"The blob {name} in {self._root} could not be {what}"
         if error.errno in _ABSENT and what != "put":
             return NotFound(
                 f"There is no blob {name} in {self._root}.", action="Look whether that is the right place.", **where
             )
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return Capacity(message, action="Free room there, or use a larger disk, and start again.", **where)
-        if error.errno in _REFUSED:
-            return Invalid(message, action="Give this user the right to read and write there.", **where)
-        return Retryable(message, action="Look at the disk and at the kernel's log (dmesg), then try again.", **where)
+        if error.errno in _CANNOT_BE or refusal_of(error) in _FINAL:
+            return system_error(
+                error,
+                failed,
+                action="Give this user the right to read and write there.",
+                room="Free room there, or use a larger disk, and start again.",
+                **where,
+            )
+        return Retryable(
+            f"{failed}: {error.strerror or error}.",
+            action="Look at the disk and at the kernel's log (dmesg), then try again.",
+            **where,
+        )

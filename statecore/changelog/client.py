@@ -10,12 +10,9 @@ import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from statecore.errors import Invalid, Retryable
-
-if TYPE_CHECKING:
-    from statecore.changelog.wire import Wire
 
 T = TypeVar("T")
 
@@ -43,8 +40,6 @@ class BrokerClient:
     def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any], *, timeout: float) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.timeout = timeout
-        self.idle: dict[int, list[Wire]] = {}
-        """Fetch connections that are not in use, by broker; see `statecore.changelog.wire`."""
         self._kafka = dict(kafka)
         self._net: Any = None
         self._manager: Any = None
@@ -63,12 +58,8 @@ class BrokerClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. A closed cluster can be used again; it connects anew."""
+        """Close all connections. A closed client can be used again; it connects anew."""
         with self._lock:
-            for wires in self.idle.values():
-                for wire in wires:
-                    wire.close()
-            self.idle.clear()
             manager, net = self._manager, self._net
             self._manager = self._net = None
             if manager is not None:

@@ -9,12 +9,15 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statecore.changelog.client import BrokerClient
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from statecore.changelog.wire import Wire
 
 _EARLIEST, _LATEST = -2, -1  # timestamps with a meaning of their own in ListOffsets
 _TOPIC = 2  # resource type in DescribeConfigs
@@ -52,7 +55,18 @@ class Cluster(BrokerClient):
 
     def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any] = {}, *, timeout: float = 30.0) -> None:
         super().__init__(bootstrap_servers, kafka, timeout=timeout)
+        self.idle: dict[int, list[Wire]] = {}
+        """Fetch connections that are not in use, by broker; see `statecore.changelog.wire`."""
         self._topics: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Close all connections, the idle ones too. A closed cluster can be used again; it connects anew."""
+        with self._lock:
+            for wires in self.idle.values():
+                for wire in wires:
+                    wire.close()
+            self.idle.clear()
+            super().close()
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Partitions, id and configuration of topics.

@@ -25,17 +25,13 @@ import struct
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from statecore.changelog.client import reason
+from statecore.changelog.client import BrokerClient, reason
 from statecore.changelog.decoder import NO_ABORTED
 from statecore.formats.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from statecore.changelog.cluster import Cluster
 
 _NEWEST_VERSION = 18
 _LARGEST_RESPONSE = (1 << 31) - 1
@@ -95,14 +91,14 @@ class Wire:
         self._size = bytearray(4)
 
     @classmethod
-    def connect(cls, cluster: Cluster, node: int, where: str, deadline: float) -> Wire:
+    def connect(cls, client: BrokerClient, node: int, where: str, deadline: float) -> Wire:
         """Connect to a broker that is known from metadata.
 
         Raises:
             WireError: it could not be reached or did not answer.
             Invalid: it does not let this client in.
         """
-        return cluster.run(_connect, cluster, node, where, deadline)
+        return client.run(_connect, client, node, where, deadline)
 
     def close(self) -> None:
         """Close the socket; what is under way is dropped."""
@@ -200,20 +196,20 @@ class Wire:
             got += size
 
 
-async def _connect(cluster: Cluster, node: int, where: str, deadline: float) -> Wire:
+async def _connect(client: BrokerClient, node: int, where: str, deadline: float) -> Wire:
     import kafka.errors as errors
     from kafka.protocol.consumer.fetch import FetchRequest
 
     from statecore.changelog.sockets import connect_apart, take_socket
 
-    broker = cluster.manager.cluster.broker_metadata(node)
+    broker = client.manager.cluster.broker_metadata(node)
     if broker is None:
         raise WireError(f"broker {node} is not known")
-    connection = await connect_apart(cluster.manager, broker, min(deadline, time.monotonic() + _CONNECT_SECONDS))
+    connection = await connect_apart(client.manager, broker, min(deadline, time.monotonic() + _CONNECT_SECONDS))
     if not connection.connected:
         error = connection.init_future.exception
         if isinstance(error, errors.KafkaError):
-            cluster.refuse_if_final(error, node)
+            client.refuse_if_final(error, node)
         raise WireError(f"cannot be connected to ({reason(error) if error else 'no answer in time'})") from error
     version = connection.broker_version_data.api_version(FetchRequest, max_version=_NEWEST_VERSION)
     return Wire(take_socket(connection), version, node, where, connection.config["client_id"])

@@ -43,7 +43,9 @@ def ask_on(answers: TextIO, say: Callable[[str], None]) -> Callable[[Sequence[Op
         for store in open_stores:
             if len(store.kinds) != 1:
                 choices = ", ".join(map(str, store.kinds)) or "a kind"
-                answer = asked(f"Kind of {store.store}? {choices}", partial(kind_of, store=store))
+                answer = asked(
+                    f"Kind of {store.store}? {choices}", partial(kind_of, store=store.store, among=store.kinds)
+                )
                 if answer:
                     kinds[store.store] = StoreKind(answer)
             if store.changelogs:

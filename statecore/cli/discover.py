@@ -165,7 +165,7 @@ def _read_topology(path: Path | None) -> str | None:
     except FileNotFoundError:
         raise NotFound(f"There is no file {path}.", action="Name the text of Topology.describe().") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} cannot be read: {error}.", action="Name a text file.") from error
+        raise system_error(error, f"{path} cannot be read", action="Name a text file.") from error
 
 
 def _check_output(path: Path | None, *, force: bool) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.request import RestoreRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.engine import Engine
     from statecore.jobs.plan import RestorePlan
     from statecore.jobs.report import RestoreReport
 
@@ -23,22 +22,7 @@ _LEFT = "left to Kafka Streams"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_request_options(parser, RestoreRequest)
-    engine = parser.add_argument_group("engine")
-    engine.add_argument(
-        "--engine",
-        choices=("spark", "processes"),
-        default="spark",
-        help="who does the work: spark (default), or processes on this machine, without Java",
-    )
-    engine.add_argument("--processes", type=_processes, metavar="N", help="how many processes (default: one a core)")
-    engine.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
-    engine.add_argument(
-        "--spark-conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a property of Spark's, such as spark.executor.memory=2g; repeatable, wins over the spec's spark section",
-    )
+    add_engine_options(parser)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -47,7 +31,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.spec.reader import load_spec
 
     spec = load_spec(arguments.spec_path)  # a mistake in the spec is answered before Spark is loaded
-    engine = _engine(arguments)
+    engine = engine_of(arguments)
 
     from statecore.jobs.report import RestoreReport
     from statecore.jobs.restore import run_restore
@@ -66,39 +50,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else:
             show_plan(result)
     return 0
-
-
-def _engine(arguments: argparse.Namespace) -> Engine:
-    """The engine that was chosen.
-
-    Raises:
-        Invalid: an option of the other one was given, or its packages are missing.
-    """
-    from statecore.errors import Invalid
-    from statecore.extras import require
-    from statecore.spec.spark_settings import properties
-
-    conf = properties(arguments.spark_conf)
-    if arguments.engine == "processes":
-        if arguments.master or conf:
-            raise Invalid(
-                "--master and --spark-conf are Spark's, and --engine processes does without it.",
-                action="Leave them out, or choose --engine spark.",
-            )
-        require("pipeline")
-        from statecore.jobs.processes import ProcessEngine
-
-        return ProcessEngine(arguments.processes)
-    if arguments.processes is not None:
-        raise Invalid(
-            "--processes is for --engine processes; Spark's master says how many tasks it runs at once.",
-            action="Choose --engine processes, or a master such as local[4].",
-        )
-    if not arguments.plan_only:
-        require("spark")
-    from statecore.spark.engine import SparkEngine
-
-    return SparkEngine(arguments.master or "local[*]", conf)
 
 
 def show_report(report: RestoreReport) -> None:
@@ -187,9 +138,3 @@ def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
     if not console.is_terminal:
         console = Console(highlight=False, width=200)  # a log has no width of its own
     console.print(table)
-
-
-def _processes(text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; at least one does the work")
-    return int(text)

@@ -1,4 +1,4 @@
-"""Which row format each kind of store has."""
+"""Which row format each kind of store has: the modules that define them draw the bytes of their rows."""
 
 from __future__ import annotations
 

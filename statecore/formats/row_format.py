@@ -1,7 +1,7 @@
 """What a changelog record of one kind becomes in the database, columnar, and how its rows are read back.
 
-Each kind has one :class:`RowFormat`; the module named in :mod:`statecore.formats.kinds` draws its bytes. A record goes
-through it in two steps, so that work on values is only done where it must be::
+Each kind has one :class:`RowFormat` (:mod:`statecore.formats.registry`); the module that defines it draws its bytes. A
+record goes through it in two steps, so that work on values is only done where it must be::
 
     batch of the changelog ── check ── row_keys, row_values ──▶ last write per key ── stamped? ──▶ row
                               every record                       survivors only       int64 timestamp o value

@@ -2,7 +2,7 @@
 
 It costs nothing that grows with the data, and says nothing about what the image holds; that is its digest. Two images
 of one identity hold the same rows. Two that hold the same rows may have two identities: cut otherwise, or on another
-base. (Runs that RocksDB wrote have other bytes each time, so images of them have an identity of their own each time.)
+base.
 
 The hash is SHA-256 over a JSON document: its version, the kind, for each database in order its segment, the identity of
 its base, and hash and offsets of its runs as they were given, and the offsets.

@@ -205,9 +205,7 @@ def _build_database(database: _Database, kind: StoreKind, offsets: Mapping[Topic
                 link_or_copy(run.path, target)
         files = store.ingest(staged)
         _check_ingested(runs, files)
-        found = None
-        if base is None:
-            found = merged_digest(runs, files) or digest_rows(store.scan_lists())
+        found = merged_digest(runs, files) if base is None else None
         store.commit(offsets)
     forget_witness(directory)
     if base is not None:
@@ -226,11 +224,6 @@ def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) 
         merged += runs[done:start]
         done = end
         together = runs[start:end]
-        if any(run.format is not RunFormat.SST for run in together):
-            # Fallback: runs with keys of more than 240 bytes cannot be merged yet, and RocksDB does it when it opens
-            # the database. It goes when the columnar writer and the merge take every key.
-            merged += together
-            continue
         for run in together:
             if file_sha256(run.path) != run.sha256:
                 raise damaged(run, "is not the file it was when it was finished (its SHA-256 differs)")

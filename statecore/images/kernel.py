@@ -1,7 +1,7 @@
 """The door to the kernels of run building, and the records that they share with their callers.
 
-The kernels themselves are in ``table_source`` (distinct keys), ``order_source`` (key order) and ``sst_source`` (SST
-blocks, hashes); how they are called is said in :mod:`statecore.kernels.library`.
+The kernels themselves are in ``table_source`` (distinct keys), ``order_source`` (key order), ``hash_source`` (hashes)
+and ``sst_source`` (SST blocks); how they are called is said in :mod:`statecore.kernels.library`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,12 @@ class Written(NamedTuple):
 
     bytes: int = 0
     """Of whole blocks, their trailers included."""
-    blocks: int = 0
+    index_entries: int = 0
     index_bytes: int = 0
+    last_block: int = 0
+    """Where in the file the last block begins, which has no index entry yet."""
+    last_block_bytes: int = 0
+    """Of its contents, without the trailer."""
 
 
 BATCH, USED, LIVE, NEEDED, WRITTEN = (
@@ -82,9 +86,6 @@ BATCH, USED, LIVE, NEEDED, WRITTEN = (
 
 SMALL_GROUP = 48
 """Groups of ties up to this size are ordered by comparing keys."""
-
-LONGEST_HASHED = 240
-"""Longest key that ``key_hash`` (and so the columnar SST writer) can hash."""
 
 SECRET = np.frombuffer(
     bytes.fromhex(

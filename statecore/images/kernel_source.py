@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from statecore.images.hash_source import add_rows, fill_filter, key_hash, xxh64
 from statecore.images.order_source import common_prefix, key_lengths, order_ties, sort_words, words_at
-from statecore.images.sst_source import add_rows, data_blocks, fill_filter, key_hash, xxh64
+from statecore.images.sst_source import data_blocks
 from statecore.images.table_source import (
     count_live,
     gather,

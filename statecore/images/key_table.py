@@ -287,10 +287,6 @@ class KeyTable:
         kernel.run("key_times", entries=self._entries, arena=self._arena, ids=ids, count=len(ids), at=at, out=found)
         return found
 
-    def longest_key(self, ids: npt.NDArray[np.uint32]) -> int:
-        """Length of the longest key among ids."""
-        return int(self._lengths(ids).max(initial=0))
-
     def gather(self, ids: npt.NDArray[np.uint32], *, rows_at_once: int, bytes_at_once: int) -> Iterator[Chunk]:
         """Keys and last values in the order of ``ids``, a chunk at a time.
 

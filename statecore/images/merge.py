@@ -22,7 +22,6 @@ import numpy as np
 
 from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
-from statecore.images.merged_kernel import LONGEST_KEY
 from statecore.images.merging import MergingRuns, Rows, open_table
 from statecore.images.model import Run, RunFile, RunFormat
 from statecore.images.runs import write_run
@@ -46,8 +45,8 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
         The run, of all their offsets; ``None`` when no row is left.
 
     Raises:
-        Invalid: the runs are not in order, not of one segment, or one of them was not written column by column (it has
-            keys of more than 240 bytes, or is no SST file).
+        Invalid: the runs are not in order, not of one segment, hold records instead of rows, or have keys too many and
+            too long for one file.
         Corrupted: a run is not what it says.
         Capacity: no room for the file.
     """
@@ -62,13 +61,11 @@ def merged_file(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -
     """As :func:`merge_runs`, for who knows the order of the runs otherwise: those of a global store are of several
     partitions. The run says no offsets.
     """
-    tables = [open_table(run, run.path) if run.format is RunFormat.SST else None for run in runs]
-    if any(table is None for table in tables):
+    if any(run.format is not RunFormat.SST for run in runs):
         raise Invalid(
-            "Only runs that were written column by column can be merged.",
-            action=f"Keep runs with keys of more than {LONGEST_KEY} bytes apart.",
+            "Records of a versioned store are no rows, and are not merged.", action="Build the store from all of them."
         )
-    merging = MergingRuns(runs, [table for table in tables if table is not None])
+    merging = MergingRuns(runs, [open_table(run, run.path) for run in runs])
     chunks = _chunks(merging, keep_tombstones)
     first = next(chunks, None)
     if first is None:
@@ -78,7 +75,7 @@ def merged_file(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -
         yield first
         yield from chunks
 
-    made = write_run(path, all_chunks(), longest_key=LONGEST_KEY)
+    made = write_run(path, all_chunks())
     stream_time = max(run.stream_time for run in runs)
     return replace(made, segment=runs[0].segment, stream_time=stream_time)
 

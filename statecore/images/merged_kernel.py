@@ -11,12 +11,6 @@ from typing import NamedTuple
 from statecore.kernels.library import KernelLibrary
 from statecore.kernels.words import numbered
 
-LONGEST_KEY = 240
-"""Bytes of the longest key that is read: what the columnar writer writes at most."""
-
-KEY_ROOM = 256
-"""Bytes of the memory of one key: the longest and one word, because keys are copied by words."""
-
 
 class Cursor(NamedTuple):
     """A run that is being read."""
@@ -30,11 +24,17 @@ class Cursor(NamedTuple):
     index_end: int = 0
     next_block: int = 0
     """Where in the file the next data block must begin."""
+    block: int = 0
+    """Address of the current block's first entry."""
     at: int = 0
-    """Address of the next entry of the current block."""
+    """Address of its next entry."""
     end: int = 0
     key: int = 0
     """Address of the memory of the current key."""
+    key_room: int = 0
+    """Bytes of that memory. A key needs seven more than it has, because it is copied by words."""
+    key_needed: int = 0
+    """Bytes of memory that the next key needs, where it did not fit."""
     key_length: int = 0
     value: int = 0
     value_length: int = 0
@@ -55,22 +55,28 @@ class State(NamedTuple):
     bytes: int = 0
     heap_size: int = 0
     """Runs that have rows left."""
+    last: int = 0
+    """Address of the key that was read last; there is as much memory as the key of any run has."""
     last_length: int = -1
-    """Bytes of the key that was read last; -1 before the first."""
+    """Its bytes; -1 before the first."""
+    begun: int = 0
+    """Runs that ``begin`` has stepped to their first row."""
     taken: int = 0
-    """Rows that were copied by the last call of ``take``."""
-    damaged: int = 0
-    """Number of the run that cannot be read."""
+    """Rows that ``take`` has copied since its caller set this to 0."""
+    stopped: int = -1
+    """Number of the run that could not go on to its next row; -1 where all could."""
     damage: int = 0
-    """In what way: one of ``DAMAGE``."""
+    """Why that run cannot be read: one of ``DAMAGE``."""
 
 
 CURSOR, STATE = numbered(Cursor), numbered(State)
 
-DONE, MORE, DAMAGED = 0, 1, 2
-"""What ``merge`` says: all rows are read; so many as were asked for; a run cannot be read."""
+DONE, MORE, DAMAGED, NEEDS_ROOM = range(4)
+"""What kernels say: all rows are read; so many as were asked for; the run ``stopped`` cannot be read, or its next key
+needs more memory than it has: give it that and call again."""
 
-BAD_INDEX, BAD_COMPRESSION, BAD_CHECKSUM, BAD_BLOCK, BAD_ENTRY, BAD_ORDER, BAD_TYPE = range(2, 9)
+BAD_INDEX, BAD_COMPRESSION, BAD_CHECKSUM, BAD_BLOCK, BAD_ENTRY, BAD_ORDER, BAD_TYPE, SMALL_ROOM = range(2, 10)
+"""What stops a run. ``SMALL_ROOM`` is no damage."""
 
 DAMAGE = {
     BAD_INDEX: "has an index that does not lead from block to block",

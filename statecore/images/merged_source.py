@@ -3,7 +3,8 @@
 A run is described by a ``Cursor`` (:mod:`statecore.images.merged_kernel`); `statecore.images.sst` draws the
 blocks they go through. Runs that have rows left lie in a heap, the one with the smallest key on top; of equal keys that
 of the later run, whose row counts. Every length is held against the end of what it lies in before anything is read
-there: whatever the bytes are, nothing outside the file is touched.
+there: whatever the bytes are, nothing outside the file is touched. A key that does not fit into the memory of its run
+stops a kernel before anything of it is written; with more memory the next call goes on from there.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -15,6 +16,7 @@ import statecore.extras.pipeline
 import numpy as np
 from numba import njit
 
+from statecore.images.hash_source import _xxh64
 from statecore.images.merged_kernel import (
     BAD_BLOCK,
     BAD_CHECKSUM,
@@ -26,11 +28,11 @@ from statecore.images.merged_kernel import (
     CURSOR,
     DAMAGED,
     DONE,
-    LONGEST_KEY,
     MORE,
+    NEEDS_ROOM,
+    SMALL_ROOM,
     STATE,
 )
-from statecore.images.sst_source import _xxh64
 from statecore.kernels.memory import compare, copy, get, le32, put, put8, put_word, u8, word
 
 _CURSOR_BYTES = 8 * len(CURSOR)
@@ -80,6 +82,7 @@ def _next_block(cursor):
         return BAD_BLOCK
     put(cursor, CURSOR.index_at, index)
     put(cursor, CURSOR.next_block, offset + size + _TRAILER)
+    put(cursor, CURSOR.block, block)
     put(cursor, CURSOR.at, block)
     put(cursor, CURSOR.end, block + size - 4 - 4 * restarts)
     return _READY
@@ -89,12 +92,12 @@ def _next_block(cursor):
 def _advance(cursor):
     """Step to the next row of a run."""
     at, held = get(cursor, CURSOR.at), get(cursor, CURSOR.key_length)
-    shareable = held
     if at == get(cursor, CURSOR.end):
         found = _next_block(cursor)
         if found != _READY:
             return found
-        at, shareable = get(cursor, CURSOR.at), 0
+        at = get(cursor, CURSOR.at)
+    shareable = 0 if at == get(cursor, CURSOR.block) else held
     end, key = get(cursor, CURSOR.end), get(cursor, CURSOR.key)
     common, at = _varint(at, end)
     rest, at = _varint(at, end)
@@ -103,14 +106,15 @@ def _advance(cursor):
     if common > shareable or rest < 8 or rest > end - at or length > end - at - rest:
         return BAD_ENTRY
     rest -= 8
-    if common + rest > LONGEST_KEY:
-        return BAD_ENTRY
     entries = get(cursor, CURSOR.entries)
     if entries and compare(key + common, held - common, at, rest) >= 0:
         return BAD_ORDER
     kind = word(at + rest)
     if kind > _1:
         return BAD_TYPE
+    if common + rest + 7 > get(cursor, CURSOR.key_room):
+        put(cursor, CURSOR.key_needed, common + rest + 7)
+        return SMALL_ROOM
     for i in range(0, rest, 8):  # by words: the last one may take bytes of what follows the key
         put_word(key + common + i, word(at + i))
     value = at + rest + 8
@@ -152,22 +156,51 @@ def _sink(cursors, heap, size, place):
 
 
 @njit(error_model="numpy")
-def _refuse(state, run, damage):
-    put(state, STATE.damaged, run)
-    put(state, STATE.damage, damage)
+def _follow(cursors, heap, size):
+    """Step to the next row of the run on top of the heap: how that went, and how many runs have rows left."""
+    found = _advance(cursors + get(heap, 0) * _CURSOR_BYTES)
+    if found == _EXHAUSTED:
+        size -= 1
+        put(heap, 0, get(heap, size))
+    elif found != _READY:
+        return found, size
+    if size > 1:
+        _sink(cursors, heap, size, 0)
+    return _READY, size
+
+
+@njit(error_model="numpy")
+def _stop(state, run, found):
+    """What a kernel says of a run that could not go on."""
+    put(state, STATE.stopped, run)
+    if found == SMALL_ROOM:
+        return NEEDS_ROOM
+    put(state, STATE.damage, found)
     return DAMAGED
+
+
+@njit(error_model="numpy")
+def _resume(cursors, heap, state, size):
+    """Step the run on that stopped the call before, whose row was dealt with; as ``_follow``."""
+    if get(state, STATE.stopped) < 0:
+        return _READY, size
+    put(state, STATE.stopped, -1)
+    return _follow(cursors, heap, size)
 
 
 def begin(cursors, count, heap, state):
     """Step to the first row of each run and put the runs into the heap."""
-    size = 0
-    for run in range(count):
+    size = get(state, STATE.heap_size)
+    for run in range(get(state, STATE.begun), count):
         found = _advance(cursors + run * _CURSOR_BYTES)
         if found == _READY:
             put(heap, size, run)
             size += 1
         elif found != _EXHAUSTED:
-            return _refuse(state, run, found)
+            put(state, STATE.heap_size, size)
+            put(state, STATE.begun, run)
+            return _stop(state, run, found)
+    put(state, STATE.stopped, -1)
     for place in range((size >> 1) - 1, -1, -1):
         _sink(cursors, heap, size, place)
     put(state, STATE.heap_size, size)
@@ -187,13 +220,12 @@ def _add(cursor, state, seed_a, seed_b):
     put(state, STATE.bytes, get(state, STATE.bytes) + size + length)
 
 
-def merge(cursors, heap, state, last, limit, seed_a, seed_b):
+def merge(cursors, heap, state, limit, seed_a, seed_b):
     """Read at most so many rows more of all runs, and digest those that no later run replaces."""
     first_seed, second_seed = np.uint64(seed_a), np.uint64(seed_b)
-    size, last_length, previous = get(state, STATE.heap_size), get(state, STATE.last_length), -1
-    for _ in range(limit):
-        if size == 0:
-            break
+    last, last_length, previous, read = get(state, STATE.last), get(state, STATE.last_length), -1, 0
+    found, size = _resume(cursors, heap, state, get(state, STATE.heap_size))
+    while found == _READY and size and read < limit:
         run = get(heap, 0)
         cursor = cursors + run * _CURSOR_BYTES
         key, length = get(cursor, CURSOR.key), get(cursor, CURSOR.key_length)
@@ -206,16 +238,12 @@ def merge(cursors, heap, state, last, limit, seed_a, seed_b):
             if get(cursor, CURSOR.is_value):
                 _add(cursor, state, first_seed, second_seed)
         previous = run
-        found = _advance(cursor)
-        if found == _EXHAUSTED:
-            size -= 1
-            put(heap, 0, get(heap, size))
-        elif found != _READY:
-            return _refuse(state, run, found)
-        if size > 1:
-            _sink(cursors, heap, size, 0)
+        read += 1
+        found, size = _follow(cursors, heap, size)
     put(state, STATE.heap_size, size)
     put(state, STATE.last_length, last_length)
+    if found != _READY:
+        return _stop(state, get(heap, 0), found)
     return MORE if size else DONE
 
 
@@ -223,7 +251,6 @@ def take(
     cursors,
     heap,
     state,
-    last,
     limit,
     keep_deletes,
     key_room,
@@ -234,16 +261,19 @@ def take(
     values,
     valid,
 ):
-    """Copy rows that no later run replaces, at most so many and as many as there is room for.
+    """Copy rows that no later run replaces behind those that were ``taken``, so many in all as there is room for.
 
     Deletes are copied, or left out and only hide what is below them. A row for which an empty room is too small stays
     where it is; then nothing was taken.
     """
-    size, last_length, previous = get(state, STATE.heap_size), get(state, STATE.last_length), -1
-    count, key_at, value_at = 0, 0, 0
-    put(key_offsets, 0, 0)
-    put(value_offsets, 0, 0)
-    while size and count < limit:
+    last, last_length, previous = get(state, STATE.last), get(state, STATE.last_length), -1
+    count = get(state, STATE.taken)
+    if count == 0:
+        put(key_offsets, 0, 0)
+        put(value_offsets, 0, 0)
+    key_at, value_at = get(key_offsets, count), get(value_offsets, count)
+    found, size = _resume(cursors, heap, state, get(state, STATE.heap_size))
+    while found == _READY and size and count < limit:
         run = get(heap, 0)
         cursor = cursors + run * _CURSOR_BYTES
         key, length = get(cursor, CURSOR.key), get(cursor, CURSOR.key_length)
@@ -265,15 +295,10 @@ def take(
                 put_word(last + i, word(key + i))
             last_length = length
         previous = run
-        found = _advance(cursor)
-        if found == _EXHAUSTED:
-            size -= 1
-            put(heap, 0, get(heap, size))
-        elif found != _READY:
-            return _refuse(state, run, found)
-        if size > 1:
-            _sink(cursors, heap, size, 0)
+        found, size = _follow(cursors, heap, size)
     put(state, STATE.heap_size, size)
     put(state, STATE.last_length, last_length)
     put(state, STATE.taken, count)
+    if found != _READY:
+        return _stop(state, get(heap, 0), found)
     return MORE if size else DONE

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from statecore.errors import Corrupted
 from statecore.images import kernel, merged_kernel
 from statecore.images.addresses import address_of
 from statecore.images.digest import SEEDS
-from statecore.images.merged_kernel import CURSOR, DAMAGE, DAMAGED, KEY_ROOM, MORE, Cursor, State
+from statecore.images.merged_kernel import CURSOR, DAMAGE, DAMAGED, MORE, NEEDS_ROOM, STATE, Cursor, State
 from statecore.images.model import RunFile
 from statecore.images.sst import FORMAT_VERSION
 
@@ -28,6 +28,7 @@ _MAGIC = 0x88E241B785F4CFF7
 _XXH64 = 3
 _FOOTER_BYTES = 53
 _TRAILER_BYTES = 5
+_KEY_ROOM = 256  # bytes that each run has for its key before a longer one comes
 
 
 class Table(NamedTuple):
@@ -62,9 +63,10 @@ class MergingRuns:
     def __init__(self, runs: Sequence[RunFile], tables: Sequence[Table]) -> None:
         count = len(runs)
         self._runs, self._tables = runs, tables
-        self._cursors, self._state = np.zeros((count, len(CURSOR)), np.int64), np.array(State(), np.int64)
-        self._keys, self._heap = np.zeros((count, KEY_ROOM), np.uint8), np.zeros(count, np.int64)
-        self._last = np.zeros(KEY_ROOM, np.uint8)
+        self._cursors, self._heap = np.zeros((count, len(CURSOR)), np.int64), np.zeros(count, np.int64)
+        self._keys = [np.zeros(_KEY_ROOM, np.uint8) for _ in runs]
+        self._last = np.zeros(_KEY_ROOM, np.uint8)
+        self._state = np.array(State(last=address_of(self._last)), np.int64)
         for cursor, table, key in zip(self._cursors, tables, self._keys, strict=True):
             start = address_of(table.data)
             cursor[:] = Cursor(
@@ -73,9 +75,11 @@ class MergingRuns:
                 index_at=start + table.entries,
                 index_end=start + table.entries_end,
                 key=address_of(key),
+                key_room=len(key),
             )
-        begun = merged_kernel.run("begin", cursors=self._cursors, count=count, heap=self._heap, state=self._state)
-        self._more = self._checked(begun)
+        self._more = self._call(
+            lambda: merged_kernel.run("begin", cursors=self._cursors, count=count, heap=self._heap, state=self._state)
+        )
 
     @property
     def state(self) -> State:
@@ -94,13 +98,12 @@ class MergingRuns:
         Raises:
             Corrupted: a run is not in the format that its footer says, or has not as many entries as it should.
         """
-        return self._more and self._ended_or_more(
-            merged_kernel.run(
+        return self._more and self._call_and_check_end(
+            lambda: merged_kernel.run(
                 "merge",
                 cursors=self._cursors,
                 heap=self._heap,
                 state=self._state,
-                last=self._last,
                 limit=limit,
                 seed_a=SEEDS[0],
                 seed_b=SEEDS[1],
@@ -115,13 +118,13 @@ class MergingRuns:
         Raises:
             Corrupted: as :meth:`add_up`.
         """
-        return self._more and self._ended_or_more(
-            merged_kernel.run(
+        self._state[STATE.taken] = 0
+        return self._more and self._call_and_check_end(
+            lambda: merged_kernel.run(
                 "take",
                 cursors=self._cursors,
                 heap=self._heap,
                 state=self._state,
-                last=self._last,
                 limit=len(rows.valid),
                 keep_deletes=int(keep_deletes),
                 key_room=len(rows.keys),
@@ -134,18 +137,33 @@ class MergingRuns:
             )
         )
 
-    def _ended_or_more(self, result: int) -> bool:
-        self._more = self._checked(result)
+    def _call(self, work: Callable[[], int]) -> bool:
+        """Call a kernel, and again as often as the key of a run needs more memory; whether there are more rows."""
+        while (result := work()) == NEEDS_ROOM:
+            self._make_room(self.state.stopped)
+        if result == DAMAGED:
+            found = self.state
+            place = int(self._cursors[found.stopped, CURSOR.next_block])
+            raise damaged(self._runs[found.stopped], f"{DAMAGE[found.damage]} (near byte {place})")
+        return result == MORE
+
+    def _make_room(self, run: int) -> None:
+        """Give a run the memory that its next key needs, and twice what it had at least."""
+        cursor, held = self._cursors[run], self._keys[run]
+        key = np.zeros(max(int(cursor[CURSOR.key_needed]), 2 * len(held)), np.uint8)
+        key[: len(held)] = held
+        self._keys[run] = key
+        cursor[CURSOR.key], cursor[CURSOR.key_room] = address_of(key), len(key)
+        if len(key) > len(self._last):
+            last, self._last = self._last, np.zeros(len(key), np.uint8)
+            self._last[: len(last)] = last
+            self._state[STATE.last] = address_of(self._last)
+
+    def _call_and_check_end(self, work: Callable[[], int]) -> bool:
+        self._more = self._call(work)
         if not self._more:
             self._check_entries()
         return self._more
-
-    def _checked(self, result: int) -> bool:
-        if result == DAMAGED:
-            found = self.state
-            place = int(self._cursors[found.damaged, CURSOR.next_block])
-            raise damaged(self._runs[found.damaged], f"{DAMAGE[found.damage]} (near byte {place})")
-        return result == MORE
 
     def _check_entries(self) -> None:
         for run, entries in zip(self._runs, self._cursors[:, CURSOR.entries].tolist(), strict=True):
@@ -153,8 +171,12 @@ class MergingRuns:
                 raise damaged(run, f"has {entries} entries instead of {run.rows + run.deletes}")
 
 
-def open_table(run: RunFile, path: Path) -> Table | None:
-    """Map a file and find its index; ``None`` when it is not one of the columnar writer."""
+def open_table(run: RunFile, path: Path) -> Table:
+    """Map the file of a run and find its index.
+
+    Raises:
+        Corrupted: it is no file of the columnar writer, or its index is damaged.
+    """
     if path.stat().st_size < _FOOTER_BYTES:
         raise damaged(run, "is too short for an SST file")
     data = np.memmap(path, np.uint8, "r")
@@ -163,7 +185,7 @@ def open_table(run: RunFile, path: Path) -> Table | None:
     if magic != _MAGIC:
         raise damaged(run, "does not end as an SST file does")
     if (version, footer[0]) != (FORMAT_VERSION, _XXH64):
-        return None
+        raise damaged(run, f"is in format version {version} with checksums of type {footer[0]}, which no run is")
     _, _, offset, size = _numbers(run, footer[1:41])
     room = len(data) - _FOOTER_BYTES - _TRAILER_BYTES
     if size < 8 or offset > room or size > room - offset:

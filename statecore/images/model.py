@@ -56,10 +56,6 @@ class RunFormat(StrEnum):
     SST = "sst"
     """An SST file of the columnar writer (:mod:`statecore.images.sst`): the same bytes for the same rows."""
 
-    SST_ROCKSDB = "sst-rocksdb"
-    """An SST file that RocksDB wrote, because it has keys of more than 240 bytes: the same rows and digest, but other
-    bytes each time, because RocksDB writes the time and an identity into its files."""
-
     RECORDS = "records"
     """Sorted records of a versioned store (:mod:`statecore.images.versions.sorted_records`), which are no rows yet:
     such a store is built from all of them, and cannot be advanced by a run."""

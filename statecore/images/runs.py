@@ -36,7 +36,6 @@ from statecore.images.key_table import Chunk, KeyTable
 from statecore.images.model import Below, RunFile, RunFormat, Segmentation
 from statecore.images.records import checked_records, last_offset
 from statecore.images.sst import ColumnarSstWriter
-from statecore.images.sst_writer import RowSstWriter
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
 """Bytes of batches and table that a builder holds before it drops what was overwritten, or cuts a run."""
@@ -212,12 +211,10 @@ class RunBuilder:
         index = self._index(table, ids)
         chunks = _chunks(table, ids)
         rows = (_stamped(chunk) for chunk in chunks) if self._format.stamped else chunks
-        longest = table.longest_key(ids)
         if index is not None:
             every = index.in_key_order(index.survivors(tombstones=True))
             rows = chain(rows, _chunks(index, every))
-            longest = max(longest, index.longest_key(every))
-        run = write_run(path, rows, longest_key=longest)
+        run = write_run(path, rows)
         return run if segment is None else replace(run, segment=segment)
 
     def _index(self, table: KeyTable, ids: npt.NDArray[np.uint32]) -> KeyTable | None:
@@ -235,22 +232,20 @@ class RunBuilder:
         return index
 
 
-def write_run(path: Path, chunks: Iterable[Chunk], *, longest_key: int) -> RunFile:
+def write_run(path: Path, chunks: Iterable[Chunk]) -> RunFile:
     """Write rows in key order as one SST file, durable when this returns.
 
     Args:
         path: the file.
         chunks: the rows, values as they lie in the database.
-        longest_key: bytes of the longest key; decides who writes the file.
 
     Raises:
         Capacity: no room for the file.
-        Invalid: the directory cannot be written.
+        Invalid: the directory cannot be written, or the keys are too many and too long for one file.
     """
     digest = Digest()
-    columnar = longest_key <= ColumnarSstWriter.LONGEST_KEY
     first = last = b""
-    with ColumnarSstWriter(path) if columnar else RowSstWriter(path) as writer:
+    with ColumnarSstWriter(path) as writer:
         for chunk in chunks:
             if not digest.rows and not digest.deletes:
                 first = chunk.keys[: chunk.key_offsets[1]].tobytes()
@@ -262,7 +257,7 @@ def write_run(path: Path, chunks: Iterable[Chunk], *, longest_key: int) -> RunFi
     sync_file(path)
     return RunFile(
         path=path,
-        format=RunFormat.SST if columnar else RunFormat.SST_ROCKSDB,
+        format=RunFormat.SST,
         rows=digest.rows,
         deletes=digest.deletes,
         bytes=digest.bytes,

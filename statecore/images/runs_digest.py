@@ -12,9 +12,6 @@ stores that have no key in common add up::
     run 0     ├────────┤
     run 1           ├─────────┤                                 merged with run 0
     run 2                         ├───────┤                     as it was written
-
-Which files can be read so is said by their footers: format version 5 with XXH64 is what the columnar writer writes,
-and RocksDB, through rocksdict, writes version 6 with XXH3 here. Their rows have to be scanned.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from statecore.images.model import Run, RunFile, StoreDigest
 _ROWS_AT_ONCE = 4 << 20
 
 
-def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest | None:
+def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest:
     """What a database shows into which these runs, and nothing else, were ingested.
 
     Args:
@@ -43,19 +40,15 @@ def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest
         files: their files in that order, already proven to be what the runs say (their SHA-256).
 
     Returns:
-        Rows, bytes and digest; ``None`` where runs overlap and one of them was not written column by column, so that
-        its rows have to be scanned.
+        Rows, bytes and digest.
 
     Raises:
-        Corrupted: a run is not in the format that its footer says.
+        Corrupted: a run is not in the format of runs.
     """
     groups = overlapping(runs)
     tables: dict[int, Table] = {}
     for number in (number for group in groups if len(group) > 1 for number in group):
-        table = open_table(runs[number], files[number])
-        if table is None:
-            return None
-        tables[number] = table
+        tables[number] = open_table(runs[number], files[number])
     found = StoreDigest(0, 0, EMPTY)
     for group in groups:
         run = runs[group[0]]

@@ -12,7 +12,9 @@ what RocksDB 6.6 and newer read. All integers little-endian; "varint" has seven 
     data        key = user key o 01 (value) or 00 (delete) o seven zeros (sequence number 0); about 4 KiB a block;
                 a restart at least every 16 entries
     index       for each data block, all of them restarts:
-                00  varint length  last user key  varint block offset  varint block size    (no value length)
+                00  varint length  user key  varint block offset  varint block size         (no value length)
+                the key is no less than the block's last one and less than the next block's first: the shorter of the
+                last one and of as much of the next one as is greater
     filter      64-byte lines, six bits of one line per key  ff 00 06 00 00
     properties  name -> varint, fixed integer or text, names ascending; with those of RocksDB's SstFileWriter, which
                 ingest asks for (rocksdb.external_sst_file.version and .global_seqno)
@@ -41,8 +43,8 @@ import numpy.typing as npt
 from statecore.errors import Invalid
 from statecore.images import kernel
 from statecore.images.kernel import Written
-from statecore.images.sst_writer import write_error
 from statecore.stores.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
+from statecore.system_errors import write_error
 
 FORMAT_VERSION = 5
 """The SST format version written here."""
@@ -57,10 +59,12 @@ _NO_FAMILY = 0x7FFFFFFF
 _WRITE_BYTES = 128 << 10
 _BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ROOM_PER_ROW = 40  # 8 of type and sequence number, 15 of lengths, a restart, a share of the block's trailer
+_INDEX_ROOM_PER_ROW = 32  # 1 of what is shared, 5 of the key's length, 15 of the handle
+_MOST_INDEX_BYTES = 0xFFFFFFFF  # places in a block are 32 bits wide
 
 
 class ColumnarSstWriter:
-    """An SST file being written; keys must come in ascending order, each once, none longer than ``LONGEST_KEY``.
+    """An SST file being written; keys must come in ascending order, each once.
 
     A context manager: leaving it lets go of the file, finished or not.
 
@@ -71,9 +75,6 @@ class ColumnarSstWriter:
         Invalid: the file cannot be made.
     """
 
-    LONGEST_KEY = kernel.LONGEST_HASHED
-    """Bytes of the longest key."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._hash = sha256()
@@ -82,7 +83,9 @@ class ColumnarSstWriter:
         self._index_starts: list[npt.NDArray[np.uint32]] = []
         self._index_bytes = 0
         self._hashes: list[npt.NDArray[np.uint64]] = []
-        self._blocks = self._entries = self._deletes = self._key_bytes = self._value_bytes = 0
+        self._last_key = np.empty(0, np.uint8)
+        self._last_block = self._last_block_bytes = 0
+        self._entries = self._deletes = self._key_bytes = self._value_bytes = 0
         self._out = np.empty(0, np.uint8)
         try:
             path.unlink(missing_ok=True)
@@ -109,23 +112,16 @@ class ColumnarSstWriter:
 
         Raises:
             Capacity: no room for the file.
-            Invalid: the file cannot be written, or a key is too long.
+            Invalid: the file cannot be written, or its index would be larger than RocksDB can read.
         """
         rows = len(key_offsets) - 1
-        longest = int(np.diff(key_offsets).max(initial=0))
-        if longest > self.LONGEST_KEY:  # its hash would be wrong, and a get would not find it
-            raise Invalid(
-                f"A key of {longest} bytes cannot be written to {self._path} column by column.",
-                action=f"Write files with keys of more than {self.LONGEST_KEY} bytes through rocksdict.",
-                path=str(self._path),
-            )
         key_bytes = int(key_offsets[-1] - key_offsets[0])
         value_bytes = int(value_offsets[-1] - value_offsets[0])
         room = key_bytes + value_bytes + _ROOM_PER_ROW * rows + 64
         if len(self._out) < room:
             self._out = np.empty(room, np.uint8)
-        index = np.empty(key_bytes + 32 * rows + 64, np.uint8)
-        starts, hashes = np.empty(rows, np.uint32), np.empty(rows, np.uint64)
+        index = np.empty(len(self._last_key) + key_bytes + _INDEX_ROOM_PER_ROW * (rows + 1), np.uint8)
+        starts, hashes = np.empty(rows + 1, np.uint32), np.empty(rows, np.uint64)
         written = np.array(Written(), np.int64)
         kernel.run(
             "data_blocks",
@@ -137,6 +133,10 @@ class ColumnarSstWriter:
             count=rows,
             file_offset=self._at,
             block_bytes=BLOCK_BYTES,
+            last_key=self._last_key,
+            last_key_bytes=len(self._last_key),
+            last_block=self._last_block,
+            last_block_bytes=self._last_block_bytes,
             out=self._out,
             index=index,
             index_starts=starts,
@@ -145,13 +145,12 @@ class ColumnarSstWriter:
             secret=kernel.SECRET,
             written=written,
         )
-        size, blocks, index_size = Written(*written.tolist())
-        self._write(self._out[:size].data)
-        self._index.append(index[:index_size].tobytes())
-        self._index_starts.append(starts[:blocks] + np.uint32(self._index_bytes))
-        self._index_bytes += index_size
+        made = Written(*written.tolist())
+        self._write(self._out[: made.bytes].data)
+        self._index_blocks(index[: made.index_bytes].tobytes(), starts[: made.index_entries])
+        self._last_key = keys[key_offsets[-2] : key_offsets[-1]].copy()
+        self._last_block, self._last_block_bytes = made.last_block, made.last_block_bytes
         self._hashes.append(hashes)
-        self._blocks += blocks
         self._entries += rows
         self._deletes += 0 if valid is None else int(rows - np.count_nonzero(valid))
         self._key_bytes += key_bytes + 8 * rows
@@ -164,6 +163,9 @@ class ColumnarSstWriter:
             Capacity: no room for the file.
             Invalid: the file cannot be written.
         """
+        handle = _varint(self._last_block, self._last_block_bytes)
+        last = self._last_key.tobytes()
+        self._index_blocks(b"\0" + _varint(len(last)) + last + handle, np.zeros(1, np.uint32))
         data_size = self._at
         filter_handle = self._block(self._filter())
         starts = np.concatenate(self._index_starts).astype("<u4")
@@ -181,6 +183,17 @@ class ColumnarSstWriter:
         handles = _varint(*metaindex_handle, *index_handle).ljust(_FOOTER_HANDLES_BYTES, b"\0")
         self._write(bytes([_XXH64]) + handles + struct.pack("<IQ", FORMAT_VERSION, _MAGIC))
         return self._hash.hexdigest()
+
+    def _index_blocks(self, entries: bytes, starts: npt.NDArray[np.uint32]) -> None:
+        if self._index_bytes + len(entries) > _MOST_INDEX_BYTES:
+            raise Invalid(
+                f"The keys of {self._path} are too many and too long for one file: its index has more than 4 GiB.",
+                action="Divide the rows among several runs: a smaller memory budget makes smaller ones.",
+                path=str(self._path),
+            )
+        self._index.append(entries)
+        self._index_starts.append(starts + np.uint32(self._index_bytes))
+        self._index_bytes += len(entries)
 
     def _write(self, data: bytes | memoryview) -> None:
         self._hash.update(data)
@@ -221,7 +234,7 @@ class ColumnarSstWriter:
             "index.value.is.delta.encoded": 1,
             "key.largest.seqno": 0,
             "merge.operands": 0,
-            "num.data.blocks": self._blocks,
+            "num.data.blocks": sum(map(len, self._index_starts)),
             "num.entries": self._entries,
             "num.filter_entries": self._entries,
             "num.range-deletions": 0,

@@ -19,7 +19,9 @@ Params of a Dag's form      ``statecore/airflow/form.py``
 
 A job declares its request as a frozen dataclass (``kw_only``) over the groups of fields that it shares with others
 (``request.py``). The fields are shown in the order in which they read: those of the groups from left to right, then
-its own. A Dag file imports this whenever it is parsed, so nothing outside the standard library is imported here.
+its own. A Dag file imports this whenever it is parsed, so nothing outside the standard library is imported here. That,
+and numbers that templates render as text, is why a request is no :class:`statecore.documents.DocumentType`; it is as
+strict as one.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Question:
     """What every worker on another machine is asked before the work begins.
 
     Attributes:
-        directory: staging directory that it has to share with the driver.
+        directory: where images are built, which it has to share with the driver.
         bootstrap: where clients begin; one of them has to be reached.
         brokers: addresses that the brokers advertise; all that the driver reaches have to be reached.
         files: files that client settings name (certificates); all have to be readable.

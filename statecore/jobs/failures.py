@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from typing import Any
@@ -9,6 +10,14 @@ from typing import Any
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
 from statecore.system_errors import Refusal, refusal_of
+
+_FATAL = re.compile(r"Fatal Python error: ([A-Z][a-z]+([ -][a-z]+)*)")
+"""How ``faulthandler`` names the signal of which a process dies."""
+
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+) in (\S+)')
+_LESS_AT_ONCE = (
+    "Give a smaller memory budget, or fewer tasks at once (master local[1], or --processes 1), and start again"
+)
 
 _STOPPED: dict[Refusal, tuple[type[StatecoreError], str, str]] = {
     Refusal.FULL: (
@@ -54,7 +63,7 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
     if isinstance(error, MemoryError):
         return Capacity(
             f"There was not enough memory while {doing}.",
-            action="Give a smaller memory budget, or fewer tasks at once (master local[1]), and start again.",
+            action=f"{_LESS_AT_ONCE}.",
             **context,
         )
     return StatecoreError(
@@ -65,23 +74,60 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
     )
 
 
-def worker_died(number: int, doing: str, trace: str) -> StatecoreError:
-    """The error for a process that died in the middle of a task.
+def worker_died(
+    doing: str, *, number: int | None = None, left: str = "", worker: str = "A worker process"
+) -> StatecoreError:
+    """The error for a process that died in the middle of a task, whatever engine had started it.
 
     Args:
-        number: the signal that ended it; 0 or less where it ended by itself.
         doing: what was being done, to follow "while".
-        trace: what ``faulthandler`` left, or nothing.
+        number: the signal that ended it, 0 or less where it ended by itself; ``None`` where nobody knows.
+        left: what ``faulthandler`` left. SIGKILL leaves nothing.
+        worker: what it was.
     """
-    if number in (signal.SIGKILL, signal.SIGTERM):
+    crash = _FATAL.search(left)
+    if number in (signal.SIGKILL, signal.SIGTERM) or (number is None and crash is None):
         return Capacity(
-            f"A worker process was killed while {doing}; most often the system does that for want of memory.",
-            action="Look at the kernel's log (dmesg). Give a smaller memory budget, or fewer processes, and start "
-            "again; what was finished is found again.",
+            f"{worker} died while {doing}; most often the system killed it for want of memory.",
+            action=f"Look at the kernel's log (dmesg). {_LESS_AT_ONCE}; what was finished is found again.",
         )
-    how = f"died of {signal.Signals(number).name}" if number in set(signal.Signals) else "ended"
+    if crash is not None:
+        return _crashed(crash[1], left[crash.end() :], f"{worker} died of a signal ({crash[1]})", doing)
+    if number is not None and number > 0:
+        name = signal.strsignal(number) or f"signal {number}"
+        return _crashed(name, "", f"{worker} died of a signal ({name})", doing)
     return StatecoreError(
-        f"A defect of this program: a worker process {how} while {doing}.",
+        f"A defect of this program: {worker[:1].lower()}{worker[1:]} ended while {doing}.",
         action="Report it together with the trace; to start again is in vain.",
-        trace=f"{trace}\n",
+        trace=f"{left}\n",
+    )
+
+
+def _crashed(name: str, left: str, died: str, doing: str) -> StatecoreError:
+    """A process that died of a signal in machine code, with what ``faulthandler`` left of its Python frames."""
+    frames = _FRAME.findall(left.partition("Current thread ")[2])
+    in_kernel = bool(frames) and frames[0][0].endswith("/statecore/kernels/library.py")
+    caller = frames[1:2] if in_kernel else frames[:1]
+    where = "".join(f" called by {file}, line {line} ({function})," for file, line, function in caller)
+    died = f"{died} in {'a kernel' if in_kernel else 'machine code'}{where} while {doing}"
+    context = {"signal": name, "trace": "\n".join(f"{file}:{line} {function}" for file, line, function in frames)}
+    if name == "Bus error":
+        return Retryable(
+            f"{died}; most often a mapped file was cut short, or the disk cannot read it.",
+            action="Look at the kernel's log (dmesg) and at the disk, then start the restore again; files are checked "
+            "before they are used again.",
+            **context,
+        )
+    if name == "Illegal instruction":
+        return StatecoreError(
+            f"{died}; it was made for another CPU.",
+            action="Remove the compiled kernels (*.kernel in NUMBA_CACHE_DIR or beside the package), install packages "
+            "that fit this CPU; else report it together with the trace.",
+            **context,
+        )
+    return StatecoreError(
+        f"{died}; this is a defect, not a want of memory.",
+        action="Report it together with the trace. The same work would most likely end the same way again; what was "
+        "finished is found again.",
+        **context,
     )

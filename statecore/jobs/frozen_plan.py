@@ -18,8 +18,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from statecore.documents import DocumentType
 from statecore.filesystem import make_directories, write_durably
-from statecore.jobs.documents import DocumentType
 from statecore.jobs.plan import RestorePlan
 
 PLANS = "plans"
@@ -54,8 +54,11 @@ class FrozenPlan:
     staging: str = ""
 
 
-FROZEN_PLAN = DocumentType("frozen plan", 4, FrozenPlan, "It is made anew by the next restore under its request id.")
-"""Version 4 is read by no older release, and reads none of theirs: their runs have other names."""
+FROZEN_PLAN = DocumentType(
+    "frozen plan", 4, FrozenPlan, "It is made anew by the next restore under its request id.", is_sealed=True
+)
+"""An offset that became another one on a failing disk would be rows that are missing, and nothing else would tell.
+Version 4 is read by no older release, and reads none of theirs: their runs have other names."""
 
 
 def plan_path(work_path: Path, request_id: str) -> Path:
@@ -73,12 +76,13 @@ def load_plan(path: Path) -> FrozenPlan | None:
     """The frozen plan of a request; ``None`` when it has none yet.
 
     Raises:
-        Invalid: it is torn, or of another release.
+        Invalid: it is torn, of another release, or not what was written.
     """
     try:
-        return FROZEN_PLAN.decode(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
+    return FROZEN_PLAN.decode(data)
 
 
 def sweep_plans(work_path: Path, now: float) -> None:

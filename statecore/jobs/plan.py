@@ -30,13 +30,13 @@ from typing import Any
 
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
+from statecore.documents import DocumentType
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
-from statecore.jobs.documents import DocumentType
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 

@@ -59,7 +59,7 @@ def plan_restore(
         cluster: where the topics are.
         spec: the application.
         request: what of it to restore.
-        parallelism: tasks that Spark can run at once; asked for late, as Spark is starting meanwhile.
+        parallelism: batches that the engine works on at once; asked for late, because the engine starts meanwhile.
         clock: monotonic seconds.
         sleep: waits for seconds.
 

@@ -8,8 +8,8 @@ one batch at a time over a pipe::
            ◀── pickled answers ────────────
 
 A worker ends when its pipe does, also in the middle of a task, so a driver that is killed leaves none behind. A worker
-that dies says by which signal: the system's SIGKILL is want of memory, and a crash in machine code is a defect, with
-the trace that Python's ``faulthandler`` has left.
+that dies says by which signal: the system's SIGKILL is want of memory, and a crash in machine code leaves the trace of
+Python's ``faulthandler`` (:func:`statecore.jobs.failures.worker_died` says what each means).
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _Worker:
         """Have a batch worked on.
 
         Raises:
-            Capacity, StatecoreError: the process died; see :func:`worker_died`.
+            Capacity, Retryable, StatecoreError: the process died; see :func:`worker_died`.
         """
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
@@ -186,9 +186,10 @@ class _Worker:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             code = 0
+        left = ""
         with suppress(OSError):
-            return worker_died(-code, doing, self._trace.read_text(errors="replace").strip())
-        return worker_died(-code, doing, "")
+            left = self._trace.read_text(errors="replace").strip()
+        return worker_died(doing, number=-code, left=left)
 
     def close(self) -> None:
         """Kill the process: what it had not published by then is nothing."""

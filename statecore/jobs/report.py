@@ -8,15 +8,17 @@ plan in the application's directory (``statecore/jobs/frozen_plan.py``). Every r
     {"version": 2, <the attempt>, "finished": ..., "error": ..., ...}    it failed: the error of statecore/errors.py
     {"version": 2, <the attempt>, "finished": ..., "stores": [...], ...} it succeeded: a RestoreReport
 
-Version 1 had no version, no attempt and no times; ``statecore/jobs/report_head.py`` takes what it has.
+Version 1 had no version, no attempt and no times; ``statecore/jobs/report_head.py`` takes what it has. A report of a
+later version than 2 is refused by name. A field that nobody here knows is kept (:data:`REPORT`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from statecore.documents import DocumentType, Fields, plain
 from statecore.jobs.attempt import REPORT_VERSION
 
 
@@ -169,24 +171,46 @@ class RestoreReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document, totals included."""
-        document = {**asdict(self), "phases": dict(self.phases), "work": dict(self.work), "totals": self.totals}
-        where = document.pop("ran_on")
-        stores = document.pop("stores")  # last: whoever looks at a report by hand sees first whose it is
-        return {"version": REPORT_VERSION, **document, **where, "hosts": list(self.ran_on.hosts), "stores": stores}
+        return REPORT.to_json(self)
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RestoreReport:
-        """Read a report back, of any version; the totals are computed anew."""
-        known = {name: document[name] for name in _names(RestoreReport) if name in document}
-        where = {name: document[name] for name in _names(RanOn) if name in document}
-        known["ran_on"] = RanOn(**{**where, "hosts": tuple(where.get("hosts", ()))})
-        known["stores"] = tuple(
-            StoreReport(**{name: store[name] for name in _names(StoreReport) if name in store})
-            for store in document["stores"]
-        )
-        known["notes"] = tuple(document.get("notes", ()))
-        return RestoreReport(**known)
+        """Read a report back, of any version that is understood; the totals are computed anew.
+
+        Raises:
+            Invalid: it is none of a success, or of another version.
+        """
+        return REPORT.from_json(document)
 
 
-def _names(kind: type[RestoreReport] | type[StoreReport] | type[RanOn]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind))
+_WHERE = tuple(item.name for item in fields(RanOn))
+
+
+def _form(report: RestoreReport) -> Fields:
+    document = plain(report)
+    where = document.pop("ran_on")
+    stores = document.pop("stores")  # last: whoever looks at a report by hand sees first whose it is
+    return {**document, "totals": report.totals, **where, "stores": stores}
+
+
+def _lifted(document: Fields) -> Fields:
+    return {**document, "ran_on": {name: document[name] for name in _WHERE if name in document}}
+
+
+def _of_version_1(document: Fields) -> Fields:
+    """It lacks fields, and all that it lacks has a default."""
+    return document
+
+
+REPORT = DocumentType(
+    "report",
+    REPORT_VERSION,
+    RestoreReport,
+    "Read it with the release that wrote it.",
+    older={1: _of_version_1},
+    unversioned=1,
+    is_open=True,
+    form=_form,
+    lift=_lifted,
+)
+"""Reports are shown, indexed and kept by others, who may add to them."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from statecore.documents import parsed
+from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt, utc
+from statecore.jobs.report import REPORT
 
 
 class ReportError(Exception):
@@ -66,20 +68,8 @@ class ReportHead:
         return self.finished or self.attempt.started
 
     def to_json(self) -> dict[str, Any]:
-        """The head as a JSON document; ``from_json`` is its inverse."""
+        """The head as a JSON document."""
         return {**vars(self), "attempt": vars(self.attempt), "error": dict(self.error), "notes": list(self.notes)}
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> ReportHead:
-        """Read a head back. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
-        return ReportHead(
-            **{
-                **document,
-                "attempt": Attempt(**document["attempt"]),
-                "outcome": Outcome(document["outcome"]),
-                "notes": tuple(document["notes"]),
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -120,14 +110,31 @@ class RestoredPartition:
 def read_report(path: Path) -> dict[str, Any]:
     """The document at ``path``. Raises ``ReportError`` when there is none or it is no JSON object."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parsed(path.read_bytes())
     except FileNotFoundError:
         raise ReportError(f"The job wrote no report to {path}.") from None
-    except (OSError, ValueError, RecursionError) as cause:
+    except (OSError, ValueError) as cause:
         raise ReportError(f"The report {path} cannot be read: {cause}.") from cause
     if not isinstance(document, dict):
         raise ReportError(f"The report {path} holds no JSON object.")
     return document
+
+
+def check_report(document: Mapping[str, Any]) -> None:
+    """Make sure that a report is of a version that is understood. One of a plan has the version of plans.
+
+    Raises:
+        ReportError: it is of another one.
+    """
+    if not _is_plan(document):
+        try:
+            REPORT.check_version(document)
+        except Invalid as refused:
+            raise ReportError(str(refused)) from refused
+
+
+def _is_plan(document: Mapping[str, Any]) -> bool:
+    return "partitions" in document and "stores" not in document and "error" not in document
 
 
 def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
@@ -138,8 +145,9 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
         written: when its file was written, in seconds since the epoch; version 1 does not say when it was made.
 
     Raises:
-        ReportError: it is no report.
+        ReportError: it is no report, or of a version that is not understood.
     """
+    check_report(document)
     try:
         attempt = Attempt.of(document)
         dated = bool(attempt.started)
@@ -147,7 +155,7 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
         if "error" in document:
             said = {name: str(document.get(name) or "") for name in ("error", "what", "action", "phase")}
             return ReportHead(attempt, Outcome.FAILED, finished, error={k: text for k, text in said.items() if text})
-        if "stores" not in document and "partitions" in document:
+        if _is_plan(document):
             return ReportHead(attempt, Outcome.PLANNED, finished)
         if dated and "stores" not in document:
             return ReportHead(attempt, Outcome.BEGUN, "")

@@ -14,7 +14,6 @@ index made anew says the same.
 from __future__ import annotations
 
 import heapq
-import json
 import logging
 import os
 import re
@@ -23,9 +22,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any
 
+from statecore.documents import DocumentType, Fields, plain
+from statecore.errors import Invalid
 from statecore.jobs.attempt import Instance
 from statecore.jobs.report_head import (
     Outcome,
@@ -43,7 +45,6 @@ KEPT = 500
 """Newest reports of an application that are looked at; nobody reads years of them."""
 
 INDEX = ".index"
-INDEX_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -222,32 +223,57 @@ class _Entries:
         ]
         return sorted(found, key=lambda one: one.last.when, reverse=True)
 
-    def to_json(self) -> dict[str, Any]:
-        """The index as a JSON document."""
-        return {
-            "version": INDEX_VERSION,
-            "files": {
-                name: [*signature, self.heads[name].to_json() if name in self.heads else None]
-                for name, signature in self.signatures.items()
-            },
-            "partitions": [[name, list(vars(part).values())] for name, part in self.partitions.values()],
-        }
+    def save(self) -> bytes:
+        """The index."""
+        return _DOCUMENT.encode(
+            _Index(
+                {name: (*signature, self.heads.get(name)) for name, signature in self.signatures.items()},
+                tuple(self.partitions.values()),
+            )
+        )
 
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> _Entries:
-        """Read an index back. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
-        if document["version"] != INDEX_VERSION:
-            raise ValueError("of another version")
-        entries = _Entries()
-        for name, (modified, size, inode, head) in document["files"].items():
+    def load(data: bytes) -> _Entries:
+        """Read an index back. Raises ``Invalid`` for what is none, and ``KeyError`` for one that is of two minds."""
+        index, entries = _DOCUMENT.decode(data), _Entries()
+        for name, (modified, size, inode, head) in index.files.items():
             entries.signatures[name] = (modified, size, inode)
             if head is not None:
-                entries.heads[name] = ReportHead.from_json(head)
-        for name, fields in document["partitions"]:
-            part = RestoredPartition(*fields)
+                entries.heads[name] = head
+        for name, part in index.partitions:
             instance = entries.heads[name].attempt.instance
             entries.partitions[instance, part.store, part.task, part.partition] = (name, part)
         return entries
+
+
+@dataclass(frozen=True)
+class _Index:
+    """What the file of an index says.
+
+    Attributes:
+        files: by name the signature of a report and what it says in short, unless it is no report.
+        partitions: the store partitions that are kept, each with the name of its report.
+    """
+
+    files: Mapping[str, tuple[int, int, int, ReportHead | None]]
+    partitions: tuple[tuple[str, RestoredPartition], ...]
+
+
+def _form(index: _Index) -> Fields:
+    """The names of a partition's fields are left out: there may be thousands of partitions."""
+    fields: Fields = plain(index)
+    return {**fields, "partitions": [[name, list(part.values())] for name, part in fields["partitions"]]}
+
+
+def _lifted(fields: Fields) -> Fields:
+    return {
+        **fields,
+        "partitions": [[name, dict(zip(_NAMES, values, strict=True))] for name, values in fields["partitions"]],
+    }
+
+
+_NAMES = tuple(item.name for item in fields_of(RestoredPartition))
+_DOCUMENT = DocumentType("index of reports", 1, _Index, "It is made anew.", form=_form, lift=_lifted)
 
 
 def _named(head: ReportHead, path: Path) -> ReportHead:
@@ -305,8 +331,8 @@ def _listed(directory: Path) -> dict[str, Signature]:
 
 def _load(file: Path) -> _Entries | None:
     try:
-        return _Entries.from_json(json.loads(file.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return _Entries.load(file.read_bytes())
+    except (OSError, Invalid, KeyError):
         return None  # none yet, or torn, or of another release
 
 
@@ -316,7 +342,7 @@ def _save(file: Path, entries: _Entries) -> None:
     with suppress(OSError):
         try:
             file.parent.mkdir(exist_ok=True)
-            partial.write_text(json.dumps(entries.to_json(), separators=(",", ":")), encoding="utf-8")
+            partial.write_bytes(entries.save())
             partial.replace(file)
         finally:
             partial.unlink(missing_ok=True)

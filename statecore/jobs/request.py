@@ -20,6 +20,9 @@ from statecore.jobs.versioned_start import VersionedStart
 
 DEFAULT_MEMORY_BUDGET = 512 * 1024 * 1024
 
+_LONGEST_PATIENCE = 2_000_000.0
+"""Seconds; the milliseconds of ``poll`` are an ``int``, which ends at 24 days."""
+
 WHAT = "What to do"
 WHERE = "Where to"
 LIMITS = "Limits"
@@ -52,6 +55,11 @@ def _check_wait(name: str, seconds: float) -> None:
 def _check_patience(name: str, seconds: float) -> None:
     if not 0 < seconds < math.inf:
         raise Invalid(f"One cannot wait {seconds:g} s ({name}).", action="Give a finite number, more than 0.")
+    if seconds > _LONGEST_PATIENCE:
+        raise Invalid(
+            f"{seconds:g} s ({name}) are longer than a system can wait for a socket.",
+            action=f"Give at most {_LONGEST_PATIENCE:g} s.",
+        )
 
 
 def _check_request_id(_: str, request_id: str) -> None:

@@ -17,50 +17,37 @@ The same function serves ``statecore restore`` and the Spark job that Airflow su
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.filesystem import make_directories, write_durably
-from statecore.jobs.attempt import Attempt, utc_now
-from statecore.jobs.engine import Engine, Question, Workers
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.frozen_plan import (
-    ATTEMPT_SUFFIX,
-    REPORT_SUFFIX,
-    FrozenPlan,
-    load_plan,
-    plan_path,
-    save_plan,
-    sweep_plans,
-)
+from statecore.jobs.frozen_plan import FrozenPlan, load_plan, save_plan
+from statecore.jobs.job import Job, Surroundings, spec_of
 from statecore.jobs.notes import notes_of
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
-from statecore.jobs.report import RanOn, RestoreReport
+from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, read_runs
-from statecore.jobs.staging import staging_base
+from statecore.jobs.staging_place import DirectoryPlace
 from statecore.jobs.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
 from statecore.placement.journal import read_record
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory, ensure_room
 from statecore.progress import NullProgress, Progress
-from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import load_spec, parse_spec
 
 
 def run_restore(
@@ -93,7 +80,7 @@ def run_restore(
     except FaultInjected:
         raise
     except Exception as error:
-        raise as_statecore_error(error, f"stores were restored in {request.state_dir}") from error
+        raise as_statecore_error(error, _doing(request)) from error
 
 
 def _run_restore(
@@ -116,65 +103,33 @@ def _run_restore(
         faults.reach("restore.after-lock")
         say(owner_note)
         with engine.start("restore", spec) as workers:
-            return _Restore(request, spec, directory, progress, faults, say).run(workers)
+            return _Restore(request, Surroundings(spec, directory, progress, faults, say)).run(workers)
 
 
-def spec_of(request: RestoreRequest) -> ApplicationSpec:
-    """The spec a request names or carries."""
-    if request.spec is not None:
-        return parse_spec(request.spec, request.spec_source)
-    return load_spec(Path(request.spec_path or ""))
-
-
-class _Restore:
+class _Restore(Job):
     """One run of a restore, under the application's lock."""
 
-    def __init__(
-        self,
-        request: RestoreRequest,
-        spec: ApplicationSpec,
-        directory: StateDirectory,
-        progress: Progress,
-        faults: FaultPoints,
-        say: Callable[[str], None],
-    ) -> None:
-        self.request, self.spec, self.directory = request, spec, directory
-        self.progress, self.faults, self.say = progress, faults, say
-        self.work = staging_base(request.staging_dir, directory)
-        self.plan_file = plan_path(directory.work_path, request.request_id)
-        self.report_file = self.plan_file.with_suffix(REPORT_SUFFIX)
-        self.attempt_file = self.plan_file.with_suffix(ATTEMPT_SUFFIX)
-        self.attempt = Attempt.begin(spec.application_id, request.state_dir, request.request_id)
-        self.phases: dict[str, float] = {}
-        self.reached = ""
-        self.taken_up = False
+    def __init__(self, request: RestoreRequest, around: Surroundings) -> None:
+        super().__init__(
+            around,
+            request_id=request.request_id,
+            state_dir=request.state_dir,
+            staging_dir=request.staging_dir,
+            doing=_doing(request),
+        )
+        self.request = request
         self.resumes = False
-        self.brokers: list[str] = []
-        self.ran_on = RanOn()
-        self.began = time.monotonic()
         self.placement = uuid.uuid4().hex
 
     def run(self, workers: Workers) -> RestoreReport:
-        """Restore; a failure that leaves a plan behind is kept beside it, for whoever looks what became of it."""
-        try:
-            report = self._run(workers)
-        except FaultInjected:
-            raise
-        except Exception as error:
-            said = as_statecore_error(error, f"stores were restored in {self.request.state_dir}")
-            with suppress(OSError):
-                if self.plan_file.exists():
-                    self._save(self.attempt_file, self.attempt.failed(said.to_json(), self.reached))
-                else:
-                    self.attempt_file.unlink(missing_ok=True)
-            raise
-        self.attempt_file.unlink(missing_ok=True)
-        return report
+        """Restore."""
+        with self.attempted():
+            return self._run(workers)
 
     def _run(self, workers: Workers) -> RestoreReport:
         """All steps in order; each is timed under its name."""
         request = self.request
-        with self._phase("plan"):
+        with self.phase("plan"):
             self.progress.phase("plan")
             recovered = recover(self.directory, self.faults)
             if recovered.placed or recovered.put_back or recovered.left:
@@ -187,62 +142,30 @@ class _Restore:
                 self.progress.done("in place already")
                 return earlier
             plan, notes = self._plan(workers, frozen, why)
-            self._save(self.attempt_file, self.attempt.begun())
+            self.save(self.attempt_file, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, request.timeout)
         staging = self.work / plan.plan_id
-        # A refusal of the engine's settings or hosts says nothing of what an earlier attempt has read.
-        with nullcontext() if self.taken_up else self._nothing_left_of_the_invalid(staging):
-            with self._phase("start"):
-                self.progress.phase(f"wait for {workers.called}")
-                workers.parallelism()
-                self.progress.done()
-            with self._phase("check"):
-                question = Question.of(staging, self.spec.bootstrap_servers, self.brokers, self.spec.kafka)
-                self.ran_on = workers.check(question)
-                self.say(str(self.ran_on))
-        with self._phase("read"), self._nothing_left_of_the_invalid(staging):
-            runs = read_runs(workers, plan, cluster, staging, request.memory_budget, self.progress)
+        place = DirectoryPlace(str(staging.absolute()))
+        self.wait_for(workers, staging, self.spec.kafka)
+        with self.phase("read"), self.nothing_left_of_the_invalid(staging):
+            runs = read_runs(workers, plan, cluster, place, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
-        with self._phase("build"):
-            images = build_images(workers, plan, runs, staging, request.memory_budget, self.progress)
+        with self.phase("build"):
+            images = build_images(workers, plan, runs, place, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-images")
-        with self._phase("place"):
+        with self.phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
-            self._save(self.report_file, self._report(plan, runs, images, notes).to_json())
+            self.save(self.report_file, self._report(plan, runs, images, notes).to_json())
             placement = self._placement(plan, staging)
             for line in placement.lines:
                 self.say(line)
             apply_placement(placement, self.faults, self.progress)
         self.faults.reach("restore.after-placement")
         report = replace(self._report(plan, runs, images, notes), finished=utc_now())
-        shutil.rmtree(staging, ignore_errors=True)
-        with suppress(OSError):  # the stores are in place; the report that was saved before differs in its times alone
-            self._save(self.report_file, report.to_json())
-        sweep_plans(self.directory.work_path, time.time())
+        self.finish(staging, report.to_json())  # beside which the one that was saved before differs in its times alone
         return report
-
-    def _save(self, file: Path, document: Mapping[str, Any]) -> None:
-        make_directories(file.parent)
-        write_durably(file, json.dumps(document, indent=1).encode())
-
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        self.reached = name
-        yield
-        self.phases[name] = time.monotonic() - began
-
-    @contextmanager
-    def _nothing_left_of_the_invalid(self, staging: Path) -> Iterator[None]:
-        """What was refused (a record that fits no store of the kind) will be again: nothing is kept for a retry."""
-        try:
-            yield
-        except Invalid:
-            shutil.rmtree(staging, ignore_errors=True)
-            self.plan_file.unlink(missing_ok=True)
-            raise
 
     def _frozen_plan(self) -> tuple[FrozenPlan | None, tuple[str, ...]]:
         """The plan of an earlier attempt of this request, or why there is none although there is a file."""
@@ -261,10 +184,11 @@ class _Restore:
             record.placed(task, self.directory.task_path(task), self.request.request_id) for task in tasks
         ):
             return None
-        report = RestoreReport.from_json(json.loads(self.report_file.read_text()))
+        found = REPORT.read(self.report_file.read_bytes())
+        report = found.value
         if not report.finished:  # killed between the last swap and the last word, or placed by an older release
             report = replace(report, finished=utc_now(), **({} if report.started else asdict(self.attempt)))
-            self._save(self.report_file, report.to_json())
+            self.save(self.report_file, REPORT.rewritten(found, report))
         return replace(report, placed=False)
 
     def _plan(
@@ -331,6 +255,10 @@ class _Restore:
             placement=self.placement,
             ran_on=self.ran_on,
         )
+
+
+def _doing(request: RestoreRequest) -> str:
+    return f"stores were restored in {request.state_dir}"
 
 
 def _owner_note(directory: StateDirectory) -> str:

@@ -6,16 +6,19 @@ A stage is handed to the engine in batches, the largest first; small ranges and 
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Retryable
 from statecore.images.model import Below
 from statecore.jobs import staging
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import by_size
+from statecore.jobs.staging_place import StagingPlace
 from statecore.jobs.tasks import (
     ClusterSettings,
     ImageResult,
@@ -38,7 +41,7 @@ def read_runs(
     workers: Workers,
     plan: RestorePlan,
     cluster: ClusterSettings,
-    directory: Path,
+    place: StagingPlace,
     memory_budget: int,
     progress: Progress,
 ) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
@@ -48,9 +51,9 @@ def read_runs(
         workers: who does the work.
         plan: what to read.
         cluster: where.
-        directory: ``<staging>/<plan id>``, on a file system that all executors share.
+        place: where the runs are put; workers need nothing else in common.
         memory_budget: bytes of records a task may hold.
-        progress: told the offsets done so far, twice a second.
+        progress: told the offsets done so far, twice a second, as far as the place has it so often.
 
     Returns:
         (task, store) → results in offset order.
@@ -64,7 +67,7 @@ def read_runs(
     tasks = [
         RangeTask(
             cluster,
-            str(directory),
+            place,
             part.task,
             part.store,
             part.kind,
@@ -78,9 +81,9 @@ def read_runs(
         for part in by_size(plan.partitions)
         for span in part.offset_ranges
     ]
-    staging.prepare(directory)
+    place.prepare()
     progress.phase("read", plan.offsets, "offsets")
-    with _Watch(_Offsets(directory / "progress"), progress) as watch:
+    with _Watch(_Offsets(place), progress) as watch:
         batches = batched(
             tasks, [task.offset_range.end - task.offset_range.start for task in tasks], workers.parallelism()
         )
@@ -102,11 +105,22 @@ def build_images(
     workers: Workers,
     plan: RestorePlan,
     runs: dict[tuple[str, str], tuple[RangeResult, ...]],
+    place: StagingPlace,
     directory: Path,
     memory_budget: int,
     progress: Progress,
 ) -> dict[tuple[str, str], ImageResult]:
     """Build the image of every store of a plan from its runs.
+
+    Args:
+        workers: who does the work.
+        plan: what is built.
+        runs: what was read for it.
+        place: where the runs are.
+        directory: ``<staging>/<plan id>``, where the images are built: on a file system that all workers share with
+            this host, because databases are used where they lie.
+        memory_budget: bytes of records a task may hold.
+        progress: told the images done so far.
 
     Returns:
         (task, store) → result.
@@ -119,6 +133,7 @@ def build_images(
     largest_first = sorted(plan.stores.items(), key=lambda item: (-sizes[item[0]], item[0]))
     tasks = [
         ImageTask(
+            place,
             str(directory),
             task,
             store,
@@ -130,6 +145,7 @@ def build_images(
         )
         for (task, store), parts in largest_first
     ]
+    staging.prepare(directory)
     progress.phase("build", len(tasks), "stores")
     batches = batched(tasks, [sizes[key] for key, _ in largest_first], workers.parallelism())
     with _Watch(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
@@ -221,18 +237,19 @@ class _Watch:
 
 
 class _Offsets:
-    """The sum of the workers' progress files."""
+    """The offsets that are read, as the workers tell it; they are asked no oftener than they tell."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, place: StagingPlace) -> None:
+        self._place = place
+        self._told = 0
+        self._next = 0.0
 
     def __call__(self) -> int:
-        return sum(int(file.read_text() or 0) for file in self._files())
-
-    def _files(self) -> list[Path]:
-        if not self._directory.is_dir():
-            return []
-        return [file for file in self._directory.iterdir() if not file.name.startswith(".")]
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._place.interval
+            with suppress(Retryable):  # the work goes on; perhaps it is heard of it next time
+                self._told = self._place.told()
+        return self._told
 
 
 class _Images:

@@ -1,21 +1,26 @@
 """The staging of a plan: results that are there whole or not at all, found again by a retry.
 
-Runs and what was read are blobs (:mod:`statecore.blobs`); images and what the workers tell each other while they work
-are directories and files. Both lie below one directory, which all workers share with the driver::
+Stage one (ranges → runs) knows blobs only (:mod:`statecore.jobs.staging_place`), and no file system in common::
 
-    <staging>/<plan id>/files/<sha256>                                      a run
-    <staging>/<plan id>/runs/<task>/<store>/<p>.<start>-<end>/result.json   what was read of a range: names its runs
-    <staging>/<plan id>/images/<task>/<store>/                  database/ ... result.json
-    <staging>/<plan id>/driver                                  made by the driver: who does not see it shares no disk
-    <staging>/<plan id>/failed                                  made by a task that no retry can help: others stop, too
-    <staging>/<plan id>/progress/<task>.<store>.<p>.<start>     offsets done so far, for the driver to add up
-    <staging>/<plan id>/attempts/<random>/                      what is not complete yet, or no longer good
+    files/<sha256>                                      a run
+    runs/<task>/<store>/<p>.<start>-<end>/result.json   what was read of a range: names its runs
 
-The result of a range is put when all its runs are there, durable, so it is the mark that they are complete. An attempt
-at an image works in a directory of its own and publishes it by one rename, ``result.json`` inside it. So what exists
-under a final name is a finished result, unless a failing disk had its way with it: a retry looks before it takes, and
-what is not whole is taken away and made anew. An image is never deleted under its final name: the driver may be moving
-it at that moment.
+The result of a range is put when all its runs are there, durable, so it is the mark that they are complete.
+
+Stage two (runs → images) makes databases, and these are used where they lie: they are renamed into the application's
+directory. So images are directories below ``<staging>/<plan id>``, which all who build them share with the driver, best
+on the file system of the state directory::
+
+    images/<task>/<store>/     database/ ... result.json
+    attempts/<random>/         what is not complete yet, or no longer good
+    driver                     made by the driver: who does not see it shares no disk
+
+An attempt at an image works in a directory of its own and publishes it by one rename, ``result.json`` inside it. So
+what exists under a final name is a finished result, unless a failing disk had its way with it: a retry looks before it
+takes, and what is not whole is taken away and made anew. An image is never deleted under its final name: the driver may
+be moving it at that moment.
+
+Where runs are kept in a directory, the blobs lie in this same one, so that a run is linked into images, not copied.
 """
 
 from __future__ import annotations
@@ -25,15 +30,14 @@ import shutil
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.blobs.base import Blobs
-from statecore.blobs.directory import DirectoryBlobs
 from statecore.changelog.model import OffsetRange
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import file_sha256, make_directories, write_durably
 from statecore.images.model import Run, RunFile
 from statecore.jobs.frozen_plan import IMAGES, RUNS
@@ -48,30 +52,30 @@ DATABASE = "database"
 
 _FILES = "files"
 _PIECE_BYTES = 8 << 20
+_ATTEMPTS = "attempts"
 _MARK = "driver"
-_FAILED = "failed"
 
 
 def prepare(directory: Path) -> None:
-    """Make the staging directory of a plan, or clear a dead driver's attempts from it. For the driver, under its lock.
-
-    Workers of the dead driver that still write lose their attempt with this, which is what is wanted.
-    """
-    shutil.rmtree(directory / "attempts", ignore_errors=True)
-    shutil.rmtree(directory / "progress", ignore_errors=True)
-    (directory / _FAILED).unlink(missing_ok=True)
-    make_directories(directory / "attempts")
+    """Make the directory for the images of a plan, and leave the mark of the driver in it. For the driver alone."""
+    make_directories(directory / _ATTEMPTS)
     (directory / _MARK).touch()
 
 
-def blobs_of(directory: Path) -> Blobs:
-    """Where the runs of a plan are, and what was read of its ranges."""
-    return DirectoryBlobs(directory)
+def clear_attempts(directory: Path) -> None:
+    """Take away what the attempts of a dead driver's workers left. For the driver, under its lock."""
+    shutil.rmtree(directory / _ATTEMPTS, ignore_errors=True)
+    make_directories(directory / _ATTEMPTS)
+
+
+def range_name(task: str, store: str, span: OffsetRange) -> str:
+    """The name of a range of a store of a task."""
+    return f"{task}/{store}/{span.partition}.{span.start}-{span.end}"
 
 
 def result_name(task: str, store: str, span: OffsetRange) -> str:
     """The blob that says what was read of a range."""
-    return f"{RUNS}/{task}/{store}/{span.partition}.{span.start}-{span.end}/{RESULT}"
+    return f"{RUNS}/{range_name(task, store, span)}/{RESULT}"
 
 
 def run_name(run: Run) -> str:
@@ -93,7 +97,7 @@ def is_whole(blobs: Blobs, run: Run) -> bool:
         if blobs.head(name).size != run.file_bytes:
             return False
         path = blobs.local_path(name)
-        return (file_sha256(path) if path is not None else sha256(blobs.get(name)).hexdigest()) == run.sha256
+        return (file_sha256(path) if path is not None else _sha256(blobs, run)) == run.sha256
     except NotFound:
         return False
 
@@ -110,13 +114,26 @@ def at_hand(blobs: Blobs, run: Run, directory: Path) -> RunFile:
         if path is None:
             path = directory / run.sha256
             with path.open("wb") as file:
-                for start in range(0, run.file_bytes, _PIECE_BYTES):
-                    file.write(blobs.get(name, start, start + _PIECE_BYTES))
+                for piece in _pieces(blobs, run):
+                    file.write(piece)
     except NotFound as error:
         raise Corrupted(
             f"The run {name} is missing.", action="Run the job again: its range is read once more.", run=run.sha256
         ) from error
     return RunFile.of(run, path)
+
+
+def _sha256(blobs: Blobs, run: Run) -> str:
+    digest = sha256()
+    for piece in _pieces(blobs, run):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(blobs: Blobs, run: Run) -> Iterator[bytes]:
+    """The bytes of a run, which may be as many as a task may hold: a few at a time."""
+    for start in range(0, run.file_bytes, _PIECE_BYTES):
+        yield blobs.get(run_name(run), start, min(start + _PIECE_BYTES, run.file_bytes))
 
 
 def image_path(directory: Path, task: str, store: str) -> Path:
@@ -125,7 +142,7 @@ def image_path(directory: Path, task: str, store: str) -> Path:
 
 
 def check_shared(directory: Path) -> None:
-    """Make sure that this worker sees what the driver prepared.
+    """Make sure that this worker, which is to build an image, sees the directory that the driver prepared.
 
     Raises:
         Invalid: it does not.
@@ -139,28 +156,10 @@ def check_shared(directory: Path) -> None:
         )
 
 
-def announce_failure(directory: Path) -> None:
-    """Tell the other tasks of the job that it has failed for good."""
-    with suppress(OSError):  # they only work on in vain
-        (directory / _FAILED).touch()
-
-
-def check_failure(directory: Path) -> None:
-    """Stop where another task has failed for good: hours of reading would be for nothing.
-
-    Raises:
-        Retryable: one has; the driver shows the error of that one.
-    """
-    if (directory / _FAILED).exists():
-        raise Retryable(
-            "Another task of the job has failed, so this one stopped.", action="See the error of the other task."
-        )
-
-
 @contextmanager
 def attempt_directory(directory: Path) -> Iterator[Path]:
     """A name that no other attempt has; what is left there in the end is deleted."""
-    attempt = directory / "attempts" / uuid.uuid4().hex
+    attempt = directory / _ATTEMPTS / uuid.uuid4().hex
     attempt.mkdir()
     try:
         yield attempt
@@ -195,7 +194,7 @@ def publish(attempt: Path, final: Path, document: bytes) -> bool:
 
 def discard(directory: Path, final: Path) -> None:
     """Take away what stands under a final name and is not whole; nothing there is fine."""
-    away = directory / "attempts" / uuid.uuid4().hex
+    away = directory / _ATTEMPTS / uuid.uuid4().hex
     try:
         final.rename(away)
     except FileNotFoundError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,22 +19,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from statecore.blobs.base import Blobs
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
+from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, Image, Run, RunFile, Segmentation
 from statecore.jobs import staging
-from statecore.jobs.documents import DocumentType
 from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.staging_place import ReadingProgress, StagingPlace
 
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
     from statecore.images.runs import RunBuilder
     from statecore.images.versions.build import VersionRunBuilder
-
-PROGRESS_INTERVAL = 0.5
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class RangeTask:
 
     Attributes:
         cluster: where the changelog is.
-        directory: ``<staging>/<plan id>``.
+        place: where its runs are put.
         task: Kafka Streams' task id.
         store: the store.
         kind: its kind.
@@ -72,7 +70,7 @@ class RangeTask:
     """
 
     cluster: ClusterSettings
-    directory: str
+    place: StagingPlace
     task: str
     store: str
     kind: StoreKind
@@ -82,6 +80,11 @@ class RangeTask:
     below: Below
     memory_budget: int
     segmentation: Segmentation | None = None
+
+    @property
+    def where(self) -> str:
+        """Where its work is done, for messages."""
+        return str(self.place)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ class RangeResult:
     expired: int = 0
 
 
-RANGE_RESULT = DocumentType("result of a range", 1, RangeResult, "Nothing is to be done: the range is read again.")
+RANGE_RESULT = DocumentType(
+    "result of a range", 2, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
+)
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ class ImageTask:
     """Build the databases of one store of one task from its runs.
 
     Attributes:
-        directory: ``<staging>/<plan id>``.
+        place: where its runs are.
+        directory: where the image is built: ``<staging>/<plan id>``, which all share who build images or place them.
         task: Kafka Streams' task id, or ``global``.
         store: the store.
         kind: its kind.
@@ -130,6 +136,7 @@ class ImageTask:
         segmentation: how the store is divided by time, if it is.
     """
 
+    place: StagingPlace
     directory: str
     task: str
     store: str
@@ -138,6 +145,11 @@ class ImageTask:
     ranges: tuple[RangeResult, ...]
     memory_budget: int
     segmentation: Segmentation | None = None
+
+    @property
+    def where(self) -> str:
+        """Where its work is done, for messages."""
+        return self.directory
 
     @property
     def stream_time(self) -> int:
@@ -155,7 +167,9 @@ class ImageResult:
     seconds: float
 
 
-IMAGE_RESULT = DocumentType("result of an image", 2, ImageResult, "Nothing is to be done: the image is built again.")
+IMAGE_RESULT = DocumentType(
+    "result of an image", 2, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
+)
 
 
 TaskT = TypeVar("TaskT", RangeTask, ImageTask)
@@ -173,15 +187,14 @@ def _answers(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[R
 
 
 def _answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
-    doing = f"store {task.store!r} of task {task.task} was built in {task.directory}"
+    doing = f"store {task.store!r} of task {task.task} was built in {task.where}"
     try:
-        staging.check_shared(Path(task.directory))
-        staging.check_failure(Path(task.directory))
+        task.place.check_failure()
         return work(task)
     except Exception as error:
         failure = as_statecore_error(error, doing, task=task.task, store=task.store)
         if not isinstance(failure, Retryable):
-            staging.announce_failure(Path(task.directory))
+            task.place.announce_failure()
         return Failure(failure.to_json())
 
 
@@ -204,12 +217,12 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
 
 
 def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
-    directory = Path(task.directory)
-    blobs, name = staging.blobs_of(directory), staging.result_name(task.task, task.store, task.offset_range)
+    task.place.check_seen()
+    blobs, name = task.place.blobs(), staging.result_name(task.task, task.store, task.offset_range)
     found = _finished_range(task, blobs, name)
     if found is not None:
         return found
-    with staging.attempt_directory(directory) as attempt:
+    with task.place.scratch() as attempt:
         result, files = _read_into(attempt, task, cluster)
         for file in files:
             staging.keep(blobs, file)
@@ -227,8 +240,7 @@ def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> tuple[RangeR
     span = task.offset_range
     began = time.monotonic()
     builder = _builder(attempt, task)
-    name = f"{task.task.replace('/', '.')}.{task.store}.{span.partition}.{span.start}"
-    progress = _ProgressFile(Path(task.directory, "progress", name))
+    progress = ReadingProgress(task.place, task.task, task.store, span)
     collecting = 0.0
     reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
     headers = row_format(task.kind).needs_headers
@@ -294,13 +306,14 @@ def _forget(blobs: Blobs, result: RangeResult) -> None:
 
 def _build_store(task: ImageTask) -> ImageResult:
     directory = Path(task.directory)
+    staging.check_shared(directory)
     final = staging.image_path(directory, task.task, task.store)
     found = _finished_image(task, final)
     if found is not None:
         return found
     began = time.monotonic()
     with staging.attempt_directory(directory) as attempt:
-        blobs = staging.blobs_of(directory)
+        blobs = task.place.blobs()
         try:
             image = _build_into(attempt, task, blobs)
         except Corrupted:
@@ -352,25 +365,3 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
                 return found
     staging.discard(Path(task.directory), final)
     return None
-
-
-class _ProgressFile:
-    """Tells the driver how far a range has come, through a small file it adds up with the others.
-
-    Stops the range (``Retryable``) when another task of the job has failed meanwhile.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        self._next = 0.0
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def report(self, offsets: int, *, now: bool = False) -> None:
-        moment = time.monotonic()
-        if moment < self._next and not now:
-            return
-        self._next = moment + PROGRESS_INTERVAL
-        self._partial.write_text(str(offsets))
-        self._partial.replace(self._path)
-        staging.check_failure(self._path.parents[1])

@@ -14,6 +14,7 @@ Each raises ``ValueError`` whose text says what is wrong: ``'x' is not a number`
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -87,10 +88,13 @@ class Text(Value):
     pattern: str | None = None
 
     def from_json(self, value: Any) -> str:
-        """See ``Value``."""
-        if not isinstance(value, str):
-            raise ValueError(f"{value!r} is not text")
-        return value
+        """See ``Value``. No name has a zero byte, and neither files nor documents can keep what is not UTF-8."""
+        try:
+            if isinstance(value, str) and b"\0" not in value.encode():
+                return value
+        except UnicodeEncodeError:
+            pass
+        raise ValueError(f"{value!a} is not text")
 
     def schema(self) -> dict[str, Any]:
         """See ``Value``."""
@@ -107,6 +111,12 @@ class FilePath(Text):
 
     metavar: str = "DIR"
     where: str = ""
+
+    def from_word(self, text: str) -> str:
+        """See ``Value``. Nothing, as a variable of the shell that is not set leaves it, is not this directory."""
+        if not text:
+            raise ValueError(f"{text!r} is not a path")
+        return self.from_json(text)
 
     def from_words(self, value: str) -> str:
         """See ``Value``."""
@@ -339,9 +349,15 @@ class Several(Value):
         return "A JSON list such as [0, 3]" if isinstance(self.item, Whole) else "One a line"
 
 
+_NUMBER = re.compile(r"-?([0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|inf)")
+"""A number in a text: what JSON takes for one, and no end. ``int`` and ``float`` take more: spaces, ``1_0``, ``٣``."""
+
+
 def _number(kind: type[int] | type[float], value: Any, words: str) -> int | float:
     try:
-        if not isinstance(value, bool) and isinstance(value, (int, float, str)) and kind(value) == float(value):
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            value = int(value) if value.lstrip("-").isdigit() else float(value)
+        if not isinstance(value, bool) and isinstance(value, (int, float)) and kind(value) == value:
             return kind(value)
     except (ValueError, OverflowError):
         pass

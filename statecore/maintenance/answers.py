@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import NO_CHANGELOG
-
-if TYPE_CHECKING:
-    from statecore.maintenance.drafts import OpenStore
 
 
 @dataclass(frozen=True)
@@ -54,12 +50,13 @@ NO_ANSWERS = Answers()
 """Nothing was said."""
 
 
-def kind_of(text: str, store: OpenStore | None = None) -> StoreKind:
+def kind_of(text: str, store: str = "", among: Sequence[StoreKind] = ()) -> StoreKind:
     """The kind that a person named.
 
     Args:
         text: as it was typed.
-        store: of which it is said; then only kinds that it may be of, and ``in-memory``.
+        store: the store of which it is said, for the message.
+        among: the kinds that this store may be of; ``in-memory`` is always one more. Empty for all kinds.
 
     Raises:
         Invalid: there is no such kind, or the store cannot be of it.
@@ -72,10 +69,10 @@ def kind_of(text: str, store: OpenStore | None = None) -> StoreKind:
             action=f"Name one of {', '.join(known)}.",
         )
     kind = StoreKind(text)
-    if store is not None and store.kinds and kind not in (*store.kinds, StoreKind.IN_MEMORY):
+    if among and kind not in (*among, StoreKind.IN_MEMORY):
         raise Invalid(
-            f"{store.store} cannot be of the kind {kind}.",
-            action=f"Name one of {', '.join(map(str, store.kinds))}.",
-            store=store.store,
+            f"{store} cannot be of the kind {kind}.",
+            action=f"Name one of {', '.join(map(str, among))}.",
+            store=store,
         )
     return kind

@@ -1,6 +1,7 @@
 """A database as it lies on disk, whatever store wrote it: every column family, read-only, nothing touched.
 
-The application may have it open meanwhile. Then what is read is what was flushed last (:mod:`.stores.rocksdb_links`).
+The application may have it open meanwhile. Then what is read is what was flushed last
+(:mod:`statecore.stores.rocksdb_links`).
 """
 
 from __future__ import annotations

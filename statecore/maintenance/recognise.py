@@ -1,8 +1,8 @@
 """Of which kind a store on disk is: by its column families, and by its rows where several kinds have the same.
 
-Each store class opens exactly its own column families (:mod:`statecore.formats.kinds`), so they settle most kinds. The
-rest differ in their rows, of which some are looked at. All of them must fit; times are held against the segment they
-lie in, so that a key does not pass for a time by chance (all integers big-endian)::
+Each store class opens exactly its own column families (:mod:`statecore.formats.releases`), so they settle most kinds.
+The rest differ in their rows, of which some are looked at. All of these must fit; times are held against the segment
+they lie in, so that a key does not pass for a time by chance (all integers big-endian)::
 
     window             key o start8 o seq4          start in the segment, seq 0
     join-window        key o start8 o seq4          start in the segment, seq > 0 (it counts from 1)

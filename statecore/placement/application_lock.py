@@ -17,20 +17,37 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from statecore.errors import Fenced
 from statecore.formats.releases import LOCK_FILE
+from statecore.placement.ownership import Ownership
 from statecore.stores.lock_holder import holder_of
-
-if TYPE_CHECKING:
-    from statecore.placement.state_directory import StateDirectory
-
 
 _held: set[tuple[int, int]] = set()
 _LINGER = 0.2
 """Seconds between the end of a lock's file and that of the lock: longer than between opening and locking it."""
 _held_guard = threading.Lock()
+
+
+class LockedDirectory(Protocol):
+    """What the lock has to know of an application's directory."""
+
+    @property
+    def application_id(self) -> str:
+        """Kafka Streams' ``application.id``."""
+
+    @property
+    def path(self) -> Path:
+        """The directory itself."""
+
+    @property
+    def work_path(self) -> Path:
+        """The directory below it in which this library works."""
+
+    @property
+    def ownership(self) -> Ownership:
+        """Whose what is placed there will be."""
 
 
 class ApplicationLock:
@@ -44,7 +61,7 @@ class ApplicationLock:
         Fenced: somebody else holds it, in this process or another.
     """
 
-    def __init__(self, directory: StateDirectory, made: Sequence[Path] = ()) -> None:
+    def __init__(self, directory: LockedDirectory, made: Sequence[Path] = ()) -> None:
         self._directory = directory
         self._file = directory.path / LOCK_FILE
         self._made = made

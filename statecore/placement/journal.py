@@ -18,12 +18,11 @@ Version 1, which knew stores of one partition only, had ``"changelog": ["t", 0],
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from statecore.documents import DocumentType, Fields
 from statecore.errors import Invalid
 from statecore.filesystem import write_durably
 from statecore.formats.topic_partition import TopicPartition
@@ -34,9 +33,6 @@ RECORD = "placed.json"
 MARK = "verified.json"
 """In the staging directory: what the journal becomes when all went well. Written before it, because after the first
 swap a full disk must not be in the way."""
-
-VERSION = 2
-READABLE = (1, VERSION)
 
 SWAPPING = "swapping"
 """Directories may be in either place; the old ones are still needed."""
@@ -122,15 +118,7 @@ class Journal:
 
     def write(self, work_path: Path, name: str = JOURNAL) -> None:
         """Make this the journal, or another file of that name: durable, complete or not at all."""
-        document = {
-            "version": VERSION,
-            "request_id": self.request_id,
-            "attempt": self.attempt,
-            "state": self.state,
-            "tasks": [_task_to_json(task) for task in self.tasks],
-            "earlier": [_task_to_json(task) for task in self.earlier],
-        }
-        write_durably(work_path / name, json.dumps(document).encode())
+        write_durably(work_path / name, _DOCUMENT.encode(self))
 
 
 def identity_of(database: Path) -> str:
@@ -145,7 +133,7 @@ def read_journal(work_path: Path) -> Journal | None:
     """The journal of a placement that did not come to its end, or ``None``.
 
     Raises:
-        Invalid: it is of another version.
+        Invalid: it is torn, of another shape, or of another version.
     """
     return _read(work_path / JOURNAL)
 
@@ -157,44 +145,55 @@ def read_record(work_path: Path) -> Journal | None:
 
 def _read(path: Path) -> Journal | None:
     try:
-        document = json.loads(path.read_text())
+        return _DOCUMENT.decode(path.read_bytes())
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise _foreign(path, "is not readable") from error
-    if not isinstance(document, dict) or document.get("version") not in READABLE:
-        raise _foreign(path, "is of another version")
-    return _from_json(document)
+    except Invalid as error:
+        raise Invalid(f"{path} is not readable: {error.what}", action=error.action, path=str(path)) from error
 
 
-def _from_json(document: dict[str, Any]) -> Journal:
-    tasks, earlier = (tuple(_task_from_json(task) for task in document[name]) for name in ("tasks", "earlier"))
-    return Journal(document["request_id"], document["attempt"], document["state"], tasks, earlier)
+def _form(journal: Journal) -> Fields:
+    return {**vars(journal), **{name: [_task_form(task) for task in getattr(journal, name)] for name in _TASKS}}
 
 
-def _task_from_json(task: dict[str, Any]) -> JournalTask:
-    return JournalTask(**{**task, "stores": tuple(_store_from_json(store) for store in task["stores"])})
+def _task_form(task: JournalTask) -> Fields:
+    return {**vars(task), "stores": [_store_form(store) for store in task.stores]}
 
 
-def _store_from_json(store: dict[str, Any]) -> PlacedStore:
-    fields = dict(store)
-    # Version 1 named the one partition and its offset apart.
-    listed = fields.pop("offsets", None) or [[*fields.pop("changelog"), fields.pop("offset")]]
-    offsets = {TopicPartition(topic, partition): offset for topic, partition, offset in listed}
-    return PlacedStore(**fields, offsets=offsets)
-
-
-def _task_to_json(task: JournalTask) -> dict[str, Any]:
-    return {**vars(task), "stores": [_store_to_json(store) for store in task.stores]}
-
-
-def _store_to_json(store: PlacedStore) -> dict[str, Any]:
+def _store_form(store: PlacedStore) -> Fields:
     return {**vars(store), "offsets": [[*partition, offset] for partition, offset in store.offsets.items()]}
 
 
-def _foreign(path: Path, why: str) -> Invalid:
-    return Invalid(
-        f"{path} {why}.",
-        action="Finish with the release that wrote it; or, when no placement can be under way, delete the file.",
-        path=str(path),
+def _lifted(fields: Fields) -> Fields:
+    return _with_stores(
+        fields, lambda store: {**store, "offsets": {(t, p): offset for t, p, offset in store["offsets"]}}
     )
+
+
+def _of_version_1(fields: Fields) -> Fields:
+    """It named the one partition of a store and its offset apart."""
+
+    def renamed(store: Fields) -> Fields:
+        kept = {name: value for name, value in store.items() if name not in ("changelog", "offset")}
+        return {**kept, "offsets": [[*store["changelog"], store["offset"]]]} if "changelog" in store else kept
+
+    return _with_stores(fields, renamed)
+
+
+def _with_stores(fields: Fields, change: Callable[[Fields], Fields]) -> Fields:
+    def changed(task: Fields) -> Fields:
+        return {**task, "stores": [change(store) for store in task["stores"]]}
+
+    return {**fields, **{name: [changed(task) for task in fields[name]] for name in _TASKS if name in fields}}
+
+
+_TASKS = ("tasks", "earlier")
+_DOCUMENT = DocumentType(
+    "journal",
+    2,
+    Journal,
+    "Finish with the release that wrote it; or, when no placement can be under way, delete the file.",
+    older={1: _of_version_1},
+    form=_form,
+    lift=_lifted,
+)

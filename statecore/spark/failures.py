@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
+from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.jobs.failures import worker_died
 
 _WORKER_DIED = re.compile(
     r"Python worker (exited unexpectedly|failed to connect back)|ExecutorLostFailure|exit (code|status)[: ]*137"
     r"|OutOfMemoryError"
 )
-_FATAL = re.compile(r"Python worker exited unexpectedly[^\n]*Fatal Python error: ([A-Z][a-z]+( [a-z]+)*)")
-_FRAME = re.compile(r'File "([^"\n]+)", line (\d+) in (\S+)')
 _CANNOT_WORK = re.compile(
     r"(ModuleNotFoundError: No module named '[^']+')|(Cannot run program \"[^\"]+\")|PYTHON_VERSION_MISMATCH"
     r"|(reading the port number from [^\n]*stdout)|(Bad data in [^\n]*'s standard output)"
@@ -41,15 +40,9 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
             host=host[1] if host else None,
             trace=said,
         )
-    crash = _FATAL.search(said)
-    if crash:
-        return _crashed(crash[1], said[crash.end() :], doing)
-    if _WORKER_DIED.search(said):
-        return Capacity(
-            f"A worker process of Spark died while {doing}; most often the system killed it for want of memory.",
-            action="Look at the kernel's log (dmesg). Give a smaller memory budget, or fewer tasks at once (master "
-            "local[1]), and start again; what was finished is found again.",
-        )
+    died = _WORKER_DIED.search(said)
+    if died:
+        return worker_died(doing, left=said[died.start() :], worker="A worker process of Spark")
     if "PythonException" in said:  # outside the part of a task that answers with values
         raised = [line for line in map(str.strip, said.splitlines()) if _RAISED.match(line)]
         return StatecoreError(
@@ -60,38 +53,6 @@ def spark_failure(error: Exception, doing: str) -> StatecoreError:
     return Retryable(
         f"Spark gave up while {doing}: {_cause(said) or type(error).__name__}",
         action="Look at Spark's log, then start the restore again; what was finished is found again.",
-    )
-
-
-def _crashed(signal: str, trace: str, doing: str) -> StatecoreError:
-    """A worker that died of a signal in machine code, as Python's faulthandler tells; SIGKILL leaves no such text."""
-    _, _, current = trace.partition("Current thread ")
-    frames = _FRAME.findall(current)
-    in_kernel = bool(frames) and frames[0][0].endswith("/statecore/kernels/library.py")
-    caller = frames[1:2] if in_kernel else frames[:1]
-    where = "".join(f" called by {file}, line {line} ({name})," for file, line, name in caller)
-    code = "a kernel" if in_kernel else "machine code"
-    died = f"A worker process of Spark died of a signal ({signal}) in {code}{where} while {doing}"
-    context = {"signal": signal, "trace": "\n".join(f"{file}:{line} {name}" for file, line, name in frames)}
-    if signal == "Bus error":
-        return Retryable(
-            f"{died}; most often a mapped file was cut short, or the disk cannot read it.",
-            action="Look at the kernel's log (dmesg) and at the disk, then start the restore again; files are checked "
-            "before they are used again.",
-            **context,
-        )
-    if signal == "Illegal instruction":
-        return StatecoreError(
-            f"{died}; it was made for another CPU.",
-            action="Remove the compiled kernels (*.kernel in NUMBA_CACHE_DIR or beside the package), install packages "
-            "that fit this CPU; else report it together with the trace.",
-            **context,
-        )
-    return StatecoreError(
-        f"{died}; this is a defect, not a want of memory.",
-        action="Report it together with the trace. The same work would most likely end the same way again; what was "
-        "finished is found again.",
-        **context,
     )
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from statecore.documents import encoded, parsed
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import fault_points_from_environment
 from statecore.filesystem import write_durably
 from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.job import spec_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore, spec_of
+from statecore.jobs.restore import run_restore
 from statecore.progress import MachineProgress
 from statecore.spark.engine import SparkEngine
 from statecore.telemetry import metered
@@ -61,11 +62,11 @@ def _say(line: str) -> None:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parsed(text)
     except ValueError as error:
         raise Invalid(f"The request is no JSON: {error}.", action="Give one JSON object to --request.") from error
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_durably(path, json.dumps(document).encode())
+    write_durably(path, encoded(document))

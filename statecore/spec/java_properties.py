@@ -31,6 +31,7 @@ from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
 from statecore.spec.model import ProcessingGuarantee
+from statecore.system_errors import system_error
 
 PASSWORD_VARIABLE = "KAFKA_PASSWORD"
 """The environment variable that a spec names where the application's configuration has the password of SASL."""
@@ -113,7 +114,7 @@ def load_properties(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         raise NotFound(f"There is no file {path}.", action="Name the application's .properties file.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} cannot be read: {error}.", action="Name a .properties file in UTF-8.") from error
+        raise system_error(error, f"{path} cannot be read", action="Name a .properties file in UTF-8.") from error
     return parse_properties(text)
 
 

@@ -15,11 +15,11 @@ from statecore.formats.position import Position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores.query import QueryView
-from statecore.stores.rows import WritableRows
+from statecore.stores.rows import TransactionalRows
 from statecore.stores.transaction import Running, Transaction
 
 
-class StateStore(WritableRows):
+class StateStore(TransactionalRows):
     """One store of one task: rows in key order, and the changelog offset they stand at.
 
     Writes are staged: visible to this object's own reads at once, to others and to the disk with the next
@@ -107,11 +107,6 @@ class StateStore(WritableRows):
         from stores that cannot tell.
         """
         return 0
-
-    @property
-    @abstractmethod
-    def uncommitted_bytes(self) -> int:
-        """Memory that staged writes take, about, in bytes (``approximateNumUncommittedBytes`` of KIP-892)."""
 
     @property
     @abstractmethod

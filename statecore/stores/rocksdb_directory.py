@@ -58,6 +58,8 @@ def check_request(
 _BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.dbtmp|rocksdict-config\.json")
 """What a process may leave that is killed while it makes a database: ``CURRENT`` comes last, and rows only after it."""
 
+_OPTIONS = re.compile(r"OPTIONS-\d+")
+
 
 def has_database(path: Path) -> bool:
     """Whether there is a database, and be it one whose making was interrupted.
@@ -171,7 +173,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
         path: the database, as messages name it.
         where: where it is opened.
         kind: what it must be.
-        begun: take a database without the data family that has no file of rows: a process was killed while it made it.
+        begun: take a database without the data family that a process was killed at while it made it.
 
     Raises:
         Invalid: it has a family that the kind does not have, or lacks the one of its rows (Kafka Streams would open it
@@ -192,7 +194,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
             action="Check the kind that the store was opened as.",
             store_path=str(path),
         )
-    if data not in found and not (begun and not _may_have_rows(where)):  # families come one by one
+    if data not in found and not (begun and _is_unfinished(where)):  # families come one by one
         raise Invalid(
             f"{path} lacks the column family {data} of a {kind.value} store; it is a store of another kind.",
             action="Open it as the kind that it is (statecore inspect tells); nothing was changed. To have another "
@@ -208,9 +210,9 @@ def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
     Args:
         where: the database.
         families: its column families.
-        begun: take one without files of rows for one that a process was killed at while it made it.
+        begun: whether one that a process was killed at while it made it is none.
     """
-    return OFFSETS_COLUMN_FAMILY not in families and not (begun and not _may_have_rows(where))
+    return OFFSETS_COLUMN_FAMILY not in families and not (begun and _is_unfinished(where))
 
 
 def written_by_older(path: Path) -> Invalid:
@@ -224,8 +226,12 @@ def written_by_older(path: Path) -> Invalid:
     )
 
 
-def _may_have_rows(path: Path) -> bool:
-    return any(file.suffix == ".sst" or (file.suffix == ".log" and file.stat().st_size) for file in path.iterdir())
+def _is_unfinished(path: Path) -> bool:
+    """Whether a process was killed while it made a database: RocksDB writes the options when every family is there."""
+    return not any(
+        _OPTIONS.fullmatch(file.name) or file.suffix == ".sst" or (file.suffix == ".log" and file.stat().st_size)
+        for file in path.iterdir()
+    )
 
 
 def open_database(

@@ -11,10 +11,11 @@ as there. All reads by key order come down to one method, :meth:`ReadableRows.sc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from statecore.errors import Invalid
 from statecore.formats.integers import INT32_MAX
+from statecore.formats.topic_partition import TopicPartition
 
 Row = tuple[bytes, bytes]
 """A key and its value."""
@@ -107,6 +108,23 @@ class WritableRows(ReadableRows):
     def delete(self, key: bytes) -> None:
         """Delete the row of a key; nothing happens when there is none."""
         self.put(key, None)
+
+
+class TransactionalRows(WritableRows):
+    """Rows whose writes are staged until they are committed together, or dropped: a store's, and its transaction's."""
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Publish what is staged together with these offsets, all or nothing; see :meth:`StateStore.commit`."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop what is staged."""
+
+    @property
+    @abstractmethod
+    def uncommitted_bytes(self) -> int:
+        """Memory that staged writes take, about, in bytes (``approximateNumUncommittedBytes`` of KIP-892)."""
 
 
 MAX_ROW_BYTES = INT32_MAX

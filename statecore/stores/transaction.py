@@ -17,14 +17,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rows import Row, WritableRows
-
-if TYPE_CHECKING:
-    from statecore.stores.base import StateStore
+from statecore.stores.rows import Row, TransactionalRows
 
 
 class Running:
@@ -47,14 +44,14 @@ class Running:
         return not self.ended and self._transaction() is None
 
 
-class Transaction(WritableRows):
+class Transaction(TransactionalRows):
     """The writes of one store between two commits; made by :meth:`StateStore.transaction`.
 
     Reads see the store with these writes. It ends with :meth:`commit`, :meth:`abort` or the ``with`` block, and with
     ``commit``, ``abort`` or ``close`` of its store.
     """
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: TransactionalRows) -> None:
         self._store = store
         self.running = Running(self)
         """The store's part of it."""
@@ -123,7 +120,7 @@ class Transaction(WritableRows):
         """Take no more writes; the store's part of ending (a store that closes has dropped what was staged)."""
         self.running.ended = True
 
-    def _open_store(self) -> StateStore:
+    def _open_store(self) -> TransactionalRows:
         if self.running.ended:
             raise Invalid("This transaction has ended.", action="Begin another with transaction() of its store.")
         return self._store

@@ -73,13 +73,7 @@ def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query
     """
     if query.shape == "versioned":
         return sorted(_versions(jvm, streams, store, partition, query))
-    kafka_streams = jvm.jvm.org.apache.kafka.streams
-    if query.topology is None:
-        parameters = kafka_streams.StoreQueryParameters.fromNameAndType(store, _type(jvm, query))
-    else:
-        named = kafka_streams.processor.internals.namedtopology.NamedTopologyStoreQueryParameters
-        parameters = named.fromNamedTopologyAndStoreNameAndType(query.topology, store, _type(jvm, query))
-    opened = streams.store(parameters if partition is None else parameters.withPartition(partition))
+    opened = _opened(jvm, streams, store, partition, query)
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o777)  # the JVM may run as another user
         target = Path(directory) / "rows"
@@ -91,6 +85,25 @@ def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query
         finally:
             iterator.close()
         return sorted(_parse(target.read_bytes().splitlines()))
+
+
+def values_of(
+    jvm: StreamsJvm, streams: Any, store: str, partition: int, keys: Iterable[bytes], query: StoreQuery
+) -> list[bytes | None]:
+    """The value of each key of a key-value store with ``ByteArray`` serdes, without its timestamp."""
+    opened = _opened(jvm, streams, store, partition, query)
+    found = (opened.get(key) for key in keys)
+    return [None if one is None else bytes(one.value() if query.timestamped else one) for one in found]
+
+
+def _opened(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> Any:
+    kafka_streams = jvm.jvm.org.apache.kafka.streams
+    if query.topology is None:
+        parameters = kafka_streams.StoreQueryParameters.fromNameAndType(store, _type(jvm, query))
+    else:
+        named = kafka_streams.processor.internals.namedtopology.NamedTopologyStoreQueryParameters
+        parameters = named.fromNamedTopologyAndStoreNameAndType(query.topology, store, _type(jvm, query))
+    return streams.store(parameters if partition is None else parameters.withPartition(partition))
 
 
 def digest(found: Iterable[Row]) -> str:

@@ -19,7 +19,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from tests.harness import archives, jars
 from tests.harness.functions import Functions
-from tests.harness.queries import Row, StoreQuery, digest, rows
+from tests.harness.queries import Row, StoreQuery, digest, rows, values_of
 
 Topology = Any
 """A Java ``org.apache.kafka.streams.Topology``."""
@@ -307,6 +307,10 @@ class StreamsApplication:
     def query_rows(self, store: str, partition: int | None) -> list[Row]:
         """Every answer of one partition of the store (None: a global store), by interactive queries, sorted by key."""
         return rows(self.jvm, self._streams, store, partition, self.stores[store])
+
+    def get(self, store: str, partition: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key, asked for one by one of a key-value store with ``ByteArray`` serdes."""
+        return values_of(self.jvm, self._streams, store, partition, keys, self.stores[store])
 
     def query_digest(self, store: str, partition: int | None) -> str:
         """SHA-256 (hex) over the same answers."""

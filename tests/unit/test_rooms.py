@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import statecore
 PACKAGE = Path(statecore.__file__).parent
 TABLE = PACKAGE.parent / "docs" / "architecture.md"
 
-EVERYBODY_S = {"choices", "errors", "isolation", "progress", "faults", "filesystem", "system_errors"}
+EVERYBODY_S = {"choices", "errors", "isolation", "progress", "faults", "filesystem", "system_errors", "documents"}
 """The row of modules that know nobody: everybody may know them."""
 
 
@@ -31,24 +32,47 @@ def rows() -> Iterator[tuple[list[str], str]]:
 ROOMS = {room: (number, knows) for number, (rooms, knows) in enumerate(rows()) for room in rooms}
 
 
+MODULES = {
+    ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in PACKAGE.rglob("*.py")
+}
+
+
+@cache
+def imported(module: str) -> Mapping[str, int]:
+    """The modules of the package that one of them imports, also in a function or for its types only → in which line."""
+    found: dict[str, int] = {}
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            below = [f"{node.module}.{name.name}" for name in node.names if name.name != "__version__"]
+            names = [name if name in MODULES else node.module for name in below]
+        elif isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        for name in names:
+            if name in MODULES and name != module:
+                found.setdefault(name, node.lineno)
+    return found
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
 @cache
 def known(room: str) -> Mapping[str, list[str]]:
     """Other room → the places where this one imports it."""
     found = defaultdict(list)
-    single = PACKAGE / f"{room}.py"
-    for file in [single] if single.is_file() else sorted((PACKAGE / room).rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            modules = []
-            if isinstance(node, ast.ImportFrom) and node.module is not None:
-                one = [f"statecore.{name.name}" for name in node.names if name.name != "__version__"]
-                modules = one if node.module == "statecore" else [node.module]
-            elif isinstance(node, ast.Import):
-                modules = [name.name for name in node.names]
-            for module in modules:
-                package, _, rest = module.partition(".")
-                if package == "statecore" and rest and rest.partition(".")[0] != room:
-                    found[rest.partition(".")[0]].append(f"{file.relative_to(PACKAGE)}:{node.lineno}")
+    for module in sorted(MODULES):
+        if room_of(module) == room:
+            for other, line in imported(module).items():
+                if room_of(other) != room:
+                    found[room_of(other)].append(f"{MODULES[module].relative_to(PACKAGE)}:{line}")
     return found
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    TopologicalSorter({module: imported(module).keys() for module in MODULES}).prepare()  # CycleError names the circle
 
 
 def test_every_room_is_in_the_table() -> None:

@@ -2,7 +2,8 @@
 
 For programs that read and write single rows, with the base package alone. The modules of :mod:`statecore.formats` do
 the same for whole columns, which is what the pipeline needs; tests hold one against the other, row by row, in both
-directions. What the bytes are is drawn there, at the module that :mod:`statecore.formats.kinds` names for a kind.
+directions. What the bytes are is drawn there, in the module that defines a kind's row format
+(:mod:`statecore.formats.registry`).
 
 ==============  ====================================================================================================
 module          what

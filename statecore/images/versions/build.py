@@ -37,7 +37,6 @@ import pyarrow as pa
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import int64_values, valid_mask
-from statecore.formats.rows.versions import SEGMENT_BYTES
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
@@ -156,12 +155,10 @@ def build_version_runs(
         Capacity: no room.
         Invalid: the directory cannot be written.
     """
-    mapped, stream_time, longest_key = [], -1, 0
+    mapped, stream_time = [], -1
     for of_range, runs in runs_by_range:
         for run in runs:
-            records = map_records(run)
-            longest_key = max(longest_key, records.longest_key)
-            mapped.append((stream_time, records))
+            mapped.append((stream_time, map_records(run)))
         stream_time = max(stream_time, of_range)
     rows = replay(
         mapped,
@@ -171,12 +168,7 @@ def build_version_runs(
         memory_budget=memory_budget,
     )
     first = first_live_segment(stream_time, history_retention_ms, segment_interval_ms)
-    with RowFiles(
-        directory,
-        first_live=first,
-        last=max(0, stream_time) // segment_interval_ms,
-        longest_key=longest_key + SEGMENT_BYTES,
-    ) as files:
+    with RowFiles(directory, first_live=first, last=max(0, stream_time) // segment_interval_ms) as files:
         for part in rows:
             files.add(part)
         return files.finish()

@@ -21,7 +21,6 @@ from statecore.filesystem import sync_file
 from statecore.images.digest import Digest
 from statecore.images.model import RunFile, RunFormat
 from statecore.images.sst import ColumnarSstWriter
-from statecore.images.sst_writer import RowSstWriter
 from statecore.images.versions import kernel
 from statecore.images.versions.replay import Rows
 
@@ -41,14 +40,12 @@ class RowFiles:
         directory: where they are written (``latest.sst``, ``segment-<id>.sst``); must exist.
         first_live: id of the oldest segment that rows may lie in.
         last: id of the newest.
-        longest_key: bytes of the longest key, segment id included; decides who writes the files.
     """
 
-    def __init__(self, directory: Path, *, first_live: int, last: int, longest_key: int) -> None:
+    def __init__(self, directory: Path, *, first_live: int, last: int) -> None:
         self._directory = directory
         self._first = first_live
         self._width = max(1, -(-(last - first_live + 1) // MOST_FILES))
-        self._columnar = longest_key <= ColumnarSstWriter.LONGEST_KEY
         self._open: dict[int, _RowFile] = {}
         self._done: list[RunFile] = []
         self._slices = 0
@@ -79,7 +76,7 @@ class RowFiles:
         for lane, low, high in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             file = self._open.get(lane)
             if file is None:
-                file = self._open[lane] = _RowFile(self._path(lane), columnar=self._columnar)
+                file = self._open[lane] = _RowFile(self._path(lane))
             file.add(rows, order[low:high])
         self._slices += 1
 
@@ -108,11 +105,10 @@ class RowFiles:
 class _RowFile:
     """One SST file being written, durable when finished."""
 
-    def __init__(self, path: Path, *, columnar: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._columnar = columnar
         self._digest = Digest()
-        self._writer = ColumnarSstWriter(path) if columnar else RowSstWriter(path)
+        self._writer = ColumnarSstWriter(path)
         self._first = self._last = b""
 
     def close(self) -> None:
@@ -133,7 +129,7 @@ class _RowFile:
         sync_file(self._path)
         return RunFile(
             path=self._path,
-            format=RunFormat.SST if self._columnar else RunFormat.SST_ROCKSDB,
+            format=RunFormat.SST,
             rows=self._digest.rows,
             deletes=0,
             bytes=self._digest.bytes,

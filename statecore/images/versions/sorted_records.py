@@ -3,7 +3,7 @@
 Numbers are little-endian int64, so that a mapped file is read in place::
 
     magic         8 bytes  "SCVERS01"
-    header        keys K, records N, bytes of keys, bytes of values, bytes of the longest key, two zeros
+    header        keys K, records N, bytes of keys, bytes of values, three zeros
     key offsets   K + 1    where each key starts in ``keys``; keys ascend bytewise, each once
     first records K + 1    the first record of each key
     timestamps    N        record timestamps in ms: validFrom
@@ -32,7 +32,7 @@ from statecore.errors import Corrupted
 from statecore.filesystem import file_sha256, sync_file
 from statecore.images.digest import EMPTY
 from statecore.images.model import RunFile, RunFormat
-from statecore.images.sst_writer import write_error
+from statecore.system_errors import write_error
 
 _MAGIC = int.from_bytes(b"SCVERS01", "little")
 _HEADER_WORDS = 8
@@ -58,7 +58,6 @@ class MappedRecords(NamedTuple):
 
     records: SortedRecords
     values: npt.NDArray[np.uint8]
-    longest_key: int
 
 
 def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArray[np.uint8]]) -> RunFile:
@@ -72,8 +71,7 @@ def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArr
         Invalid: the directory cannot be written.
     """
     key_bytes, value_bytes = int(records.key_offsets[-1]), int(records.places[-1] >> 1)
-    longest = int(np.diff(records.key_offsets).max())
-    header = [_MAGIC, len(records.key_offsets) - 1, len(records.timestamps), key_bytes, value_bytes, longest, 0, 0]
+    header = [_MAGIC, len(records.key_offsets) - 1, len(records.timestamps), key_bytes, value_bytes, 0, 0, 0]
     padding = np.zeros(-key_bytes % 8, np.uint8)
     digest = sha256()
     try:
@@ -124,7 +122,7 @@ def map_records(run: RunFile) -> MappedRecords:
     if file_sha256(path) != run.sha256:
         raise _damaged(run, "is not the file it was when it was finished (its SHA-256 differs)")
     data = np.memmap(path, np.uint8, "r")
-    _, keys, records, key_bytes, value_bytes, longest, *_ = data[: 8 * _HEADER_WORDS].view("<i8").tolist()
+    _, keys, records, key_bytes, value_bytes, *_ = data[: 8 * _HEADER_WORDS].view("<i8").tolist()
     at = 8 * _HEADER_WORDS
     parts = []
     for count in (keys + 1, keys + 1, records, records, records + 1):
@@ -136,7 +134,6 @@ def map_records(run: RunFile) -> MappedRecords:
     return MappedRecords(
         SortedRecords(key_offsets, key_data, first_records, timestamps, stream_times, places),
         np.asarray(data[at : at + value_bytes]),
-        longest,
     )
 
 

@@ -46,7 +46,7 @@ if said.get("no_report"):
 names = request["stores"] or [name for one in spec["subtopologies"].values() for name in one["stores"]]
 if request.get("plan_only"):
     arguments.report.write_text(json.dumps({
-        "version": 2, "application_id": application, "processing_guarantee": "exactly_once_v2", "partitions": [
+        "version": 3, "application_id": application, "processing_guarantee": "exactly_once_v2", "partitions": [
             {"task": f"0_{partition}", "store": name, "partition": partition, "kind": "key-value", "start": 0,
              "end": 500, "log_end": 503, "topic": f"{name}-log", "topic_id": "x", "ranges": [[0, 250], [250, 500]]}
             for name in names for partition in (request["partitions"] or [0, 1])]}))
@@ -59,6 +59,7 @@ stores = [
     for name in names for partition in (request["partitions"] or [0, 1])
 ]
 arguments.report.write_text(json.dumps({
+    "version": said.get("version", 2),
     "application_id": application, "plan_id": "plan-" + request["request_id"], "stores": stores, "seconds": 1.5,
     "processing_guarantee": "exactly_once_v2", "state_dir": request["state_dir"], "phases": {"read": 1.0},
     "totals": {"records": 500 * len(stores), "rows": 400 * len(stores), "bytes": 9000, "seconds": 1.5},

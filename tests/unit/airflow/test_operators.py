@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -15,8 +16,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.airflow import operators
 from statecore.airflow.assets import STORES
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
-from statecore.airflow.operators import StatecoreSparkOperator
+from statecore.airflow.operators import StatecoreSparkOperator, make_room_for
 from statecore.airflow.settings import Settings
+from statecore.errors import Capacity
 from statecore.jobs.report_head import Outcome, ReportHead
 from statecore.jobs.report_index import INDEX, ReportIndex
 from tests.unit.airflow.stub import StubSpark, spec
@@ -254,6 +256,17 @@ def test_the_report_of_an_earlier_try_is_never_taken_for_this_one(spark: StubSpa
         operator(spark).execute(context())
 
 
+def test_a_report_of_a_version_that_nobody_here_knows_is_refused_and_kept(spark: StubSpark, tmp_path: Path) -> None:
+    spark.behaves({"orders": {"version": 3}})
+    running = context()
+    with pytest.raises(JobRefused, match=r"version 3, and this release knows 1, 2.*job itself succeeded") as refused:
+        operator(spark).execute(running)
+    assert running["ti"].pushed == {}
+    (kept,) = (tmp_path / "reports" / "orders").glob("*.json")
+    assert json.loads(kept.read_text())["version"] == 3
+    assert str(kept) in str(refused.value)
+
+
 def test_a_cleared_task_that_did_nothing_says_so(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
     spark.behaves({"orders": {"placed": False}})
     assert operator(spark).execute(context())["placed"] is False
@@ -431,3 +444,12 @@ def test_the_executors_python_of_the_site_is_of_no_use_to_a_local_job(
 
 def test_the_request_can_be_templated_and_mapped() -> None:
     assert {"request", "application_id", "env_vars", "application"} <= set(StatecoreSparkOperator.template_fields)
+
+
+def test_no_room_for_the_report_is_no_fault_of_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(Capacity, match="cannot be written to"):
+        make_room_for(tmp_path / "orders" / "r.json")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from statecore.blobs.base import Blobs
 from statecore.blobs.directory import DirectoryBlobs
+from tests.harness.http_blobs import BlobServer, HttpBlobs
 
 IMPLEMENTATIONS: dict[str, Callable[[Path], Blobs]] = {
     "directory": lambda place: DirectoryBlobs(place / "blobs"),
+    "http": lambda place: HttpBlobs(BlobServer(place / "blobs").port),  # ends with the process
 }

@@ -31,6 +31,13 @@ def blobs(implementation: str, tmp_path: Path) -> Blobs:
     return IMPLEMENTATIONS[implementation](tmp_path)
 
 
+def test_a_part_of_a_name_may_be_as_long_as_a_topics_name(blobs: Blobs) -> None:
+    name = f"{'a' * 249}/{'b' * 249}"
+    assert blobs.put_if_absent(name, b"bytes")
+    assert blobs.get(name) == b"bytes"
+    assert [blob.name for blob in blobs.list("a" * 249)] == [name]
+
+
 @pytest.mark.parametrize("data", [b"", b"\0", b"bytes", bytes(range(256)) * 5000])
 def test_what_was_put_is_read_back(blobs: Blobs, data: bytes, tmp_path: Path) -> None:
     assert blobs.put_if_absent("a/bytes", data) is True
@@ -43,6 +50,14 @@ def test_what_was_put_is_read_back(blobs: Blobs, data: bytes, tmp_path: Path) ->
         assert blobs.head(name)[:2] == (name, len(data))
         path = blobs.local_path(name)
         assert path is None or path.read_bytes() == data
+
+
+def test_a_part_may_be_as_long_as_the_name_of_a_topic(blobs: Blobs) -> None:
+    """Kafka's limit, which Kafka Streams has for names of stores as well."""
+    name = "/".join(("runs", "s" * 249, "t" * 249))
+    assert blobs.put_if_absent(name, b"content")
+    assert blobs.get(name) == b"content"
+    assert [blob.name for blob in blobs.list("runs/")] == [name]
 
 
 def test_the_first_of_a_name_stays(blobs: Blobs, tmp_path: Path) -> None:
@@ -117,7 +132,7 @@ def test_a_listing_has_the_names_with_the_prefix_in_order(blobs: Blobs) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a b", "a\0", "a\n", "ä", "a\\b", "x" * 201, "a/*", 7],
+    ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a b", "a\0", "a\n", "ä", "a\\b", "x" * 250, "a/*", 7],
 )
 def test_a_name_that_cannot_be_is_refused(blobs: Blobs, name: str) -> None:
     with pytest.raises(Invalid, match="no name of a blob"):

@@ -56,7 +56,27 @@ def test_the_bytes_then_the_name_then_every_directory_above_are_forced_to_the_di
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "link", lambda *paths, **options: (link(*paths, **options), happened.append("link")))
     blobs.put_if_absent("a/b/c", file if as_file else b"bytes")
-    assert happened == [*([] if there else ["bytes", "link"]), "c", "b", "a", "blobs", tmp_path.name]
+    assert happened == [*(["c"] if there else ["bytes", "link"]), "b", "a", "blobs", tmp_path.name]
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_who_comes_second_forces_what_the_first_has_linked_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_file: bool
+) -> None:
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    file = tmp_path / "file"
+    file.write_bytes(b"bytes")
+    happened: list[str] = []
+
+    def link(_: object, final: Path, **__: object) -> None:
+        final.write_bytes(b"of the first")
+        happened.append("another was first")
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
+
+    monkeypatch.setattr(os, "fsync", lambda number: happened.append(Path(f"/proc/self/fd/{number}").readlink().name))
+    monkeypatch.setattr(os, "link", link)
+    assert blobs.put_if_absent("a/b", file if as_file else b"bytes") is False
+    assert happened[1:] == ["another was first", "b", "a", "blobs", tmp_path.name]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +84,7 @@ def test_the_bytes_then_the_name_then_every_directory_above_are_forced_to_the_di
     [
         (errno.ENOSPC, Capacity),
         (errno.EDQUOT, Capacity),
+        (errno.EMFILE, Capacity),
         (errno.EACCES, Invalid),
         (errno.EROFS, Invalid),
         (errno.EIO, Retryable),

@@ -36,6 +36,13 @@ def free_port() -> int:
     return port
 
 
+def test_nobody_is_asked_on_the_terminal_for_a_key_s_password(brokers: ScriptedBrokers, connect: Connect) -> None:
+    """OpenSSL asks there for the password of an encrypted key when the client gives none."""
+    cluster = connect(brokers)
+    cluster.list_topics()
+    assert cluster.manager.config["ssl_password"] == ""
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

@@ -398,6 +398,7 @@ def test_a_connection_is_used_by_the_next_range(orders: ScriptedBrokers, connect
     assert len(cluster.idle[0]) == 2
     cluster.close()
     orders.wait(lambda: orders.open_connections() == 0)
+    assert cluster.idle == {}
 
 
 def test_a_connection_on_which_an_answer_is_to_come_is_not_used_again(

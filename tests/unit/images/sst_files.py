@@ -32,8 +32,8 @@ def chunks(rows: Rows, at_once: int) -> Iterator[Chunk]:
         yield Chunk(*columns(part), *columns([rows[key] or b"" for key in part]), valid, np.zeros(len(part), np.int64))
 
 
-def written(path: Path, rows: Rows, at_once: int = 1000, longest_key: int = 0) -> RunFile:
-    return write_run(path, chunks(rows, at_once), longest_key=longest_key)
+def written(path: Path, rows: Rows, at_once: int = 1000) -> RunFile:
+    return write_run(path, chunks(rows, at_once))
 
 
 def files_of(runs: list[RunFile]) -> list[Path]:

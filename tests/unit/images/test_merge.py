@@ -16,7 +16,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import merge
+from statecore.images import merge, merging
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
 from statecore.images.merge import merge_runs
@@ -133,18 +133,53 @@ def test_runs_that_are_not_in_order_or_have_offsets_in_common_are_refused(tmp_pa
     assert not (tmp_path / "merged").exists()
 
 
+def test_keys_of_any_length_are_merged(tmp_path: Path) -> None:
+    source = random.Random(7)
+    stem = source.randbytes(3 << 20)
+    lengths = [0, 1, 240, 241, 248, 249, 250, 251, 1023, 1024, 1025, 5000, 1 << 20, (1 << 20) + 1, 3 << 20]
+    contents: list[Rows] = [
+        {stem[:length] + more: source.randbytes(9) for length in source.sample(lengths, 9) for more in (b"", b"x")}
+        for _ in range(4)
+    ]
+    contents.append(dict.fromkeys(list(last_writes(contents))[::3]))
+    runs = runs_of(tmp_path, contents)
+    made = merge_runs(tmp_path / "merged.sst", runs, keep_tombstones=True)
+    assert made is not None
+    assert made.format is RunFormat.SST
+    last = last_writes(contents)
+    assert entries(made, last) == last
+    again = merge_runs(tmp_path / "again.sst", runs, keep_tombstones=True)
+    assert again is not None
+    assert again.sha256 == made.sha256
+    assert written(tmp_path / "one.sst", last).digest == made.digest
+
+
+def test_how_much_room_keys_have_does_not_change_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that stops for want of room goes on in the same chunk, with rows, deletes and what they hide in step."""
+    source = random.Random(9)
+    contents: list[Rows] = [
+        {source.randbytes(2) * source.randrange(200): source.choice([None, b"v"]) for _ in range(300)} for _ in range(3)
+    ]
+    runs = runs_of(tmp_path, contents)
+    found = set()
+    for room in (8, 15, 16, 100, 1 << 16):
+        monkeypatch.setattr(merging, "_KEY_ROOM", room)
+        made = [merge_runs(tmp_path / f"{room}-{kept}.sst", runs, keep_tombstones=kept) for kept in (False, True)]
+        found.add(tuple(one and one.sha256 for one in made))
+    assert len(found) == 1
+
+
+def test_records_of_a_versioned_store_are_refused(tmp_path: Path) -> None:
+    [run] = runs_of(tmp_path, [{b"a": b"1"}])
+    with pytest.raises(Invalid, match="are no rows"):
+        merge_runs(tmp_path / "merged", [replace(run, format=RunFormat.RECORDS)], keep_tombstones=True)
+
+
 def test_offsets_that_left_nothing_in_a_database_are_no_gap(tmp_path: Path) -> None:
     first, _, third = runs_of(tmp_path, [{b"a": b"1"}, {b"b": b"2"}, {b"c": b"3"}])
     made = merge_runs(tmp_path / "merged", [first, third], keep_tombstones=True)
     assert made is not None
     assert (made.start, made.end, made.rows) == (0, 300, 2)
-
-
-def test_a_run_that_rocksdb_wrote_is_refused(tmp_path: Path) -> None:
-    long = written(tmp_path / "long", {b"k" * 300: b"1"}, longest_key=300)
-    assert long.format is RunFormat.SST_ROCKSDB
-    with pytest.raises(Invalid, match="column by column"):
-        merge_runs(tmp_path / "merged", [long], keep_tombstones=True)
 
 
 def test_a_damaged_run_is_corrupted(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ KEYS = st.one_of(
     st.builds(
         lambda head, rest: b"common-" * head + rest, st.integers(0, 5), st.sampled_from([b"", b"a", b"ab", b"\0"])
     ),
-    st.builds(lambda size: b"k" * size, st.sampled_from([7, 8, 9, 16, 239, 240])),
+    st.builds(lambda size: b"k" * size, st.sampled_from([7, 8, 9, 16, 239, 240, 241, 249, 250, 500, 900, 5000])),
 )
 VALUES = st.one_of(st.none(), st.just(b""), st.binary(max_size=40), st.sampled_from([4000, 9000]).map(bytes))
 
@@ -126,17 +126,22 @@ def test_groups_are_the_runs_that_are_linked_by_shared_ranges(ranges: list[tuple
     assert (len(sorted_runs(runs)) <= 1) == all(len(group) == 1 for group in groups)
 
 
-def test_runs_with_long_keys_are_left_to_a_scan_only_where_they_overlap(tmp_path: Path) -> None:
-    contents: list[Rows] = [{b"a": b"1", b"k" * 300: b"2"}, {b"b": b"3"}, {b"x": b"4"}, {b"x": None, b"y": b""}]
-    runs = [
-        written(tmp_path / f"{number}.sst", rows, longest_key=max(map(len, rows)))
-        for number, rows in enumerate(contents)
+@pytest.mark.parametrize("rows_at_once", [1, 1 << 20])
+def test_runs_whose_keys_grow_to_megabytes(tmp_path: Path, rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_digest, "_ROWS_AT_ONCE", rows_at_once)
+    source = random.Random(3)
+    stem = source.randbytes(20 << 20)
+    lengths = [*range(230, 270), 1000, 1020, 5000, 100_000, 1 << 20, (1 << 20) + 1, 20 << 20]
+    keys = [stem[: length - 1] + bytes([last]) for length in lengths for last in (0, 255)]
+    contents: list[Rows] = [
+        {key: source.choice([None, b"%d" % number]) for key in source.sample(keys, 60)} for number in range(3)
     ]
-    assert merged_digest(runs, files_of(runs)) is None
-    apart = [runs[0], runs[2], runs[3]]
-    assert merged_digest(apart, files_of(apart)) == of_dict([contents[0], contents[2], contents[3]])
+    runs = [written(tmp_path / f"{number}.sst", rows, 9) for number, rows in enumerate(contents)]
+    assert merged_digest(runs, files_of(runs)) == of_dict(contents)
     image = build_image(tmp_path / "image", StoreKind.KEY_VALUE, runs, {CHANGELOG: 1})
     assert (image.rows, image.bytes, image.digest) == of_dict(contents)
+    if rows_at_once > 1:
+        assert verify_image(tmp_path / "image", StoreKind.KEY_VALUE, [CHANGELOG]) == image
 
 
 RECORDS: list[Record] = [

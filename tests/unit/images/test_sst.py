@@ -3,34 +3,40 @@ import re
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rocksdict import SstFileWriter
+from rocksdict import Rdict, SstFileWriter
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images import kernel
+from statecore.images import kernel, sst
 from statecore.images.image import build_image
 from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
 from statecore.images.sst import ColumnarSstWriter
-from statecore.images.sst_writer import RowSstWriter
 from statecore.stores.options import data_options
 from statecore.stores.rocksdb import RocksDBStore
+from tests.golden import make_xxph3
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
 
 KIND = StoreKind.KEY_VALUE
 Rows = dict[bytes, bytes | None]
-Writer = type[ColumnarSstWriter] | type[RowSstWriter]
 
 KEYS = st.one_of(
     st.binary(max_size=24),
     st.builds(lambda head, rest: b"common-prefix-" * head + rest, st.integers(0, 12), st.binary(max_size=6)),
+    st.builds(
+        lambda head, size, rest: bytes([head]) * size + rest,
+        st.integers(0, 255),
+        st.sampled_from([239, 240, 241, 255, 256, 300, 1023, 1024, 1025, 5000]),
+        st.binary(max_size=3),
+    ),
 )
 VALUES = st.one_of(st.none(), st.just(b""), st.binary(max_size=40), st.integers(1, 9000).map(lambda size: b"v" * size))
 
@@ -41,9 +47,9 @@ def columns(items: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[
     return offsets, np.frombuffer(b"".join(items), np.uint8)
 
 
-def write(writer: ColumnarSstWriter | RowSstWriter, rows: Rows, at_once: int) -> str:
+def write(path: Path, rows: Rows, at_once: int) -> str:
     keys = sorted(rows)
-    with writer:
+    with ColumnarSstWriter(path) as writer:
         for start in range(0, len(keys), at_once):
             part = keys[start : start + at_once]
             values = [rows[key] for key in part]
@@ -51,6 +57,18 @@ def write(writer: ColumnarSstWriter | RowSstWriter, rows: Rows, at_once: int) ->
             mask = None if valid.all() else valid
             writer.add(*columns(part), *columns([value or b"" for value in values]), mask)
         return writer.finish()
+
+
+def write_by_rocksdb(path: Path, rows: Rows) -> None:
+    writer = SstFileWriter(data_options())
+    writer.open(str(path))
+    for key in sorted(rows):
+        value = rows[key]
+        if value is None:
+            del writer[key]
+        else:
+            writer[key] = value
+    writer.finish()
 
 
 def ingested(path: Path, files: list[Path], below: Rows) -> RocksDBStore:
@@ -71,11 +89,13 @@ def test_rocksdb_reads_what_it_would_read_from_its_own_writer(
     path = tmp_path_factory.mktemp("sst")
     below: Rows = dict.fromkeys(list(rows)[::2], b"below") | {b"below-only": b"x"}
     found = []
-    for writer in (ColumnarSstWriter, RowSstWriter):
-        file = path / f"{writer.__name__}.sst"
-        digest = write(writer(file), rows, at_once)
-        assert digest == sha256(file.read_bytes()).hexdigest()
-        store = ingested(path / writer.__name__, [file], below)
+    for name in ("ours", "theirs"):
+        file = path / f"{name}.sst"
+        if name == "ours":
+            assert write(file, rows, at_once) == sha256(file.read_bytes()).hexdigest()
+        else:
+            write_by_rocksdb(file, rows)
+        store = ingested(path / name, [file], below)
         with store:
             gets = [(key, store.get(key)) for key in rows]
             absent = [store.get(key + b"\0") for key in rows if key + b"\0" not in rows]
@@ -88,43 +108,55 @@ def test_rocksdb_reads_what_it_would_read_from_its_own_writer(
     assert all(each == found[0] for each in found[1:])
 
 
-@pytest.mark.parametrize("length", [*range(36), 48, 64, 65, 96, 97, 128, 129, 144, 159, 160, 239, 240])
-def test_every_key_is_in_the_filter_as_rocksdb_hashes_it(tmp_path: Path, length: int) -> None:
+def key_hash(key: bytes) -> int:
+    return kernel.run("key_hash", address=np.frombuffer(key + b"x", np.uint8), length=len(key), secret=kernel.SECRET)
+
+
+def filter_bits(keys: Sequence[bytes], lines: int, probes: int) -> npt.NDArray[np.uint8]:
+    bits = np.zeros(lines * 64, np.uint8)
+    hashes = np.array([key_hash(key) for key in keys], np.int64)
+    kernel.run("fill_filter", hashes=hashes, count=len(hashes), bits=bits, lines=lines, probes=probes)
+    return bits
+
+
+SOME_OF_ONE_LENGTH = [
+    [random.Random(length).randbytes(length) for _ in range(150)]
+    for length in [*range(36), 48, 64, 65, 96, 97, 128, 129, 144, 159, 160, 239, 240, 241, 256, 1023, 1024, 1025]
+]
+ONE_OF_EACH_LENGTH = [random.Random(1).randbytes(length) for length in range(2001)]
+LONG = [random.Random(2).randbytes(length) for length in (4095, 4096, 5000, 65_536, 1_000_001, (1 << 20) - 1, 1 << 20)]
+
+
+@pytest.mark.parametrize(
+    "keys", [*SOME_OF_ONE_LENGTH, ONE_OF_EACH_LENGTH, LONG], ids=lambda keys: f"{len(keys[0])}-{len(keys[-1])}"
+)
+def test_every_key_is_in_the_filter_as_rocksdb_hashes_it(tmp_path: Path, keys: Sequence[bytes]) -> None:
     """The filter RocksDB wrote for the same keys must come out bit by bit, for every branch of the hash."""
-    source = random.Random(length)
-    keys = sorted({source.randbytes(length) for _ in range(150)})
-    writer = SstFileWriter(data_options())
-    writer.open(str(tmp_path / "theirs.sst"))
-    for key in keys:
-        writer[key] = b""
-    writer.finish()
-    hashes = []
-    for key in keys:
-        buffer = np.frombuffer(key + b"x", np.uint8)
-        hashes.append(kernel.run("key_hash", address=buffer, length=length, secret=kernel.SECRET))
+    keys = sorted(set(keys))
+    write_by_rocksdb(tmp_path / "theirs.sst", dict.fromkeys(keys, b""))
     data = (tmp_path / "theirs.sst").read_bytes()
     # A filter ends with ff 00, the number of probes, 00 00, and lies behind the data blocks in whole 64-byte lines.
-    end = next(re.finditer(rb"\xff\x00[\x01-\x18]\x00\x00", data)).start()
-    for lines in range(1, 8):
-        bits = np.zeros(lines * 64, np.uint8)
-        kernel.run(
-            "fill_filter",
-            hashes=np.array(hashes, np.int64),
-            count=len(hashes),
-            bits=bits,
-            lines=lines,
-            probes=data[end + 2],
-        )
-        if data[end - len(bits) : end] == bits.tobytes():
-            return
+    for found in re.finditer(rb"\xff\x00[\x01-\x18]\x00\x00", data):
+        for lines in {len(keys) * 10 // 512 + more for more in range(-1, 3)}:
+            theirs = np.frombuffer(data, np.uint8)[: found.start()][-64 * max(lines, 1) :]
+            ours = filter_bits(keys, max(lines, 1), data[found.start() + 2])
+            if ours.tobytes() == theirs.tobytes():
+                return
     pytest.fail("no number of lines gives RocksDB's filter")
+
+
+def test_keys_are_hashed_as_the_header_of_rocksdb_hashes_them() -> None:
+    expected = [line.split() for line in make_xxph3.HASHES.read_text().splitlines()]
+    assert [int(length) for length, _ in expected] == list(make_xxph3.LENGTHS)
+    for length, hashed in expected:
+        assert f"{key_hash(make_xxph3.key(int(length))) & 0xFFFFFFFFFFFFFFFF:016x}" == hashed, length
 
 
 def test_the_same_rows_give_the_same_file_and_a_delete_another(tmp_path: Path) -> None:
     rows: Rows = {b"a": b"1", b"b": b"2"}
-    first = write(ColumnarSstWriter(tmp_path / "1.sst"), rows, 10)
-    assert write(ColumnarSstWriter(tmp_path / "2.sst"), rows, 10) == first
-    assert write(ColumnarSstWriter(tmp_path / "3.sst"), {**rows, b"c": None}, 10) != first
+    first = write(tmp_path / "1.sst", rows, 10)
+    assert write(tmp_path / "2.sst", rows, 10) == first
+    assert write(tmp_path / "3.sst", {**rows, b"c": None}, 10) != first
 
 
 def test_files_with_the_same_names_of_blocks_do_not_answer_for_each_other(tmp_path: Path) -> None:
@@ -133,7 +165,7 @@ def test_files_with_the_same_names_of_blocks_do_not_answer_for_each_other(tmp_pa
     for number in range(3):
         files.append(tmp_path / f"{number}.sst")
         rows: Rows = {b"%d-%04d" % (number, n): b"%04d" % (number * n) for n in range(3000)}
-        write(ColumnarSstWriter(files[-1]), rows, 3000)
+        write(files[-1], rows, 3000)
     with ingested(tmp_path / "db", files, {}) as store:
         for n in range(0, 3000, 7):
             assert [store.get(b"%d-%04d" % (number, n)) for number in range(3)] == [
@@ -144,7 +176,7 @@ def test_files_with_the_same_names_of_blocks_do_not_answer_for_each_other(tmp_pa
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.8, 0.93])
 def test_rocksdb_finds_a_flipped_bit_by_our_checksums(tmp_path: Path, share: float) -> None:
     file = tmp_path / "1.sst"
-    write(ColumnarSstWriter(file), {b"%06d" % n: b"v" * 50 for n in range(5000)}, 5000)
+    write(file, {b"%06d" % n: b"v" * 50 for n in range(5000)}, 5000)
     data = bytearray(file.read_bytes())
     data[int(len(data) * share)] ^= 4
     file.write_bytes(data)
@@ -153,8 +185,36 @@ def test_rocksdb_finds_a_flipped_bit_by_our_checksums(tmp_path: Path, share: flo
             list(store.all())
 
 
-@pytest.mark.parametrize("length", [ColumnarSstWriter.LONGEST_KEY, ColumnarSstWriter.LONGEST_KEY + 1])
-def test_keys_on_both_sides_of_the_limit_are_stored(tmp_path: Path, length: int) -> None:
+def test_a_get_finds_every_key_of_any_length_through_the_filter_and_no_other(tmp_path: Path) -> None:
+    """Below lies another file with the same keys, because RocksDB asks no filter of the lowest level."""
+    keys = sorted({*ONE_OF_EACH_LENGTH, *LONG, random.Random(3).randbytes(20 << 20)})
+    write(tmp_path / "below.sst", dict.fromkeys(keys, b"below"), 100)
+    write(tmp_path / "above.sst", {key: b"%d" % len(key) for key in keys}, 100)
+    statistics = data_options()
+    statistics.enable_statistics()
+    database = Rdict(str(tmp_path / "database"), statistics)
+    try:
+        for name in ("below", "above"):
+            database.ingest_external_file([str(tmp_path / f"{name}.sst")])
+        assert [database.get(key) for key in keys] == [b"%d" % len(key) for key in keys]
+        passed = ticker(statistics, "rocksdb.bloom.filter.full.true.positive")
+        assert passed == len(keys)
+        absent = [key[:-1] + bytes([key[-1] ^ 1]) for key in keys if len(key) > 2]
+        assert [database.get(key) for key in absent] == [None] * len(absent)
+        kept_away = ticker(statistics, "rocksdb.bloom.filter.useful")
+        assert kept_away > len(absent) * 0.95
+    finally:
+        database.close()
+
+
+def ticker(options: Any, name: str) -> int:
+    found = re.search(rf"^{name} COUNT : (\d+)", options.get_statistics(), re.M)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.parametrize("length", [240, 241, 300, 5000])
+def test_a_store_of_long_keys_is_built_and_answers(tmp_path: Path, length: int) -> None:
     records: list[Record] = [(bytes([n % 251]) * length, b"%d" % n) for n in range(1000)]
     builder = RunBuilder(KIND, tmp_path, below=Below.NOTHING)
     for part in batches(records, 100):
@@ -166,12 +226,22 @@ def test_keys_on_both_sides_of_the_limit_are_stored(tmp_path: Path, length: int)
         assert all(store.get(key) == value for key, value in expected.items())
 
 
-def test_a_key_that_the_filter_cannot_hash_is_refused_rather_than_lost(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="241 bytes"):
-        write(ColumnarSstWriter(tmp_path / "1.sst"), {b"k" * 241: b"v"}, 1)
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_the_index_has_no_more_of_a_key_than_tells_blocks_apart(tmp_path: Path, at_once: int) -> None:
+    rows: Rows = {b"%03d" % n + random.Random(n).randbytes(9000): b"v" for n in range(300)}
+    write(tmp_path / "1.sst", rows, at_once)
+    assert (tmp_path / "1.sst").stat().st_size < 300 * (9000 + 120) + 9000 + 2000
 
 
-@pytest.mark.parametrize("writer", [ColumnarSstWriter, RowSstWriter])
-def test_a_directory_that_is_not_there_is_refused(tmp_path: Path, writer: Writer) -> None:
+def test_keys_that_no_index_can_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sst, "_MOST_INDEX_BYTES", 20_000)
+    rows: Rows = {b"k" * 5000 + b"%02d" % n: b"v" for n in range(4)}
+    with pytest.raises(Invalid, match="too long for one file") as raised:
+        write(tmp_path / "1.sst", rows, 2)
+    assert "memory budget" in raised.value.action
+    write(tmp_path / "2.sst", dict(list(rows.items())[:3]), 2)
+
+
+def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="cannot be written"):
-        write(writer(tmp_path / "absent" / "1.sst"), {b"a": b"b"}, 1)
+        write(tmp_path / "absent" / "1.sst", {b"a": b"b"}, 1)

@@ -90,7 +90,9 @@ def test_words_are_read(value: Value, word: str, expected: object) -> None:
     [
         *((Size(), word) for word in ("", "0", "m", "1.5g", "10t", "5m!", "-1")),
         *((Whole(), word) for word in ("", "a", "-1", "1.0", "1_0", "٣", "1234567890")),
-        *((Seconds(), word) for word in ("", "soon", "nan")),
+        *((Seconds(), word) for word in ("", "soon", "nan", "1_0", "٣", " 5", "+5", "0x5", "infinity")),
+        *((FilePath(), word) for word in ("", "a\0b", "a\udcff")),
+        *((Text(), word) for word in ("a\0b", "a\udcff")),
     ],
     ids=repr,
 )
@@ -120,6 +122,14 @@ def test_words_that_say_nothing_are_refused(value: Value, word: str) -> None:
 def test_a_value_survives_json_and_form(value: Value, given: object) -> None:
     assert value.from_json(json.loads(json.dumps(value.to_json(given)))) == given
     assert value.from_form(json.loads(json.dumps(value.to_form(given)))) == given
+
+
+@pytest.mark.parametrize("text", ["1_0", "٣", " 3", "3 ", "+3", "0x3", ""], ids=ascii)
+def test_a_number_that_came_as_text_is_written_in_digits(text: str) -> None:
+    for value in (Whole(), Size(), Seconds()):
+        with pytest.raises(ValueError, match="is not"):
+            value.from_json(text)
+    assert (Whole().from_json("3.0"), Size().from_json("1e3"), Seconds().from_json("-2.5")) == (3, 1000, -2.5)
 
 
 def test_people_give_numbers_in_any_order_and_names_in_theirs() -> None:

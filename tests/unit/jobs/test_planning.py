@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,25 @@ def test_a_plan_file_that_is_torn_or_of_another_release_says_so(tmp_path: Path, 
     with pytest.raises(Invalid, match=said) as refused:
         load_plan(tmp_path / "p.json")
     assert "made anew" in refused.value.action
+
+
+def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, frozen: FrozenPlan) -> None:
+    """A hole in its ranges would be a smaller store that nobody could tell from the whole one."""
+    path = tmp_path / "plans" / "one.json"
+    document = json.loads(path.read_bytes())
+    document["plan"]["partitions"][0]["ranges"] = [[0, 1]]
+    changed = [json.dumps(document).encode()]
+    source, data = random.Random(7), path.read_bytes()
+    for _ in range(300):
+        at = source.randrange(len(data))
+        flipped = bytes([data[at] ^ 1 << source.randrange(7)])
+        if not flipped.isspace() or not data[at : at + 1].isspace():
+            changed.append(data[:at] + flipped + data[at + 1 :])
+    for content in changed:
+        path.write_bytes(content)
+        with pytest.raises(Invalid, match="frozen plan") as refused:
+            load_plan(path)
+        assert "made anew" in refused.value.action
 
 
 def test_a_plan_file_with_a_field_that_nobody_knows_is_refused_by_its_name(tmp_path: Path, frozen: FrozenPlan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,11 +87,45 @@ def test_a_worker_that_is_killed_is_want_of_memory() -> None:
 def test_a_worker_that_crashes_is_a_defect_and_says_where() -> None:
     with (
         ProcessEngine(1, preloaded=()).start("test", spec()) as workers,
-        pytest.raises(StatecoreError, match="SIGSEGV") as raised,
+        pytest.raises(StatecoreError, match=r"died of a signal \(Segmentation fault\) in machine code") as raised,
     ):
         workers.run(work.crash, [[0]], "a test ran")
     assert type(raised.value) is StatecoreError
-    assert "in crash" in raised.value.context["trace"]
+    assert re.search(r"/tests/unit/jobs/work\.py:\d+ crash$", raised.value.context["trace"], re.MULTILINE)
+
+
+def test_a_worker_that_crashes_in_a_kernel_names_who_called_it() -> None:
+    with (
+        ProcessEngine(1, preloaded=()).start("test", spec()) as workers,
+        pytest.raises(StatecoreError, match=r"in a kernel called by \S+/work\.py, line \d+ \(crash_in_a_kernel\)"),
+    ):
+        workers.run(work.crash_in_a_kernel, [[0]], "a test ran")
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "kind", "words"),
+    [
+        (signal.SIGSEGV, "Segmentation fault", StatecoreError, "this is a defect"),
+        (signal.SIGABRT, "Aborted", StatecoreError, "this is a defect"),
+        (signal.SIGFPE, "Floating[- ]point exception", StatecoreError, "this is a defect"),
+        (signal.SIGILL, "Illegal instruction", StatecoreError, "another CPU"),
+        (signal.SIGBUS, "Bus error", Retryable, "mapped file"),
+        (signal.SIGSYS, "Bad system call", StatecoreError, "this is a defect"),
+        (signal.SIGTERM, None, Capacity, "want of memory"),
+    ],
+)
+def test_each_signal_of_which_a_worker_dies_has_its_kind(
+    number: signal.Signals, name: str | None, kind: type[StatecoreError], words: str
+) -> None:
+    with (
+        ProcessEngine(1, preloaded=()).start("test", spec()) as workers,
+        pytest.raises(StatecoreError, match=words) as raised,
+    ):
+        workers.run(work.die, [[number]], "a test ran")
+    assert type(raised.value) is kind
+    assert "while a test ran" in raised.value.what
+    if name is not None:
+        assert re.search(rf"died of a signal \({name}\)", raised.value.what)
 
 
 def test_a_worker_that_leaves_is_a_defect() -> None:

@@ -90,7 +90,10 @@ def test_reports_of_version_1_stay_readable_beside_newer_ones(tmp_path: Path) ->
     }
 
 
-@pytest.mark.parametrize("broken", ["{half", "[]", "{}", '{"stores": [{"task": "0_0"}]}', '{"stores": 3}'])
+@pytest.mark.parametrize(
+    "broken",
+    ["{half", "[]", "{}", '{"stores": [{"task": "0_0"}]}', '{"stores": 3}', '{"version": 3, "stores": []}'],
+)
 def test_a_report_that_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path, broken: str) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0)))
     write(tmp_path, 2, broken)

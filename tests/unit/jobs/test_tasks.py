@@ -22,7 +22,9 @@ from statecore.images.model import Below, RunFormat, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.jobs import staging
 from statecore.jobs.stages import batched
+from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.tasks import (
+    RANGE_RESULT,
     ClusterSettings,
     Failure,
     ImageResult,
@@ -75,10 +77,11 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> type[FakeReader]:
 
 @pytest.fixture
 def task(tmp_path: Path) -> RangeTask:
-    staging.prepare(tmp_path / "plan")
+    place = DirectoryPlace(str(tmp_path / "plan"))
+    prepare(place)
     return RangeTask(
         ClusterSettings("nowhere:1", {}, 1.0),
-        str(tmp_path / "plan"),
+        place,
         "0_0",
         "store",
         StoreKind.KEY_VALUE,
@@ -88,6 +91,18 @@ def task(tmp_path: Path) -> RangeTask:
         below=Below.NOTHING,
         memory_budget=64 << 20,
     )
+
+
+def prepare(place: StagingPlace) -> None:
+    """What the driver does before its workers begin."""
+    assert isinstance(place, DirectoryPlace)
+    place.prepare()
+    staging.prepare(Path(place.directory))
+
+
+def directory(task: RangeTask) -> Path:
+    assert isinstance(task.place, DirectoryPlace)
+    return Path(task.place.directory)
 
 
 def read_range(task: RangeTask) -> RangeResult | Failure:
@@ -108,7 +123,9 @@ def read(task: RangeTask) -> RangeResult:
 
 def image_task(task: RangeTask, result: RangeResult) -> ImageTask:
     offsets = {CHANGELOG: len(RECORDS) - 1}
-    return ImageTask(task.directory, task.task, task.store, task.kind, offsets, (result,), task.memory_budget)
+    return ImageTask(
+        task.place, str(directory(task)), task.task, task.store, task.kind, offsets, (result,), task.memory_budget
+    )
 
 
 def build(task: ImageTask) -> ImageResult:
@@ -123,14 +140,14 @@ def failure(answer: object) -> StatecoreError:
 
 
 def run_file(task: RangeTask, result: RangeResult) -> Path:
-    path = staging.blobs_of(Path(task.directory)).local_path(staging.run_name(result.runs[0]))
+    path = task.place.blobs().local_path(staging.run_name(result.runs[0]))
     assert path is not None
     return path
 
 
 def result_file(task: RangeTask) -> Path:
     name = staging.result_name(task.task, task.store, task.offset_range)
-    path = staging.blobs_of(Path(task.directory)).local_path(name)
+    path = task.place.blobs().local_path(name)
     assert path is not None
     return path
 
@@ -153,6 +170,22 @@ def test_a_result_that_is_torn_or_of_another_release_is_read_again(
     result_file(task).write_text(content)
     assert read(task).runs == first.runs
     assert reader.reads == 2
+
+
+def test_a_result_whose_runs_rocksdb_wrote_for_an_older_release_is_read_again(
+    task: RangeTask, reader: type[FakeReader]
+) -> None:
+    first = read(task)
+    document = json.loads(result_file(task).read_text())
+    assert document["runs"][0]["format"] == "sst"
+    document["runs"][0]["format"] = "sst-rocksdb"
+    for version, said in ((1, "of version 1"), (document["version"], "sst-rocksdb")):
+        older = json.dumps({**document, "version": version})
+        with pytest.raises(Invalid, match=said):
+            RANGE_RESULT.decode(older.encode())
+        result_file(task).write_text(older)
+        assert read(task).runs == first.runs
+    assert reader.reads == 3
 
 
 def test_a_run_without_a_result_is_looked_at_before_it_is_taken(task: RangeTask, reader: type[FakeReader]) -> None:
@@ -184,7 +217,7 @@ def test_a_run_damaged_after_it_was_looked_at_fails_once_and_is_read_again_by_th
     data[len(data) // 2] ^= 1
     run_file(task, first).write_bytes(data)
     assert isinstance(failure(build_store(image_task(task, first))), Corrupted)
-    staging.prepare(Path(task.directory))
+    prepare(task.place)
     assert build(image_task(task, read(task))).image.rows == 50
 
 
@@ -212,8 +245,8 @@ def test_staging_that_was_moved_is_found_where_it_lies_now(
     task: RangeTask, reader: type[FakeReader], tmp_path: Path
 ) -> None:
     first = read(task)
-    Path(task.directory).rename(tmp_path / "elsewhere")
-    moved = replace(task, directory=str(tmp_path / "elsewhere"))
+    directory(task).rename(tmp_path / "elsewhere")
+    moved = replace(task, place=DirectoryPlace(str(tmp_path / "elsewhere")))
     assert read(moved) == first
     assert reader.reads == 1
     assert build(image_task(moved, first)).image.rows == 50
@@ -222,7 +255,7 @@ def test_staging_that_was_moved_is_found_where_it_lies_now(
 def test_a_run_says_which_offsets_it_is_of_and_not_where_it_lies(task: RangeTask) -> None:
     (run,) = read(task).runs
     assert (run.start, run.end, run.format) == (0, len(RECORDS), RunFormat.SST)
-    assert task.directory not in repr(run)
+    assert str(directory(task)) not in repr(run)
 
 
 def test_the_runs_of_a_range_that_needs_several_are_of_adjacent_offsets(tmp_path: Path) -> None:
@@ -294,7 +327,7 @@ def test_errors_of_the_system_say_their_kind_and_where(
     assert words in found.what
     assert found.action
     assert (found.context["task"], found.context["store"]) == ("0_0", "store")
-    assert not list(Path(task.directory, "attempts").iterdir())
+    assert not list(Path(directory(task), "attempts").iterdir())
 
 
 def test_a_defect_in_a_task_is_named_with_its_trace_as_a_value(task: RangeTask, reader: type[FakeReader]) -> None:
@@ -309,19 +342,19 @@ def test_a_defect_in_a_task_is_named_with_its_trace_as_a_value(task: RangeTask, 
 def test_an_executor_that_does_not_see_the_staging_directory_of_the_driver_says_so(
     task: RangeTask, reader: type[FakeReader]
 ) -> None:
-    shutil.rmtree(task.directory)
+    shutil.rmtree(directory(task))
     found = failure(read_range(task))
     assert isinstance(found, Invalid)
     assert "share" in found.action
     assert reader.reads == 0
-    assert not Path(task.directory).exists()
+    assert not directory(task).exists()
 
 
 def test_what_dead_attempts_left_is_cleared_before_a_retry_and_results_are_kept(task: RangeTask) -> None:
     first = read(task)
-    (Path(task.directory) / "attempts" / "dead").mkdir()
-    staging.prepare(Path(task.directory))
-    assert list(Path(task.directory, "attempts").iterdir()) == []
+    (directory(task) / "attempts" / "dead").mkdir()
+    prepare(task.place)
+    assert list(Path(directory(task), "attempts").iterdir()) == []
     assert read(task) == first
 
 
@@ -331,7 +364,7 @@ def test_a_task_that_failed_for_good_stops_the_others_until_the_next_try(task: R
     assert error.exit_code == 13
     assert {"topic", "partition", "offset", "kind", "task", "store"} <= error.context.keys()
     assert isinstance(failure(read_range(task)), Retryable)
-    staging.prepare(Path(task.directory))
+    prepare(task.place)
     read(task)
 
 
@@ -340,8 +373,8 @@ def test_a_disk_that_fills_at_any_moment_of_a_task_is_capacity_and_a_retry_gives
 ) -> None:
     digest = build(image_task(task, read(task))).image.digest
     with mounts.disk(tmp_path / "disk", "64m") as disk:
-        task = replace(task, directory=str(disk.path / "plan"))
-        staging.prepare(Path(task.directory))
+        task = replace(task, place=DirectoryPlace(str(disk.path / "plan")))
+        prepare(task.place)
         result = until_there_is_room(disk, task, lambda: read_range(task))
         built = until_there_is_room(disk, task, lambda: build_store(image_task(task, result)))
         assert built.image.digest == digest
@@ -359,7 +392,7 @@ def until_there_is_room(disk: mounts.Disk, task: RangeTask, attempt: Callable[[]
             assert pages >= 3  # else nothing was tried
             return answer
         assert isinstance(failure(answer), Capacity), failure(answer)
-        staging.prepare(Path(task.directory))
+        prepare(task.place)
     raise AssertionError("it never had enough")
 
 
@@ -371,7 +404,7 @@ def test_a_batch_ends_at_the_task_that_fails_and_what_came_before_is_kept(
     good, bad = read_ranges([tasks[0], wrong, tasks[2]])
     assert isinstance(good, RangeResult)
     assert isinstance(failure(bad), Invalid)
-    staging.prepare(Path(task.directory))
+    prepare(task.place)
     assert [type(answer) for answer in read_ranges(tasks)] == [RangeResult] * 3
     assert reader.reads == 4
 

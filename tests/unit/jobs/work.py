@@ -56,6 +56,13 @@ def crash(batch: Sequence[int]) -> list[int | Failure]:
     return list(batch)
 
 
+def crash_in_a_kernel(batch: Sequence[int]) -> list[int | Failure]:
+    from statecore.images import kernel
+
+    kernel.run("xxh64", address=1, length=64, seed=0)
+    return list(batch)
+
+
 def leave(batch: Sequence[int]) -> list[int | Failure]:
     os._exit(batch[0])
 

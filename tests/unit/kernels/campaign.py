@@ -49,7 +49,8 @@ MODULES = (
 
 def words(chance: random.Random, count: int, longest: int) -> list[bytes]:
     """Random bytes that have much in common."""
-    stems = [chance.randbytes(chance.choice([0, 1, 7, 8, 15, 16, 17, 40])) for _ in range(4)]
+    sizes = [0, 1, 7, 8, 15, 16, 17, 40, *(size for size in (235, 250, 700, 1020) if size < longest)]
+    stems = [chance.randbytes(chance.choice(sizes)) for _ in range(4)]
     return [
         (
             chance.choice(stems)
@@ -94,20 +95,20 @@ def keys(chance: random.Random, path: Path, guard: bool) -> Any:
 
 def files(chance: random.Random, path: Path, guard: bool) -> Any:
     """An SST file, its digest and its filter; then several, merged."""
-    runs = []
+    runs, longest = [], chance.choice([240, 1100])
     for number in range(chance.randrange(1, 5)):
         count = chance.choice([1, 17, 300])
         rows = {
             key: chance.randbytes(chance.choice([0, 3, 60, 5000 if count < 20 else 9]))
             if chance.random() < 0.8
             else None
-            for key in words(chance, count, 240)
+            for key in words(chance, count, longest)
         }
         runs.append(written(path / f"{guard}{number}.sst", rows, at_once=chance.choice([1, 40, 1000])))
-    longest = guarded_copy(np.frombuffer(chance.randbytes(240), np.uint8))
+    hashed = guarded_copy(np.frombuffer(chance.randbytes(2049), np.uint8))
     hashes = [
-        kernel.run("key_hash", address=longest[240 - length :], length=length, secret=kernel.SECRET)
-        for length in (0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240)
+        kernel.run("key_hash", address=hashed[2049 - length :], length=length, secret=kernel.SECRET)
+        for length in (0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240, 241, 255, 256, 257, 1023, 1024, 1025, 1088, 2048, 2049)
     ]
     kept = chance.random() < 0.5
     one = merge.merge_runs(path / f"{guard}merged.sst", runs, keep_tombstones=kept)
@@ -117,8 +118,14 @@ def files(chance: random.Random, path: Path, guard: bool) -> Any:
 
 def damaged_files(chance: random.Random, path: Path, guard: bool) -> Any:
     """A file with damage below good checksums, merged with one that is whole."""
-    good = written(path / f"good{guard}.sst", {b"a": b"1", b"key-03": b"2", b"y": b"2"})
-    contents = bytearray(contents_of(*(entry(b"key-%02d" % number, b"v" * number) for number in range(12))))
+    stem = b"key-" * chance.choice([1, 1, 70, 250])
+    good = written(path / f"good{guard}.sst", {b"a": b"1", b"key-03": b"2", stem + b"05": b"3", b"y": b"2"})
+    numbers = range(12)
+    if chance.random() < 0.5:
+        entries = [entry(stem + b"%02d" % number, b"v" * number) for number in numbers]
+    else:
+        entries = [entry(stem + b"00"), *(entry(b"%02d" % number, common=len(stem)) for number in numbers[1:])]
+    contents = bytearray(contents_of(*entries))
     for _ in range(chance.randrange(1, 4)):
         contents[chance.randrange(len(contents))] = chance.randrange(256)
     kept = bytes(contents[: chance.choice([len(contents), chance.randrange(9, len(contents))])])
@@ -164,7 +171,7 @@ def versions(chance: random.Random, path: Path, guard: bool) -> Any:
         mapped = map_records(table.write(path / f"{number}{guard}.records"))
         if guard:
             parts = SortedRecords(*(guarded_copy(part) for part in mapped.records))
-            mapped = MappedRecords(parts, guarded_copy(mapped.values), mapped.longest_key)
+            mapped = MappedRecords(parts, guarded_copy(mapped.values))
         runs.append((before, mapped))
     rows = replay(
         runs,
@@ -175,9 +182,7 @@ def versions(chance: random.Random, path: Path, guard: bool) -> Any:
     )
     directory = path / f"rows{guard}"
     directory.mkdir()
-    with RowFiles(
-        directory, first_live=max(0, time - retention) // interval, last=time // interval, longest_key=208
-    ) as out:
+    with RowFiles(directory, first_live=max(0, time - retention) // interval, last=time // interval) as out:
         for part in rows:
             out.add(part)
         return [(run.sha256, run.digest) for run in out.finish()]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.failures import as_statecore_error, worker_died
 from statecore.spark.failures import spark_failure
 
 JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
@@ -103,6 +107,21 @@ def test_a_worker_that_died_of_a_signal_is_told_apart_from_one_killed_for_want_o
     assert error.context["trace"].splitlines()[-1] == "/site/pyspark/worker.py:3622 main"
     killed = spark_failure(RuntimeError(JAVA.format(reason=CRASHED.format(fatal=""))), "x was done")
     assert type(killed) is Capacity
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS])
+def test_both_engines_say_the_same_of_a_process_that_died(number: signal.Signals) -> None:
+    program = f"import os\ndef die():\n    os.kill(os.getpid(), {int(number)})\ndie()"
+    died = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert died.returncode == -number
+    spark = spark_failure(RuntimeError(JAVA.format(reason=CRASHED.format(fatal=died.stderr))), "x was done")
+    processes = worker_died("x was done", number=number, left=died.stderr)
+    assert type(spark) is type(processes)
+    assert spark.what == processes.what.replace("A worker process", "A worker process of Spark")
+    assert (spark.action, spark.context) == (processes.action, processes.context)
+    assert "machine code called by <string>, line 3 (die)" in spark.what
 
 
 def test_an_error_that_is_ours_already_stays_what_it_is() -> None:

@@ -120,7 +120,7 @@ def test_what_a_killed_process_had_begun_to_make_is_finished(tmp_path: Path, mom
 
 
 def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
-    """What RocksDB writes before CURRENT; and CURRENT without the store's own column family."""
+    """What RocksDB writes before CURRENT; and CURRENT without the store's own column family, and without options."""
     for number, names in enumerate([["LOCK", "LOG"], ["LOCK", "LOG", "LOG.old.17", "IDENTITY", "MANIFEST-000001"]]):
         (tmp_path / f"{number}").mkdir()
         for name in [*names, "000001.dbtmp", "rocksdict-config.json"]:
@@ -130,6 +130,8 @@ def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
     Rdict(str(tmp_path / "2"), plain).close()
     plain.create_missing_column_families(True)
     Rdict(str(tmp_path / "3"), plain, column_families={"offsets": Options(raw_mode=True)}).close()
+    for options in tmp_path.glob("*/OPTIONS-*"):  # the last that RocksDB writes of a database it makes
+        options.rename(options.with_suffix(".dbtmp"))
     for number in range(4):
         path = tmp_path / f"{number}"
         with RocksDBStore(path, TIMESTAMPED, create_if_missing=True) as store:
@@ -138,6 +140,30 @@ def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
             store.commit({CHANGELOG: 1})
         with RocksDBStore(path, TIMESTAMPED, exactly_once=True) as store:
             assert list(store.all()) == [(b"a", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("families", "kind", "said"),
+    [
+        ([], PLAIN, r"4\.2 or older"),
+        (["keyValueWithTimestamp"], TIMESTAMPED, r"4\.2 or older"),
+        ([], TIMESTAMPED, "store of another kind"),
+        (["offsets"], TIMESTAMPED, "store of another kind"),
+    ],
+)
+def test_an_empty_database_that_was_made_whole_is_not_taken_for_a_beginning(
+    tmp_path: Path, families: list[str], kind: StoreKind, said: str
+) -> None:
+    """The application that has it could not open it any more: a partition without records has such a store."""
+    path = tmp_path / "db"
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    Rdict(str(path), options, column_families={name: Options(raw_mode=True) for name in families}).close()
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(Invalid, match=said):
+        RocksDBStore(path, kind, create_if_missing=True).open()
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
 def test_what_is_there_is_opened_when_one_is_made_only_if_missing(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""What every job does around its own steps, seen on a job that has next to none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
+from statecore.faults import NO_FAULTS
+from statecore.jobs.engine import Question
+from statecore.jobs.job import Job, Surroundings, spec_of
+from statecore.jobs.report import RanOn
+from statecore.jobs.request import RestoreRequest
+from statecore.placement.state_directory import StateDirectory
+from statecore.progress import NullProgress
+
+SPEC = {
+    "application_id": "app",
+    "bootstrap_servers": "broker:9092",
+    "processing_guarantee": "at_least_once",
+    "subtopologies": {"0": {"stores": {"counts": {"kind": "key-value"}}}},
+}
+
+
+class Workers:
+    """Workers that only answer whether they could take part."""
+
+    called = "nobody"
+
+    def __init__(self, refusal: StatecoreError | None = None) -> None:
+        self.refusal = refusal
+        self.asked: list[Question] = []
+
+    def parallelism(self) -> int:
+        return 1
+
+    def check(self, question: Question) -> RanOn:
+        self.asked.append(question)
+        if self.refusal is not None:
+            raise self.refusal
+        return RanOn("local[1]", 1, ("here",))
+
+    def run(self, *_: object) -> list[object]:
+        raise AssertionError("there is nothing to be done")
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def job(tmp_path: Path, said: list[str]) -> Job:
+    spec = spec_of(RestoreRequest(spec=SPEC, state_dir=str(tmp_path)))
+    directory = StateDirectory(tmp_path, "app", None)
+    around = Surroundings(spec, directory, NullProgress(), NO_FAULTS, said.append)
+    return Job(around, request_id="r", state_dir=str(tmp_path), staging_dir=None, doing="nothing was done")
+
+
+def planned(job: Job) -> Path:
+    """The staging directory of a plan that was frozen."""
+    job.save(job.plan_file, {"version": 0})
+    staging = job.work / "plan"
+    staging.mkdir()
+    return staging
+
+
+def test_a_job_that_succeeds_leaves_its_report_and_nothing_else(job: Job) -> None:
+    with job.attempted():
+        with job.phase("plan"):
+            staging = planned(job)
+            job.save(job.attempt_file, job.attempt.begun())
+        with job.phase("work"):
+            pass
+        job.finish(staging, {"version": 2})
+    assert list(job.phases) == ["plan", "work"]
+    assert json.loads(job.report_file.read_text()) == {"version": 2}
+    assert not staging.exists()
+    assert not job.attempt_file.exists()
+
+
+def test_a_failure_is_kept_beside_the_plan_with_the_phase_it_came_in(job: Job) -> None:
+    planned(job)
+    with pytest.raises(OSError), job.attempted(), job.phase("work"):
+        raise OSError(28, "No space left on device")
+    kept = json.loads(job.attempt_file.read_text())
+    assert (kept["error"], kept["phase"], kept["request_id"]) == ("Capacity", "work", "r")
+    assert "nothing was done" in kept["what"]
+
+
+def test_a_failure_before_there_is_a_plan_leaves_nothing(job: Job) -> None:
+    job.save(job.attempt_file, job.attempt.begun())
+    with pytest.raises(Fenced), job.attempted(), job.phase("plan"):
+        raise Fenced("in use", action="stop it")
+    assert not job.attempt_file.exists()
+
+
+def test_workers_are_asked_what_the_job_needs_of_them(job: Job, said: list[str]) -> None:
+    workers = Workers()
+    job.brokers = ["broker:9092"]
+    job.wait_for(workers, job.work / "plan", {"ssl_cafile": "/ca.pem"})
+    (question,) = workers.asked
+    assert question == Question(job.work / "plan", ("broker:9092",), ("broker:9092",), ("/ca.pem",))
+    assert list(job.phases) == ["start", "check"]
+    assert job.ran_on.master == "local[1]"
+    assert said == [str(job.ran_on)]
+
+
+@pytest.mark.parametrize("taken_up", [False, True])
+def test_workers_that_could_not_take_part_cost_no_plan_of_an_earlier_try(job: Job, taken_up: bool) -> None:
+    staging = planned(job)
+    job.taken_up = taken_up
+    with pytest.raises(Invalid):
+        job.wait_for(Workers(Invalid("no shared disk", action="share one")), staging, {})
+    assert job.plan_file.exists() is taken_up
+    assert staging.exists() is taken_up
+
+
+def test_what_another_try_may_cure_costs_no_plan(job: Job) -> None:
+    staging = planned(job)
+    with pytest.raises(Capacity), job.nothing_left_of_the_invalid(staging):
+        raise Capacity("full", action="free room")
+    assert job.plan_file.exists()
+    assert staging.exists()

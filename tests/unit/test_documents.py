@@ -1,0 +1,140 @@
+"""JSON documents: what is read is what was written, or it is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from statecore.documents import DocumentType, encoded, parsed
+from statecore.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Whole:
+    title: str
+    parts: tuple[Part, ...] = ()
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+def renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 called the title a name."""
+    return {"title" if name == "name" else name: value for name, value in fields.items()}
+
+
+STRICT = DocumentType("thing", 3, Whole, "Make it anew.", older={1: renamed})
+OPEN = DocumentType("thing", 3, Whole, "Make it anew.", older={1: renamed}, unversioned=1, is_open=True)
+VALUE = Whole("t", (Part("a", 1), Part("b")), {"x": 0.5})
+DOCUMENT = {
+    "version": 3,
+    "title": "t",
+    "parts": [{"name": "a", "size": 1}, {"name": "b", "size": 0}],
+    "notes": {"x": 0.5},
+}
+
+
+SEALED = DocumentType("thing", 3, Whole, "Make it anew.", is_sealed=True)
+
+
+def test_whatever_changed_in_a_sealed_document_it_is_refused() -> None:
+    data = SEALED.encode(VALUE)
+    assert SEALED.decode(data) == VALUE
+    for at in range(len(data)):
+        for bit in range(8):
+            flipped = data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+            if flipped.split() == data.split():  # another kind of space between two words
+                continue
+            with pytest.raises(Invalid, match="thing cannot be read"):
+                SEALED.decode(flipped)
+
+
+def test_a_document_that_was_never_sealed_is_refused_where_a_seal_is_expected() -> None:
+    with pytest.raises(Invalid, match="not what was written"):
+        SEALED.decode(STRICT.encode(VALUE))
+    with pytest.raises(Invalid, match="field seal"):
+        STRICT.decode(SEALED.encode(VALUE))
+
+
+@pytest.mark.parametrize("kind", [STRICT, OPEN])
+def test_a_value_comes_back(kind: DocumentType[Whole]) -> None:
+    assert kind.to_json(VALUE) == json.loads(kind.encode(VALUE)) == DOCUMENT
+    assert kind.decode(kind.encode(VALUE)) == VALUE
+    assert list(kind.to_json(VALUE)) == ["version", "title", "parts", "notes"]
+
+
+@pytest.mark.parametrize("kind", [STRICT, OPEN])
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b'{"version": 3, "title": NaN}', "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"[]", "no object"),
+        (b"3", "no object"),
+        (b'{"version": 2, "title": "t"}', "version 2, and this release knows 1, 3"),
+        (b'{"version": "3", "title": "t"}', "version 3"),
+        (b'{"version": true, "title": "t"}', "version True"),
+        (b'{"version": null, "title": "t"}', "version None"),
+        (b'{"version": 3}', "title"),
+        (b'{"version": 3, "title": 7}', "title"),
+        (b'{"version": 3, "title": "t", "parts": [{"name": "a", "size": "1"}]}', "size"),
+    ],
+)
+def test_what_is_no_such_document_is_refused_with_the_reason(kind: DocumentType[Whole], data: bytes, why: str) -> None:
+    with pytest.raises(Invalid, match=f"This thing cannot be read: .*{why}") as refused:
+        kind.decode(data)
+    assert refused.value.action == "Make it anew."
+
+
+@pytest.mark.parametrize(
+    ("document", "name"),
+    [
+        ({**DOCUMENT, "colour": "red"}, "colour"),
+        ({**DOCUMENT, "parts": [{"name": "a"}, {"name": "b", "weight": 2}]}, r"parts\[1\]\.weight"),
+    ],
+)
+def test_a_field_that_nobody_knows_is_refused_unless_others_may_add_some(document: dict[str, Any], name: str) -> None:
+    with pytest.raises(Invalid, match=f"has a field {name} that this release does not know"):
+        STRICT.from_json(document)
+    found = OPEN.read(json.dumps(document).encode())
+    assert found.value.title == "t"
+    assert found.raw == document
+
+
+def test_a_document_that_is_written_again_keeps_what_is_not_known_here() -> None:
+    document = {**DOCUMENT, "colour": "red", "parts": [{"name": "a", "weight": 2}]}
+    found = OPEN.read(json.dumps(document).encode())
+    assert OPEN.rewritten(found, Whole("u", found.value.parts, {})) == {**document, "title": "u", "notes": {}}
+
+
+def test_an_older_version_is_read_as_what_it_says_today() -> None:
+    assert STRICT.from_json({"version": 1, "name": "t"}) == Whole("t")
+    with pytest.raises(Invalid, match="version None"):
+        STRICT.from_json({"name": "t"})
+    found = OPEN.read(b'{"name": "t", "colour": "red"}')
+    assert found.value == Whole("t")
+    assert OPEN.rewritten(found, Whole("t", (Part("a"),))) == {
+        "version": 3,
+        "title": "t",
+        "colour": "red",
+        "parts": [{"name": "a", "size": 0}],
+    }
+
+
+def test_text_that_is_no_utf_8_is_written_and_read_back() -> None:
+    name = b"/d/\xff".decode(errors="surrogateescape")
+    value = Whole(name, (), {"ü": 1.0})
+    assert STRICT.decode(STRICT.encode(value)) == value
+    assert STRICT.to_json(value)["title"] == name
+    assert parsed(encoded([name, "ü"])) == json.loads(encoded([name, "ü"])) == [name, "ü"]
