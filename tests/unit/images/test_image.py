@@ -168,6 +168,14 @@ def test_a_bit_flipped_before_ingest_is_found(tmp_path: Path, share: float) -> N
         build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.98, 1.0])
+def test_a_bit_flipped_in_a_run_that_is_merged_is_found_wherever_it_is(tmp_path: Path, share: float) -> None:
+    runs = runs_of(tmp_path / "runs", rows=500)
+    flip(runs[0].path, int(share * (runs[0].file_bytes - 1)))
+    with pytest.raises(Corrupted, match="not the file it was"):
+        build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999})
+
+
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.5, 0.9, 0.98, 1.0])
 @pytest.mark.parametrize("rows", [6000, 1000])
 def test_a_bit_flipped_during_ingest_is_found(
