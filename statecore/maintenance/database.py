@@ -16,6 +16,7 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.placement.database_state import DatabaseState
 from statecore.stores.rocksdb_links import Shadow, files_of, opened_through_links
 from statecore.stores.rocksdb_reading import OpenedFamilies
+from statecore.stores.rocksdb_scan import take_rows
 
 _CHUNK_ROWS = 1 << 15
 _CHUNK_BYTES = 8 << 20
@@ -74,20 +75,8 @@ class Database:
         iterator = self._whole(family, first)
         if iterator is None:
             return
-        valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
-        more = valid()
-        while more:
-            keys: list[bytes] = []
-            values: list[bytes] = []
-            size = 0
-            while more and len(keys) < _CHUNK_ROWS and size < _CHUNK_BYTES:
-                keys.append(read_key())
-                value = read_value()
-                values.append(value)
-                size += len(value)
-                advance()
-                more = valid()
-            yield keys, values
+        while (rows := take_rows(iterator, _CHUNK_ROWS, _CHUNK_BYTES))[0]:
+            yield rows
         self._opened.check(iterator)
 
     def count(self, family: str) -> int:

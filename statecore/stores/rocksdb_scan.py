@@ -336,18 +336,7 @@ class ListScan:
         iterator = self.iterator
         if iterator is None:
             raise _closed(self._path)
-        valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        size = 0
-        more = valid()
-        while more and len(keys) < _LIST_ROWS and size < _LIST_BYTES:
-            keys.append(read_key())
-            value = read_value()
-            values.append(value)
-            size += len(value)
-            advance()
-            more = valid()
+        keys, values = take_rows(iterator, _LIST_ROWS, _LIST_BYTES)
         if not keys:
             _check(self._path, iterator)
             self._ended = True
@@ -358,6 +347,31 @@ class ListScan:
     def close(self) -> None:
         """Let go of the iterator."""
         self.iterator = None
+
+
+def take_rows(iterator: Any, most: int, most_bytes: int) -> tuple[list[bytes], list[bytes]]:
+    """The next rows of RocksDB's iterator as lists of keys and of values, both empty where it has ended.
+
+    It ends at a damaged block, too: whoever gets no more rows asks for its status.
+
+    Args:
+        iterator: rocksdict's.
+        most: rows to take at the most.
+        most_bytes: bytes of values after which no further row is taken.
+    """
+    valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    size = 0
+    more = valid()
+    while more and len(keys) < most and size < most_bytes:
+        keys.append(read_key())
+        value = read_value()
+        values.append(value)
+        size += len(value)
+        advance()
+        more = valid()
+    return keys, values
 
 
 def _check(path: Path, iterator: Any) -> None:
