@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 DAEMON_MODULE = "statecore.spark.daemon"
 
+CONSOLE_PROGRESS = "spark.ui.showConsoleProgress"
+
 REGISTRATION_SECONDS = 30.0
 """How long a standalone master that can be reached may take to answer, before it counts as none."""
 
@@ -81,6 +83,8 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
         )
     # What was submitted lies in the JVM's properties. A conf that is made before the JVM is there knows nothing of it.
     launch = SparkConf()
+    if not submitted:  # where nobody says otherwise, PySpark's JVM draws bars of its own into what is told here
+        launch.setIfMissing(CONSOLE_PROGRESS, "false")
     for key, value in given.items():
         if key.startswith("spark.driver."):  # of no use any more once the JVM runs
             launch.set(key, value)
@@ -114,7 +118,7 @@ def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
     # A worker that a signal killed in machine code says so; without it that looks like a want of memory.
     conf.setIfMissing("spark.python.worker.faulthandler.enabled", "true")
     conf.setIfMissing("spark.ui.enabled", "false")
-    conf.setIfMissing("spark.ui.showConsoleProgress", "false")
+    conf.setIfMissing(CONSOLE_PROGRESS, "false")
     # Loopback in local mode: a laptop's host name often resolves to nothing.
     if is_local(str(conf.get("spark.master"))):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
