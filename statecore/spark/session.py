@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -53,7 +54,7 @@ def spark_context(
         notebook's, a test's).
 
     Raises:
-        Invalid: the context runs on another master than the one that is asked for.
+        Invalid: there is no Java; the master is none; the context runs on another than the one that is asked for.
         Retryable: the master cannot be reached, or does not answer.
         Capacity: the cluster has no executor for the job.
     """
@@ -77,6 +78,7 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
+        _find_java()
         reach_master(master or "local")  # before a JVM is started for nothing
         os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
             [*quick_start_options(), f"-Dlog4j2.configurationFile={log_configuration().as_uri()}"]
@@ -107,6 +109,15 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
     context = _registered(conf, runs_on)
     context.pythonExec = executor_python(conf)
     return context
+
+
+def _find_java() -> None:
+    """Say in a sentence that there is no Java; PySpark says that a gateway has exited."""
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise Invalid(
+            "Spark needs Java, and there is no Java on the PATH.",
+            action="Install Java 17 or 21, or name it by JAVA_HOME; or do without Spark (--engine processes).",
+        )
 
 
 def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
