@@ -56,7 +56,18 @@ class Line:
 
 
 def main() -> int:
-    """Run the demo; 0 when every row is back and nothing had to be restored."""
+    """Run the demo, and say in a sentence why it could not be run; the exit code."""
+    try:
+        return demonstrate()
+    except (AirflowFailed, RuntimeError, OSError) as error:  # whoever waits in vain raises a TimeoutError, an OSError
+        print(f"\nThe demo failed: {error}\nWhat runs is left for a look; `make stop` ends it.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def demonstrate() -> int:
+    """The whole story; 0 when every row is back and nothing had to be restored."""
     for line in stop_all(DEMO):
         say(f"stopped {line} (of an earlier demo)")
     shutil.rmtree(DEMO, ignore_errors=True)
@@ -219,10 +230,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (AirflowFailed, RuntimeError) as error:
-        print(f"\nThe demo failed: {error}\nWhat runs is left for a look; `make stop` ends it.", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(main())

@@ -148,7 +148,7 @@ class TerminalProgress(_Stepwise):
         elif self._count:
             parts.append(f"{_human(self._count)} {self._unit}".strip())
         if self._rate > 0:
-            parts.append(f"{_human(round(self._rate))}/s")
+            parts.append(f"{rate_in_words(self._rate)}/s")
         if event == "done":
             parts.append(f"in {seconds_in_words(self._elapsed)}")
         elif self._left is not None:
@@ -205,6 +205,11 @@ def parse_machine_line(line: str) -> dict[str, Any] | None:
 def _human(number: int) -> str:
     """``12,345,678`` below a hundred million, then ``123.4 M``."""
     return f"{number:,}" if number < 100_000_000 else f"{number / 1e6:,.1f} M"
+
+
+def rate_in_words(rate: float) -> str:
+    """Something each second for a reader: ``378,327``; below ten with the digits that tell it from none, ``0.4``."""
+    return _human(round(rate)) if rate >= 10 else f"{rate:.2g}"
 
 
 def seconds_in_words(seconds: float) -> str:

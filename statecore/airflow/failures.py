@@ -29,6 +29,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.errors import StatecoreError
 
+PROBLEMS = "problems"
+"""The name in an error's context of what its message tells line by line already."""
+
 RETRIED_KINDS = ("Retryable", "Capacity")
 """Kinds of error that a later try may get over."""
 
@@ -80,12 +83,14 @@ def refused(error: StatecoreError, log: Log | None = None) -> AirflowException:
 def describe(error: Mapping[str, Any]) -> str:
     """What happened, what to do, and the names as fields; for the task's log and the alert."""
     kind = error.get("error", "unknown")
-    text = f"{kind}: {error.get('what', 'the job gave no reason.')}"
+    text = f"{kind}: {str(error.get('what', 'the job gave no reason.')).rstrip()}"
     if action := error.get("action"):
         text += f"\nWhat to do: {action}"
     context = error.get("context")
-    if isinstance(context, Mapping) and context:
-        text += "\nWhere: " + ", ".join(f"{name}={value}" for name, value in context.items())
+    if isinstance(context, Mapping):
+        where = [f"{name}={value}" for name, value in context.items() if name != PROBLEMS]
+        if where:
+            text += f"\nWhere: {', '.join(where)}"
     return text
 
 

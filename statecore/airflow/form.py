@@ -31,6 +31,11 @@ def params_of(request: type[Request], **site: Any) -> dict[str, Param]:
     return {declared.name: _param(declared, site.get(declared.name)) for declared in _fields(request)}
 
 
+def form_names(request: type[Request]) -> set[str]:
+    """The names of a request's fields that a form shows."""
+    return {declared.name for declared in _fields(request)}
+
+
 def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that a run's parameters say, as JSON of the request.
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from statecore.progress import seconds_in_words
+from statecore.progress import rate_in_words, seconds_in_words
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -97,7 +97,7 @@ def sentence(progress: Mapping[str, Any]) -> str:
         words.append(f"({message})")
     pace = []
     if event == "advance" and (rate := progress.get("rate")):
-        pace.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:,.1f}/s")
+        pace.append(f"{rate_in_words(rate)}/s")
     if event == "advance" and (left := progress.get("left")) is not None:
         pace.append(f"{seconds_in_words(left)} left")
     return ", ".join([" ".join(words), *pace])

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statecore.airflow.form import fields_of
+from statecore.airflow.form import fields_of, form_names
 from statecore.errors import Invalid, NotFound
 from statecore.jobs.declaration import declared_fields
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.values import FilePath
-from statecore.spec.spark_settings import settings_of
+from statecore.spec.spark_settings import SparkSettings, settings_of
+from statecore.spec.tree import suggestion
 
 if TYPE_CHECKING:
     from statecore.spec.model import ApplicationSpec
@@ -33,12 +35,13 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
             shows; ``spark_conf`` and the other fields of ``SparkSettings``.
 
     Raises:
-        Invalid: a spec or a Spark property is wrong, an application appears twice, no application was named, a path
-            is relative.
+        Invalid: there is no parameter of some name, a spec or a Spark property is wrong, an application appears twice,
+            no application was named, a path is relative.
         NotFound: a spec file or a named store does not exist.
     """
     entries: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
+    _check_names(params)
     said = fields_of(RestoreRequest, params)
     stores = said["stores"]
     spark = settings_of(params).to_conf()
@@ -78,6 +81,18 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     return entries
 
 
+def _check_names(params: Mapping[str, Any]) -> None:
+    """Refuse a parameter that there is not: Airflow takes any, and a misspelt one would mean everything."""
+    settings = {field.name for field in fields(SparkSettings)} - {"conf"}
+    known = {"applications", "spark_conf", *settings, *form_names(RestoreRequest)}
+    if unknown := sorted(set(params) - known):
+        raise Invalid(
+            " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),
+            action="Correct the name in the run's conf; nothing was changed.",
+            parameters=unknown,
+        )
+
+
 def check_paths(request: Mapping[str, Any]) -> None:
     """Refuse relative paths: a worker would take them from wherever it was started, as a rule Airflow's home.
 
@@ -85,11 +100,11 @@ def check_paths(request: Mapping[str, Any]) -> None:
         Invalid: a path of the request is relative.
     """
     for name, declared in declared_fields(RestoreRequest).items():
-        path = request.get(name)
+        path, hint = request.get(name), declared.said.value.hint()
         if isinstance(declared.said.value, FilePath) and path and not Path(path).is_absolute():
             raise Invalid(
                 f"The {declared.said.title.lower()} {path!r} is relative; a worker has no directory of yours.",
-                action=f"Give {declared.said.value.hint().lower()}.",
+                action=f"Give {hint[:1].lower()}{hint[1:]}.",
                 **{name: path},
             )
 

@@ -134,6 +134,7 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
             application_id,
             state_dir=arguments.state_dir,
             topology_text=topology,
+            topology_source=str(arguments.topology),
             processing_guarantee=ProcessingGuarantee(given) if given else config.processing_guarantee,
             kafka_declared=declared,
             dsl_store_format=config.dsl_store_format,

@@ -259,9 +259,9 @@ def _offsets(one: RestoredStore) -> str:
 
 
 def _error(head: ReportHead) -> str:
-    return " ".join(
-        part for part in (f"{head.error['error']}:", head.error.get("what"), head.error.get("action")) if part
-    )
+    what = head.error.get("what") or ""
+    between = "\n" if "\n" in what else " "  # what is told line by line is followed by a line of its own
+    return between.join(filter(None, [f"{head.error['error']}: {what.strip()}", head.error.get("action")]))
 
 
 def _by(head: ReportHead) -> str:

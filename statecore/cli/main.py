@@ -100,7 +100,10 @@ def _refused(output: Output, error: StatecoreError) -> int:
     """Say what kept the command from its end, and what to do."""
     going_on = output.going_on() if isinstance(error, (Retryable, Capacity)) else ""
     text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, going_on]))
-    output.error(error.to_json(), f"{error.context.get('trace', '')}{text}")
+    document = error.to_json()
+    if going_on:
+        document["request_id"] = output.request_id
+    output.error(document, f"{error.context.get('trace', '')}{text}")
     return error.exit_code
 
 

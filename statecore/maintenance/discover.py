@@ -47,6 +47,7 @@ def discover(
     *,
     state_dir: Path | None = None,
     topology_text: str | None = None,
+    topology_source: str = "The topology",
     processing_guarantee: ProcessingGuarantee | None = None,
     kafka_declared: Mapping[str, Any] | None = None,
     dsl_store_format: str | None = None,
@@ -60,6 +61,7 @@ def discover(
         application_id: its ``application.id``.
         state_dir: Kafka Streams' ``state.dir`` on this machine, or
         topology_text: what ``Topology.describe()`` prints; at least one of the two.
+        topology_source: where that was read, for the message that refuses it.
         processing_guarantee: the application's own; ``None`` looks whether its changelogs end with commit markers.
         kafka_declared: the client settings to write into the spec, ``${NAME}`` unexpanded.
         dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if not known.
@@ -76,7 +78,7 @@ def discover(
             "Neither a topology nor a state directory was given; topics alone do not tell subtopology numbers.",
             action="Give --topology with the text of Topology.describe(), or --state-dir, or both.",
         )
-    subtopologies = parse_topology(topology_text) if topology_text is not None else None
+    subtopologies = parse_topology(topology_text, topology_source) if topology_text is not None else None
     found = survey(StateDirectory(state_dir, application_id)) if state_dir is not None else []
     topics = set(cluster.list_topics())
     look = _Look(cluster, application_id, topics, found, subtopologies, dsl_store_format)

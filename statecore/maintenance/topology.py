@@ -86,7 +86,7 @@ class Subtopology:
         )
 
 
-def parse_topology(text: str, source: str = "<topology>") -> list[Subtopology]:
+def parse_topology(text: str, source: str = "The topology") -> list[Subtopology]:
     """The subtopologies of a description.
 
     Raises:

@@ -6,6 +6,7 @@ Spark itself tries a standalone master for a minute, and says so in pages of Jav
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import time
 
@@ -13,6 +14,9 @@ from statecore.errors import Invalid, Retryable
 
 REACH_SECONDS = 5.0
 """How long a standalone master may not accept a connection before it counts as unreachable."""
+
+_MASTER = re.compile(r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[.*\]|yarn|\w+://.*")
+"""What Spark takes for a master. A scheme that it does not have may be a cluster manager's that somebody has added."""
 
 _ATTEMPT_SECONDS = 4.0
 _PAUSE_SECONDS = 0.5
@@ -39,9 +43,15 @@ def reach_master(master: str, seconds: float = REACH_SECONDS) -> None:
         seconds: how long to try.
 
     Raises:
-        Invalid: the address is none.
+        Invalid: the master or its address is none.
         Retryable: nothing listens there.
     """
+    if not _MASTER.fullmatch(master):
+        raise Invalid(
+            f"{master!r} is no Spark master.",
+            action="Write spark://host:7077, local[*], local[4], yarn, or k8s://https://host:port.",
+            master=master,
+        )
     if not master.startswith("spark://"):
         return
     addresses = [_address(master, one) for one in master.removeprefix("spark://").split(",")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
 
 DAEMON_MODULE = "statecore.spark.daemon"
+
+CONSOLE_PROGRESS = "spark.ui.showConsoleProgress"
 
 REGISTRATION_SECONDS = 30.0
 """How long a standalone master that can be reached may take to answer, before it counts as none."""
@@ -51,7 +54,7 @@ def spark_context(
         notebook's, a test's).
 
     Raises:
-        Invalid: the context runs on another master than the one that is asked for.
+        Invalid: there is no Java; the master is none; the context runs on another than the one that is asked for.
         Retryable: the master cannot be reached, or does not answer.
         Capacity: the cluster has no executor for the job.
     """
@@ -75,12 +78,15 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
+        _find_java()
         reach_master(master or "local")  # before a JVM is started for nothing
         os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
             [*quick_start_options(), f"-Dlog4j2.configurationFile={log_configuration().as_uri()}"]
         )
     # What was submitted lies in the JVM's properties. A conf that is made before the JVM is there knows nothing of it.
     launch = SparkConf()
+    if not submitted:  # where nobody says otherwise, PySpark's JVM draws bars of its own into what is told here
+        launch.setIfMissing(CONSOLE_PROGRESS, "false")
     for key, value in given.items():
         if key.startswith("spark.driver."):  # of no use any more once the JVM runs
             launch.set(key, value)
@@ -105,6 +111,15 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
     return context
 
 
+def _find_java() -> None:
+    """Say in a sentence that there is no Java; PySpark says that a gateway has exited."""
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise Invalid(
+            "Spark needs Java, and there is no Java on the PATH.",
+            action="Install Java 17 or 21, or name it by JAVA_HOME; or do without Spark (--engine processes).",
+        )
+
+
 def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
     """Fill in what nobody has chosen."""
     # Without a name spark-submit takes that of the job's file.
@@ -114,7 +129,7 @@ def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
     # A worker that a signal killed in machine code says so; without it that looks like a want of memory.
     conf.setIfMissing("spark.python.worker.faulthandler.enabled", "true")
     conf.setIfMissing("spark.ui.enabled", "false")
-    conf.setIfMissing("spark.ui.showConsoleProgress", "false")
+    conf.setIfMissing(CONSOLE_PROGRESS, "false")
     # Loopback in local mode: a laptop's host name often resolves to nothing.
     if is_local(str(conf.get("spark.master"))):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")

@@ -231,9 +231,19 @@ def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str
 
     A Kafka Streams application has then processed its input: give source topics first, then repartition topics. A later
     topic is only looked at when the earlier ones are done, so that its end no longer moves.
+
+    Args:
+        bootstrap_servers: the broker.
+        group: the consumer group.
+        topics: what it is to commit.
+        timeout: seconds without any commit after which it counts as stuck; a slow machine may take longer in all.
+
+    Raises:
+        TimeoutError: the group has committed nothing for so long.
     """
     admin = _admin(bootstrap_servers)
     deadline = time.monotonic() + timeout
+    before: list[int] = []
     for topic in topics:
         wanted = [TopicPartition(topic, p) for p in range(_leaders(admin, topic))]
         while True:
@@ -244,8 +254,13 @@ def wait_until_consumed(bootstrap_servers: str, group: str, topics: Sequence[str
             }
             if wanted and not lag:
                 break
+            if committed != before:
+                before, deadline = committed, time.monotonic() + timeout
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{group} has not consumed {topic}: lag by partition {lag}")
+                raise TimeoutError(
+                    f"{group} has not consumed {topic}, and committed nothing for {timeout:.0f} s: "
+                    f"lag by partition {lag}"
+                )
             time.sleep(0.1)
             wanted = wanted or [TopicPartition(topic, p) for p in range(_leaders(admin, topic))]
 

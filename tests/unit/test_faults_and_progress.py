@@ -94,6 +94,17 @@ def test_on_a_terminal_one_line_is_rewritten_with_rate_and_time_left():
     assert lines[-1] == "read:  4,000/4,000 records  1,000/s  in 4.0 s  (3 tasks)\n"
 
 
+def test_what_takes_seconds_each_has_a_rate_that_is_not_zero():
+    clock, stream = Clock(), io.StringIO()
+    progress = TerminalProgress(stream, clock=clock)
+    progress.phase("build", 4, "stores")
+    for _ in range(4):
+        clock.now += 2.5
+        progress.advance()
+    progress.done()
+    assert stream.getvalue().splitlines()[-1] == "build:  4/4 stores  0.4/s  in 10.0 s"
+
+
 def test_a_shorter_line_leaves_nothing_of_the_longer_one():
     clock, stream = Clock(), Terminal()
     progress = TerminalProgress(stream, clock=clock)

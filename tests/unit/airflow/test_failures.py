@@ -51,6 +51,19 @@ def test_the_message_says_what_happened_what_to_do_and_where() -> None:
     )
 
 
+def test_what_is_told_line_by_line_is_not_told_a_second_time() -> None:
+    problems = ["0_0 holds the store already", "0_1 holds the store already"]
+    what = "The stores cannot be placed:\n" + "".join(f"  {one}\n" for one in problems)
+    error = errors.Invalid(what, action="Do what each line says.", state_dir="/state", problems=problems)
+    assert str(failures.refused(error)).splitlines() == [
+        "Invalid: The stores cannot be placed:",
+        "  0_0 holds the store already",
+        "  0_1 holds the store already",
+        "What to do: Do what each line says.",
+        "Where: state_dir=/state",
+    ]
+
+
 @pytest.mark.parametrize(
     ("exception", "action", "delay"),
     [

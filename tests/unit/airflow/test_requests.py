@@ -150,3 +150,14 @@ def test_memory_is_written_with_a_unit(text: str, number: int) -> None:
 def test_other_amounts_of_memory_are_refused(text: str) -> None:
     with pytest.raises(Invalid):
         restore_requests(params(spec(), memory_budget=text))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "meant"),
+    [("store", ["by-id"], "stores"), ("planonly", True, "plan_only"), ("executor_core", 2, "executor_cores")],
+)
+def test_a_parameter_of_no_such_name_is_refused_and_not_passed_over(field: str, value: Any, meant: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        restore_requests(params(spec(), **{field: value}))
+    assert f"no parameter {field!r}; did you mean '{meant}'?" in caught.value.what
+    assert "nothing was changed" in caught.value.action

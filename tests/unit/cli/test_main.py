@@ -12,7 +12,7 @@ import pytest
 
 from statecore.cli import main as cli
 from statecore.cli import restore
-from statecore.errors import KINDS, Corrupted, Invalid, Retryable
+from statecore.errors import KINDS, Capacity, Corrupted, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.report import RestoreReport, StoreReport
@@ -128,6 +128,17 @@ def test_each_kind_of_error_has_its_exit_code_and_document(monkeypatch, capfd, k
     assert code == kind.exit_code
     assert json.loads(out) == error.to_json()
     assert "It happened.\nDo this." in err
+
+
+@pytest.mark.parametrize(("kind", "goes_on"), [(Retryable, True), (Capacity, True), (Invalid, False)])
+def test_a_program_learns_under_which_request_id_to_try_again(monkeypatch, capfd, kind, goes_on):
+    def action(output):
+        output.go_on_with("r-1")
+        raise kind("It happened.", action="Do this.")
+
+    _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
+    assert json.loads(out).get("request_id") == ("r-1" if goes_on else None)
+    assert ("--request-id r-1" in err) is goes_on
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (ZeroDivisionError("x"), 1)])
@@ -288,3 +299,11 @@ def test_a_failure_begins_on_a_line_of_its_own_and_its_lines_stay_lines(monkeypa
         "Do what each line says.",
     ]
     assert "A word on the way." in lines
+
+
+def test_a_file_that_is_no_topology_is_named(tmp_path):
+    file = tmp_path / "describe.txt"
+    file.write_text("something else\n")
+    process = run("discover", "--bootstrap-servers", "localhost:1", "--application-id", "a", "--topology", str(file))
+    assert process.returncode == 13
+    assert f"{file} holds no line 'Sub-topology: <number>'." in process.stderr

@@ -35,6 +35,21 @@ def test_a_master_that_spark_rewrites_is_the_same(asked: str, found: str, same: 
     assert same_master(asked, found) is same
 
 
+@pytest.mark.parametrize("master", ["nonsense", "local[]", "local[two]", "local[2", "locally", "host:7077", ""])
+def test_what_is_no_master_is_refused_before_a_jvm_is_started(master: str) -> None:
+    with pytest.raises(Invalid, match="is no Spark master") as caught:
+        reach_master(master)
+    assert "spark://host:7077" in caught.value.action
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[*]", "local[2, 4]", "local-cluster[2,1,1024]", "yarn", "k8s://https://a:443", "other://a"],
+)
+def test_masters_of_other_kinds_are_left_to_spark(master: str) -> None:
+    reach_master(master)
+
+
 def test_one_of_several_masters_suffices() -> None:
     (nobody,) = free_ports(1)
     with socket.create_server(("127.0.0.1", 0)) as one:

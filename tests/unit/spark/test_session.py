@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
 
-from statecore.errors import Retryable
+from statecore.errors import Invalid, Retryable
 from statecore.spark import session
 
 
@@ -37,3 +38,16 @@ def test_a_context_that_comes_up_when_nobody_waits_any_more_is_stopped(monkeypat
     assert not SlowContext.stopped.is_set()
     SlowContext.come_up.set()
     assert SlowContext.stopped.wait(300)
+
+
+def test_without_java_a_sentence_says_so_and_names_the_engine_that_needs_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pyspark, "SparkContext", SlowContext)
+    monkeypatch.setattr(SlowContext, "_active_spark_context", None, raising=False)
+    for name in ("JAVA_HOME", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Invalid, match="no Java on the PATH") as caught, session.spark_context("job", "local[1]"):
+        pass
+    assert "--engine processes" in caught.value.action
