@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from statecore.images.model import RunFile
+from statecore.images.model import RunFile, RunOrigin
 
 
 class Cuts:
@@ -13,16 +13,18 @@ class Cuts:
 
     Args:
         start: the offset that the builder begins at.
+        origin: what the rows are of.
 
     Attributes:
         next: the offset after the last one that was read.
         runs: the runs that were cut, in the order they are applied.
     """
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, origin: RunOrigin) -> None:
         self.next = start
         self.runs: list[RunFile] = []
         self._start = start
+        self._origin = origin
         self._ends: dict[int | None, int] = {}
 
     def wrote(self, segment: int | None) -> bool:
@@ -37,5 +39,6 @@ class Cuts:
             stream_time: greatest time seen so far in ms; -1 without one.
         """
         start = self._ends.get(run.segment, self._start)
-        self.runs.append(replace(run, start=start, end=self.next, stream_time=stream_time))
+        cut = replace(run, start=start, end=self.next, stream_time=stream_time)
+        self.runs.append(self._origin.of(cut))
         self._ends[run.segment] = self.next

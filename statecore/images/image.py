@@ -38,7 +38,7 @@ from statecore.images.identity import image_identity
 from statecore.images.merge import check_order, merged_file
 from statecore.images.merge_policy import slices_to_merge, sorted_runs
 from statecore.images.merging import damaged
-from statecore.images.model import Image, RunFile, RunFormat, Segmentation, StoreDigest
+from statecore.images.model import ROW_VERSION, Image, RunFile, RunFormat, Segmentation, StoreDigest
 from statecore.images.runs_digest import merged_digest
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
@@ -159,6 +159,12 @@ def _check_runs(
             raise Invalid(
                 f"{run.path} holds records of a versioned store, and no rows.",
                 action="Replay them with build_version_runs, and build the image of what that makes.",
+            )
+        if run.kind not in (None, kind) or run.row_version != ROW_VERSION:
+            raise Invalid(
+                f"{run.path} holds rows of a {run.kind} store in version {run.row_version}, and not of a {kind} store "
+                f"in version {ROW_VERSION}.",
+                action="Read the changelog again, as a store of this kind.",
             )
     if len(offsets) == 1 and not kind.is_versioned:  # a global store's runs are of several partitions
         for segment in {run.segment for run in runs}:

@@ -54,7 +54,7 @@ def merge_runs(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) ->
         raise Invalid("Runs are merged, and at least one.", action="Name the runs of a database.")
     check_order(runs)
     made = merged_file(path, runs, keep_tombstones=keep_tombstones)
-    return made and replace(made, start=runs[0].start, end=runs[-1].end)
+    return made and runs[0].origin.of(replace(made, start=runs[0].start, end=runs[-1].end))
 
 
 def merged_file(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -> RunFile | None:
@@ -86,8 +86,11 @@ def check_order(runs: Sequence[Run]) -> None:
     Raises:
         Invalid: they are not.
     """
-    if len({run.segment for run in runs}) > 1:
-        raise Invalid("Runs of one database belong together, and no others.", action="Take those of each segment.")
+    if len({(run.origin, run.segment) for run in runs}) > 1:
+        raise Invalid(
+            "Runs of one database belong together, and no others.",
+            action="Take those of each store, partition and segment.",
+        )
     for one, following in pairwise(runs):
         if following.start < one.end:
             raise Invalid(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ class RunFormat(StrEnum):
     such a store is built from all of them, and cannot be advanced by a run."""
 
 
+ROW_VERSION = 1
+"""Version of the bytes of rows. It rises when what is written of a kind changes, so that old and new are told apart."""
+
+
 @dataclass(frozen=True)
 class Run:
     """Rows of one offset range, last write per key, sorted in key order: one file, named by its hash.
@@ -95,6 +102,11 @@ class Run:
         start: first offset of the range.
         end: the offset it ends before.
         stream_time: greatest time of a row up to ``end`` in ms where rows expire, as whoever made it had seen; else -1.
+        store: name of the store; empty where whoever made it did not know.
+        kind: the store's kind, which decides the bytes of its rows; ``None`` likewise.
+        row_version: version of those bytes.
+        topic: the changelog of the offsets; empty likewise.
+        partition: its partition; -1 likewise.
     """
 
     sha256: str
@@ -110,6 +122,37 @@ class Run:
     start: int = 0
     end: int = 0
     stream_time: int = -1
+    store: str = ""
+    kind: StoreKind | None = None
+    row_version: int = ROW_VERSION
+    topic: str = ""
+    partition: int = -1
+
+    @property
+    def origin(self) -> RunOrigin:
+        """What its rows are of."""
+        changelog = TopicPartition(self.topic, self.partition) if self.topic else None
+        return RunOrigin(self.store, self.kind, changelog)
+
+
+@dataclass(frozen=True)
+class RunOrigin:
+    """What the rows of a run are of.
+
+    Attributes:
+        store: name of the store; empty where nobody says it.
+        kind: its kind; ``None`` likewise.
+        changelog: the partition that the records come from; ``None`` likewise.
+    """
+
+    store: str = ""
+    kind: StoreKind | None = None
+    changelog: TopicPartition | None = None
+
+    def of(self, run: RunFile) -> RunFile:
+        """The run, which says so."""
+        topic, partition = ("", -1) if self.changelog is None else (self.changelog.topic, self.changelog.partition)
+        return replace(run, store=self.store, kind=self.kind, topic=topic, partition=partition)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from statecore.images import kernel
 from statecore.images.cuts import Cuts
 from statecore.images.digest import Digest
 from statecore.images.key_table import Chunk, KeyTable
-from statecore.images.model import Below, RunFile, RunFormat, Segmentation
+from statecore.images.model import Below, RunFile, RunFormat, RunOrigin, Segmentation
 from statecore.images.records import checked_records, last_offset
 from statecore.images.sst import ColumnarSstWriter
 
@@ -76,7 +76,8 @@ class RunBuilder:
         below: which databases may have rows below. There deletes are written; elsewhere only after an earlier run of
             this builder in the same database.
         segmentation: how the rows are divided by time; required where the kind has segments.
-        changelog: where the batches come from, for messages.
+        changelog: where the batches come from, for messages and for what the runs say.
+        store: the store's name, for what the runs say.
         start: the offset that the first runs begin at; see :class:`Run`.
         stream_time: greatest time in ms that was seen before that offset; -1 without one.
 
@@ -93,6 +94,7 @@ class RunBuilder:
         below: Below,
         segmentation: Segmentation | None = None,
         changelog: TopicPartition | None = None,
+        store: str = "",
         start: int = 0,
         stream_time: int = -1,
     ) -> None:
@@ -109,7 +111,7 @@ class RunBuilder:
         self._directory = directory
         self._budget = memory_budget
         self._below = below
-        self._cuts = Cuts(start)
+        self._cuts = Cuts(start, RunOrigin(store, kind, changelog))
         self._files = 0
         self._records = self._null_keys = self._peak = self._shrinks = self._expired = 0
         self._stream_time = stream_time

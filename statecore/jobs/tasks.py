@@ -270,7 +270,9 @@ def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
     if task.kind.is_versioned:
         from statecore.images.versions.build import VersionRunBuilder
 
-        return VersionRunBuilder(attempt, memory_budget=task.memory_budget, changelog=changelog, start=start)
+        return VersionRunBuilder(
+            attempt, memory_budget=task.memory_budget, changelog=changelog, store=task.store, start=start
+        )
     return RunBuilder(
         task.kind,
         attempt,
@@ -278,6 +280,7 @@ def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
         below=task.below,
         segmentation=task.segmentation,
         changelog=changelog,
+        store=task.store,
         start=start,
     )
 

@@ -41,7 +41,7 @@ from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
 from statecore.images.cuts import Cuts
-from statecore.images.model import RunFile
+from statecore.images.model import RunFile, RunOrigin
 from statecore.images.records import checked_records, last_offset
 from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
 from statecore.images.versions import kernel as versions_kernel
@@ -57,7 +57,8 @@ class VersionRunBuilder:
     Args:
         directory: where the runs are written (``records-00000.run``, ...); must exist.
         memory_budget: bytes to hold before a run is cut. One batch always fits.
-        changelog: where the batches come from, for messages.
+        changelog: where the batches come from, for messages and for what the runs say.
+        store: the store's name, for what the runs say.
         start: the offset that the first run begins at; see :class:`Run`.
     """
 
@@ -67,13 +68,14 @@ class VersionRunBuilder:
         *,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
         changelog: TopicPartition | None = None,
+        store: str = "",
         start: int = 0,
     ) -> None:
         self._format = row_format(StoreKind.VERSIONED_KEY_VALUE)
         self._directory = directory
         self._budget = memory_budget
         self._changelog = changelog
-        self._cuts = Cuts(start)
+        self._cuts = Cuts(start, RunOrigin(store, StoreKind.VERSIONED_KEY_VALUE, changelog))
         self._records = self._null_keys = self._peak = 0
         self._stream_time = -1
         self._table = RecordTable()

@@ -15,7 +15,7 @@ from statecore.images import image
 from statecore.images.digest import EMPTY, digest_of, digest_store
 from statecore.images.image import build_image, verify_image
 from statecore.images.merge_policy import sorted_runs
-from statecore.images.model import Below, Run
+from statecore.images.model import ROW_VERSION, Below, Run
 from statecore.images.runs import RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
@@ -236,6 +236,14 @@ def test_runs_in_another_order_are_another_store(tmp_path: Path) -> None:
     mixed = [replace(run, start=0, end=0) for run in runs[::-1]]
     wrong = build_image(tmp_path / "wrong", KIND, mixed, {CHANGELOG: 1})
     assert right.digest != wrong.digest
+
+
+def test_runs_of_another_kind_or_of_other_bytes_are_refused(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path / "runs")
+    for wrong in (replace(runs[0], kind=StoreKind.KEY_VALUE), replace(runs[0], row_version=ROW_VERSION + 1)):
+        with pytest.raises(Invalid, match="holds rows of a"):
+            build_image(tmp_path / "image", KIND, [wrong], {CHANGELOG: 5999})
+    assert not (tmp_path / "image").exists()
 
 
 def test_an_existing_directory_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from statecore.images import merge, merging
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
 from statecore.images.merge import merge_runs
-from statecore.images.model import RunFile, RunFormat
+from statecore.images.model import RunFile, RunFormat, RunOrigin
 from tests.unit.images.sst_files import Rows, written
 from tests.unit.images.test_runs_digest import KEYS, VALUES
 
@@ -130,7 +130,18 @@ def test_runs_that_are_not_in_order_or_have_offsets_in_common_are_refused(tmp_pa
             merge_runs(tmp_path / "merged", wrong, keep_tombstones=True)
     with pytest.raises(Invalid, match="one database"):
         merge_runs(tmp_path / "merged", [first, replace(second, segment=7)], keep_tombstones=True)
+    for other in (replace(second, store="other"), replace(second, topic="other", partition=0)):
+        with pytest.raises(Invalid, match="one database"):
+            merge_runs(tmp_path / "merged", [first, other], keep_tombstones=True)
     assert not (tmp_path / "merged").exists()
+
+
+def test_a_merged_run_says_what_its_rows_are_of(tmp_path: Path) -> None:
+    origin = RunOrigin("store", StoreKind.KEY_VALUE, TopicPartition("changelog", 3))
+    runs = [origin.of(run) for run in runs_of(tmp_path, [{b"a": b"1"}, {b"b": b"2"}])]
+    made = merge_runs(tmp_path / "merged", runs, keep_tombstones=True)
+    assert made is not None
+    assert (made.origin, made.topic, made.partition) == (origin, "changelog", 3)
 
 
 def test_keys_of_any_length_are_merged(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
-from statecore.images.model import Below
+from statecore.images.model import Below, RunOrigin
 from statecore.images.runs import RunBuilder
 from tests.unit.images.changelog import Record, batch, batches, expected_rows, stored_rows
 
@@ -142,6 +142,13 @@ def test_batches_may_have_further_columns(tmp_path: Path) -> None:
     builder = RunBuilder(KINDS[0], tmp_path, below=Below.NOTHING)
     builder.add(wide)
     assert builder.finish()[0].rows == 1
+
+
+def test_a_run_says_which_store_and_partition_its_rows_are_of(tmp_path: Path) -> None:
+    builder = RunBuilder(KINDS[1], tmp_path, below=Below.NOTHING, changelog=CHANGELOG, store="counts", memory_budget=1)
+    for part in batches([(b"a", b"1"), (b"b", b"2")], 1):
+        builder.add(part)
+    assert {run.origin for run in builder.finish()} == {RunOrigin("counts", KINDS[1], CHANGELOG)}
 
 
 def test_a_kind_without_a_row_format_is_refused(tmp_path: Path) -> None:
