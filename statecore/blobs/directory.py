@@ -1,10 +1,10 @@
 """Blobs in a directory: the implementation for one machine, and for many that share a file system.
 
-A blob is a file below the root, under its name. It is written, or linked, under a name of its own in ``.partial`` and
+A blob is a file below the root, under its name. It is written, or linked, under a name of its own in ``~partial`` and
 then linked to its place, which either happens or finds something there::
 
     <root>/<name>                    the blob
-    <root>/.partial/<random>         on its way; what a dead process left there may be deleted
+    <root>/~partial/<random>         on its way (no blob has such a name); what a dead process left there may be deleted
 
 A file on the same file system is linked, not copied: that is what makes local runs free of copies.
 """
@@ -24,7 +24,7 @@ from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import AnyPath, make_directories, sync_file
 from statecore.system_errors import Refusal, refusal_of, system_error
 
-_PARTIAL = ".partial"
+_PARTIAL = "~partial"
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)

@@ -75,7 +75,11 @@ def merged_file(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -
         yield first
         yield from chunks
 
-    made = write_run(path, all_chunks())
+    try:
+        made = write_run(path, all_chunks())
+    except BaseException:
+        path.unlink(missing_ok=True)  # half a run is of no use, and looks like one
+        raise
     stream_time = max(run.stream_time for run in runs)
     return replace(made, segment=runs[0].segment, stream_time=stream_time)
 

@@ -33,7 +33,7 @@ def test_a_file_of_another_file_system_is_copied(tmp_path: Path) -> None:
         assert blobs.put_if_absent("a/b", file) is False
         assert not blobs.local_path("a/b").samefile(file)
     assert blobs.get("a/b") == b"bytes"
-    assert list((tmp_path / "blobs" / ".partial").iterdir()) == []
+    assert list((tmp_path / "blobs" / "~partial").iterdir()) == []
 
 
 @pytest.mark.parametrize("as_file", [False, True])
@@ -50,7 +50,7 @@ def test_the_bytes_then_the_name_then_every_directory_above_are_forced_to_the_di
 
     def fsync(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        happened.append("bytes" if path.parent.name == ".partial" or path == file else path.name)
+        happened.append("bytes" if path.parent.name == "~partial" or path == file else path.name)
 
     link = os.link
     monkeypatch.setattr(os, "fsync", fsync)
@@ -113,3 +113,11 @@ def test_a_name_below_a_blob_cannot_be(tmp_path: Path) -> None:
     blobs.put_if_absent("a", b"")
     with pytest.raises(Invalid):
         blobs.put_if_absent("a/b", b"")
+
+
+def test_no_blob_can_lie_where_blobs_are_written(tmp_path: Path) -> None:
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    assert blobs.put_if_absent(".partial/a", b"1")
+    assert [blob.name for blob in blobs.list()] == [".partial/a"]
+    with pytest.raises(Invalid):
+        blobs.put_if_absent("~partial/a", b"1")

@@ -193,10 +193,12 @@ def test_offsets_that_left_nothing_in_a_database_are_no_gap(tmp_path: Path) -> N
     assert (made.start, made.end, made.rows) == (0, 300, 2)
 
 
-def test_a_damaged_run_is_corrupted(tmp_path: Path) -> None:
-    run, other = runs_of(tmp_path, [{b"key-%03d" % n: bytes(50) for n in range(500)}, {b"key-100": None}])
+@pytest.mark.parametrize(("rows", "at"), [(500, 1000), (60_000, 3_000_000)])
+def test_a_damaged_run_is_corrupted_and_nothing_of_the_merge_is_left(tmp_path: Path, rows: int, at: int) -> None:
+    run, other = runs_of(tmp_path, [{b"key-%05d" % n: bytes(50) for n in range(rows)}, {b"key-00100": None}])
     data = bytearray(run.path.read_bytes())
-    data[1000] ^= 1
+    data[at] ^= 1
     run.path.write_bytes(data)
     with pytest.raises(Corrupted, match="checksum"):
         merge_runs(tmp_path / "merged", [run, other], keep_tombstones=True)
+    assert not (tmp_path / "merged").exists()
