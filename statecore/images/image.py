@@ -166,15 +166,36 @@ def _check_runs(
                 f"in version {ROW_VERSION}.",
                 action="Read the changelog again, as a store of this kind.",
             )
-    if len(offsets) == 1 and not kind.is_versioned:  # a global store's runs are of several partitions
-        for segment in {run.segment for run in runs}:
-            check_order([run for run in runs if run.segment == segment])
-    first = min((run.start for run in runs), default=0)
-    if bases is not None and runs and first < min(bases.starts.values()):
-        raise Invalid(
-            f"A run begins at offset {first}, and the base ends at {min(bases.starts.values())}.",
-            action="Give only runs of what came after the base.",
-        )
+        changelog = run.origin.changelog
+        if changelog is not None and changelog not in offsets:
+            raise Invalid(
+                f"{run.path} holds rows of {changelog}, and the image is of {', '.join(map(str, offsets))}.",
+                action="Take the runs of the image's own changelog.",
+            )
+        if bases is not None and run.start < (ends := _base_end(bases, changelog)):
+            raise Invalid(
+                f"A run begins at offset {run.start}, and the base ends at {ends}.",
+                action="Give only runs of what came after the base.",
+            )
+    if not kind.is_versioned:
+        for together in _of_one_partition(runs, several=len(offsets) > 1):
+            check_order(together)
+
+
+def _base_end(bases: Bases, changelog: TopicPartition | None) -> int:
+    """Where the base ends in a partition; the least of all where a run does not say its own."""
+    return min(bases.starts.values()) if changelog is None else bases.starts[changelog]
+
+
+def _of_one_partition(runs: Sequence[RunFile], *, several: bool) -> list[list[RunFile]]:
+    """The runs of each database and, in a global store, of each partition, as far as they say of which they are."""
+    groups: dict[object, list[RunFile]] = {}
+    for run in runs:
+        if not several:
+            groups.setdefault(run.segment, []).append(run)
+        elif run.origin.changelog is not None:
+            groups.setdefault((run.segment, run.origin), []).append(run)
+    return list(groups.values())
 
 
 def _live_databases(

@@ -20,7 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import image as image_module
 from statecore.images.bases import Base, Bases, base_identity
 from statecore.images.image import SegmentedRuns, build_image, verify_image
-from statecore.images.model import Below, Image, RunFile, RunFormat
+from statecore.images.model import Below, Image, RunFile, RunFormat, RunOrigin
 from statecore.images.runs import RunBuilder
 from statecore.stores.options import data_options, offsets_options
 from statecore.stores.rocksdb import RocksDBStore
@@ -261,6 +261,31 @@ def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tm
         assert store.committed_offsets() == {first: 6000, second: 9}
     with pytest.raises(Invalid, match="would have to say"):
         build_image(tmp_path / "other", KIND, more, {first: 6000, second: 9}, bases=replace(bases, global_store=False))
+
+
+def test_runs_of_a_global_store_are_held_against_what_the_base_has_of_their_own_partition(tmp_path: Path) -> None:
+    first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
+    runs = runs_of(tmp_path / "runs", 0, 4000, below=Below.NOTHING)
+    build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
+    bases = Bases({None: Base(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
+    [more] = runs_of(tmp_path / "more", 10, 40, below=Below.ANYTHING)
+    offsets = {first: 4001, second: 40}
+
+    def of(partition: TopicPartition, run: RunFile = more) -> RunFile:
+        return RunOrigin("s", KIND, partition).of(run)
+
+    for number, (wrong, why) in enumerate(
+        [
+            ([of(first)], "begins at offset 10, and the base ends at 4000"),
+            ([of(second), of(second)], "cannot follow"),
+            ([of(TopicPartition(CHANGELOG.topic, 5))], "holds rows of app-store-changelog-5"),
+        ]
+    ):
+        with pytest.raises(Invalid, match=why):
+            build_image(tmp_path / f"refused-{number}", KIND, wrong, offsets, bases=bases)
+    build_image(
+        tmp_path / "image", KIND, [of(second), of(first, replace(more, start=4000, end=4001))], offsets, bases=bases
+    )
 
 
 # ---- segments
