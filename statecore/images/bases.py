@@ -86,6 +86,7 @@ class CheckedBase:
         sorted_runs: bytes of the sorted runs of its rows, oldest first.
         manifest: name of its MANIFEST.
         files: its SST files.
+        state: what a writer changes, as it was before the look: hashes of ``CURRENT``, MANIFEST and logs, by name.
     """
 
     path: Path
@@ -93,6 +94,7 @@ class CheckedBase:
     sorted_runs: tuple[int, ...]
     manifest: str
     files: tuple[Path, ...]
+    state: Mapping[str, str]
 
 
 def checked_bases(bases: Bases, kind: StoreKind, partitions: Sequence[TopicPartition]) -> dict[int | None, CheckedBase]:
@@ -115,6 +117,8 @@ def checked_bases(bases: Bases, kind: StoreKind, partitions: Sequence[TopicParti
             f"A {kind.value} store is built from all records of its changelog, and not advanced from a base.",
             action=_REBUILD,
         )
+    if not kind.is_segmented and not bases.databases:
+        raise ValueError("a base is one database at least")
     if any((segment is not None) != kind.is_segmented for segment in bases.databases):
         raise ValueError(f"a {kind.value} store is {'' if kind.is_segmented else 'not '}divided into segments")
     if set(bases.starts) != set(partitions):
@@ -130,6 +134,7 @@ def _order(item: tuple[int | None, Base]) -> int:
 
 def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> CheckedBase:
     path = base.path
+    before = _state(path)
     with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:  # refuses other kinds and older rows
         status, said = store.status, store.committed_offsets()
     if status not in (None, STATUS_CLOSED):
@@ -151,7 +156,16 @@ def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int])
             newest.append(file.size)
     sorted_runs = tuple(levels[level] for level in sorted(levels, reverse=True)) + tuple(newest)
     identity = f"rocksdb:{_files_identity(path, manifest)}" if base.image is None else f"image:{base.image}"
-    return CheckedBase(path, identity, sorted_runs, current, files)
+    return CheckedBase(path, identity, sorted_runs, current, files, before)
+
+
+def _state(path: Path) -> dict[str, str]:
+    """Whatever a writer does, even one that keeps no log, it changes one of these."""
+    try:
+        names = ["CURRENT", (path / "CURRENT").read_text().strip(), *(file.name for file in path.glob("*.log"))]
+        return {name: sha256((path / name).read_bytes()).hexdigest() for name in sorted(names)}
+    except FileNotFoundError:  # no database, or one that changes: the look or the comparison says so
+        return {}
 
 
 def base_identity(path: Path) -> str:
@@ -207,8 +221,8 @@ def link_base(base: CheckedBase, target: Path) -> None:
             link_or_copy(file, target / file.name)
         for file in (base.path / base.manifest, *(file for name in _COPIED for file in base.path.glob(name))):
             shutil.copyfile(file, target / file.name)
-        (target / "CURRENT").write_text(f"{base.manifest}\n")
-        changed = (base.path / "CURRENT").read_text().strip() != base.manifest
+        shutil.copyfile(base.path / "CURRENT", target / "CURRENT")
+        changed = _state(target) != base.state
     except FileNotFoundError:
         changed = True
     except OSError as error:

@@ -115,6 +115,8 @@ def build_image(
     """
     _check_offsets(offsets)
     _check_runs(kind, runs, offsets, bases)
+    if bases is not None:
+        _check_ahead(offsets, bases)
     below = {} if bases is None else checked_bases(bases, kind, list(offsets))
     expired = 0
     if not kind.is_segmented:
@@ -180,6 +182,18 @@ def _check_runs(
     if not kind.is_versioned:
         for together in _of_one_partition(runs, several=len(offsets) > 1):
             check_order(together)
+
+
+def _check_ahead(offsets: Mapping[TopicPartition, int], bases: Bases) -> None:
+    """Refuse an offset that the base is ahead of already."""
+    for partition, offset in bases.offsets.items():
+        if offsets.get(partition, offset) < offset:
+            raise Invalid(
+                f"The base stands at offset {offset} of {partition}, and the image would say {offsets[partition]}.",
+                action="Give the last applied offset of the runs, or that of the base where there are none.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
 
 
 def _base_end(bases: Bases, changelog: TopicPartition | None) -> int:

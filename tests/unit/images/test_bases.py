@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Rdict
 
-from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images import bases as bases_module
 from statecore.images import image as image_module
 from statecore.images.bases import Base, Bases, base_identity
 from statecore.images.image import SegmentedRuns, build_image, verify_image
@@ -203,6 +204,32 @@ def test_a_base_that_is_open_is_refused(tmp_path: Path) -> None:
     base_until(tmp_path / "base", 4000)
     with RocksDBStore(tmp_path / "base", KIND, settings=KEEP_FILES):
         assert "not closed cleanly" in refused(tmp_path).what
+
+
+def test_a_base_that_changes_between_the_look_and_the_link_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base_until(tmp_path / "base", 4000)
+    runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING)
+    look = bases_module._manifest
+
+    def changed_first(path: Path) -> object:
+        with RocksDBStore(path, KIND) as store:
+            store.put(b"later", bytes(8) + b"row")
+            store.commit({CHANGELOG: 7000})
+        return look(path)
+
+    monkeypatch.setattr(bases_module, "_manifest", changed_first)
+    with pytest.raises(Fenced, match="was opened while"):
+        build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
+
+
+@pytest.mark.parametrize("offset", [10, 3998, -4])
+def test_an_image_that_would_say_less_than_its_base_is_refused(tmp_path: Path, offset: int) -> None:
+    base_until(tmp_path / "base", 4000)
+    with pytest.raises(Invalid, match="stands at offset 3999"):
+        build_image(tmp_path / "image", KIND, [], {CHANGELOG: offset}, bases=on(tmp_path / "base", 4000))
+    assert not (tmp_path / "image").exists()
 
 
 def test_a_base_without_an_offset_is_refused(tmp_path: Path) -> None:
