@@ -176,7 +176,9 @@ class _Restore(Job):
 
     def _already_placed(self, frozen: FrozenPlan | None) -> RestoreReport | None:
         """The report of an earlier attempt of this request, while all that it had placed still stands there."""
-        if frozen is None or not self.report_file.exists() or not covers(frozen, self.spec, self.request):
+        if frozen is None or self._reported_plan() != frozen.plan.plan_id:
+            return None
+        if not covers(frozen, self.spec, self.request):
             return None
         record = read_record(self.directory.work_path)
         tasks = {part.task for part in frozen.plan.partitions}
@@ -191,16 +193,23 @@ class _Restore(Job):
             self.save(self.report_file, REPORT.rewritten(found, report))
         return replace(report, placed=False)
 
+    def _reported_plan(self) -> str:
+        """The plan of the saved report, which is written before anything is placed; empty where none can be read."""
+        try:
+            return REPORT.read(self.report_file.read_bytes()).value.plan_id
+        except (FileNotFoundError, Invalid):
+            return ""
+
     def _plan(
         self, workers: Workers, frozen: FrozenPlan | None, why: tuple[str, ...]
     ) -> tuple[RestorePlan, tuple[str, ...]]:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
         with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
             if frozen is not None and covers(frozen, self.spec, self.request):
-                self.resumes = True
                 stale = self._why_stale(frozen, cluster)
                 if stale is None:
                     self.taken_up = True
+                    self.resumes = self._reported_plan() == frozen.plan.plan_id
                     self.brokers = cluster.brokers()
                     self._placement(frozen.plan)
                     notes = notes_of(cluster, self.spec, frozen.plan, self.request)

@@ -224,7 +224,7 @@ class ReadingProgress:
         if moment < self._next and not now:
             return
         self._next = moment + self._place.interval
-        with suppress(Retryable):  # the range is read all the same
+        with suppress(Retryable, OSError):  # the range is read all the same
             self._place.tell(self._reading, offsets, self._told)
             self._told = offsets
         self._place.check_failure()
