@@ -29,6 +29,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED
 from statecore.formats.rocksdb_log import Manifest, read_manifest
 from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import segment_order
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_directory import make_directory
 from statecore.stores.rocksdb_errors import translate
@@ -124,12 +125,9 @@ def checked_bases(bases: Bases, kind: StoreKind, partitions: Sequence[TopicParti
     if set(bases.starts) != set(partitions):
         raise ValueError("base and image have offsets of other partitions")
     return {
-        segment: _checked(base, kind, bases.offsets) for segment, base in sorted(bases.databases.items(), key=_order)
+        segment: _checked(bases.databases[segment], kind, bases.offsets)
+        for segment in sorted(bases.databases, key=segment_order)
     }
-
-
-def _order(item: tuple[int | None, Base]) -> int:
-    return -1 if item[0] is None else item[0]
 
 
 def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> CheckedBase:
@@ -144,7 +142,7 @@ def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int])
     if said != offsets:
         raise _unfit(path, f"says {_words(said)}, and for these runs it would have to say {_words(offsets)}")
     current, manifest = _manifest(path)
-    files = tuple(_file(path, number) for number in sorted(manifest.files))
+    files = tuple(path / f"{number:06d}.sst" for number in sorted(manifest.files))
     levels: dict[int, int] = defaultdict(int)
     newest = []
     for file in sorted(manifest.files.values(), key=lambda file: file.number):
@@ -196,10 +194,6 @@ def _manifest(path: Path) -> tuple[str, Manifest]:
         raise _unfit(path, f"has a MANIFEST that is not understood ({error})") from error
     except OSError as error:
         raise translate(path, "Reading the MANIFEST of", error) from error
-
-
-def _file(path: Path, number: int) -> Path:
-    return path / f"{number:06d}.sst"
 
 
 def link_base(base: CheckedBase, target: Path) -> None:

@@ -16,7 +16,7 @@ from hashlib import sha256
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Run
+from statecore.images.model import Run, segment_order
 
 _VERSION = 1
 
@@ -38,8 +38,8 @@ def image_identity(
         "version": _VERSION,
         "kind": kind.value,
         "databases": [
-            [segment, base, [[run.sha256, run.start, run.end] for run in runs]]
-            for segment, (base, runs) in sorted(databases.items(), key=lambda item: -1 if item[0] is None else item[0])
+            [segment, databases[segment][0], [[run.sha256, run.start, run.end] for run in databases[segment][1]]]
+            for segment in sorted(databases, key=segment_order)
         ],
         "offsets": sorted([str(partition), offset] for partition, offset in offsets.items()),
     }

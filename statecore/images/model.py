@@ -25,6 +25,11 @@ class Segmentation:
     interval_ms: int
 
 
+def segment_order(segment: int | None) -> int:
+    """Sorts the databases of a store: by segment, with the one of a store without segments (``None``) first."""
+    return -1 if segment is None else segment
+
+
 @dataclass(frozen=True)
 class Below:
     """Which databases of a store may have rows below the runs that are made. There a delete has something to hide, and

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.sizes import log_sizes
+from statecore.documents import Document
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
@@ -176,9 +177,8 @@ class _Restore(Job):
 
     def _already_placed(self, frozen: FrozenPlan | None) -> RestoreReport | None:
         """The report of an earlier attempt of this request, while all that it had placed still stands there."""
-        if frozen is None or self._reported_plan() != frozen.plan.plan_id:
-            return None
-        if not covers(frozen, self.spec, self.request):
+        found = None if frozen is None else self._report_of(frozen.plan)
+        if frozen is None or found is None or not covers(frozen, self.spec, self.request):
             return None
         record = read_record(self.directory.work_path)
         tasks = {part.task for part in frozen.plan.partitions}
@@ -186,19 +186,19 @@ class _Restore(Job):
             record.placed(task, self.directory.task_path(task), self.request.request_id) for task in tasks
         ):
             return None
-        found = REPORT.read(self.report_file.read_bytes())
         report = found.value
         if not report.finished:  # killed between the last swap and the last word, or placed by an older release
             report = replace(report, finished=utc_now(), **({} if report.started else asdict(self.attempt)))
             self.save(self.report_file, REPORT.rewritten(found, report))
         return replace(report, placed=False)
 
-    def _reported_plan(self) -> str:
-        """The plan of the saved report, which is written before anything is placed; empty where none can be read."""
+    def _report_of(self, plan: RestorePlan) -> Document[RestoreReport] | None:
+        """The saved report of a plan, which is written before anything is placed; not one of an earlier plan."""
         try:
-            return REPORT.read(self.report_file.read_bytes()).value.plan_id
+            found = REPORT.read(self.report_file.read_bytes())
         except (FileNotFoundError, Invalid):
-            return ""
+            return None
+        return found if found.value.plan_id == plan.plan_id else None
 
     def _plan(
         self, workers: Workers, frozen: FrozenPlan | None, why: tuple[str, ...]
@@ -209,7 +209,7 @@ class _Restore(Job):
                 stale = self._why_stale(frozen, cluster)
                 if stale is None:
                     self.taken_up = True
-                    self.resumes = self._reported_plan() == frozen.plan.plan_id
+                    self.resumes = self._report_of(frozen.plan) is not None
                     self.brokers = cluster.brokers()
                     self._placement(frozen.plan)
                     notes = notes_of(cluster, self.spec, frozen.plan, self.request)

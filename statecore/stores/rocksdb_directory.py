@@ -178,6 +178,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     Raises:
         Invalid: it has a family that the kind does not have, or lacks the one of its rows (Kafka Streams would open it
             as an empty store, silently); or this user may not read it.
+        NotFound: it was begun, and not made; not with ``begun``.
         Corrupted: it cannot be read.
     """
     from rocksdict import Options, Rdict
@@ -194,7 +195,16 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
             action="Check the kind that the store was opened as.",
             store_path=str(path),
         )
-    if data not in found and not (begun and _is_unfinished(where)):  # families come one by one
+    if {data, OFFSETS_COLUMN_FAMILY} - found and _is_unfinished(where):  # families come one by one
+        if begun:
+            return found
+        raise NotFound(
+            f"The database at {path} was begun and has not been made: a process makes it now, or was killed at that. "
+            "It has no rows.",
+            action="Open it with create_if_missing=True, which finishes it, or again when it was made.",
+            store_path=str(path),
+        )
+    if data not in found:
         raise Invalid(
             f"{path} lacks the column family {data} of a {kind.value} store; it is a store of another kind.",
             action="Open it as the kind that it is (statecore inspect tells); nothing was changed. To have another "

@@ -230,7 +230,11 @@ def test_a_request_under_a_corrected_spec_is_not_taken_for_done(world: World) ->
     world.restore(spec=forgotten, request_id="one")
     with pytest.raises(Invalid, match="0_0 holds the store plain already"):
         world.restore(request_id="one")
-    assert world.restore(request_id="one", replace=True).placed
+    with pytest.raises(FaultInjected):
+        world.restore(request_id="one", replace=True, faults=InjectedFault("restore.after-plan", "raise"))
+    report = world.restore(request_id="one", replace=True)  # not the one of the plan before, though that one was placed
+    assert report.placed
+    assert {store.store for store in report.stores} == {"plain", "stamped"}
     assert world.reopen() == (before, 0)
 
 

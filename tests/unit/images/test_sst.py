@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rocksdict import Rdict, SstFileWriter
+from rocksdict import Rdict
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
@@ -24,6 +24,7 @@ from statecore.stores.options import data_options
 from statecore.stores.rocksdb import RocksDBStore
 from tests.golden import make_xxph3
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
+from tests.unit.stores.test_rocksdb import sst as write_by_rocksdb
 
 KIND = StoreKind.KEY_VALUE
 Rows = dict[bytes, bytes | None]
@@ -57,18 +58,6 @@ def write(path: Path, rows: Rows, at_once: int) -> str:
             mask = None if valid.all() else valid
             writer.add(*columns(part), *columns([value or b"" for value in values]), mask)
         return writer.finish()
-
-
-def write_by_rocksdb(path: Path, rows: Rows) -> None:
-    writer = SstFileWriter(data_options())
-    writer.open(str(path))
-    for key in sorted(rows):
-        value = rows[key]
-        if value is None:
-            del writer[key]
-        else:
-            writer[key] = value
-    writer.finish()
 
 
 def ingested(path: Path, files: list[Path], below: Rows) -> RocksDBStore:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from statecore.errors import Fenced, Invalid
+from statecore.errors import Fenced, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.stores import rocksdb_directory
 from statecore.stores.rocksdb import RocksDBStore
@@ -134,6 +134,9 @@ def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
         options.rename(options.with_suffix(".dbtmp"))
     for number in range(4):
         path = tmp_path / f"{number}"
+        for options in [{}, {"read_only": True}]:
+            with pytest.raises(NotFound, match="no database at" if number < 2 else "begun and has not been made"):
+                RocksDBStore(path, TIMESTAMPED, **options).open()
         with RocksDBStore(path, TIMESTAMPED, create_if_missing=True) as store:
             assert list(store.all()) == []
             store.put(b"a", b"1")
