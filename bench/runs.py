@@ -26,6 +26,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs, runs_digest
 from statecore.images.image import build_image
 from statecore.images.model import Below, Run
+from statecore.images.run_writer import chunks_of, stamped
 
 BATCH_ROWS = 70_000
 
@@ -74,7 +75,7 @@ def rows_of(kind: StoreKind, chunks: list[Any]) -> None:
     """Convert chunks to rows of the kind."""
     if row_format(kind).stamped:
         for chunk in chunks:
-            runs._stamped(chunk)
+            stamped(chunk)
 
 
 def main() -> None:
@@ -106,8 +107,7 @@ def main() -> None:
         count = len(ids)
         print(f"{count} survivors, {builder.statistics}")
         order = timed("order, per key", count, lambda: table.in_key_order(ids.copy()))
-        size = {"rows_at_once": runs._ROWS_AT_ONCE, "bytes_at_once": runs._BYTES_AT_ONCE}
-        chunks = timed("gather, per key", count, lambda: list(table.gather(order, **size)))
+        chunks = timed("gather, per key", count, lambda: list(chunks_of(table, order)))
         timed("rows, per key", count, partial(rows_of, kind, chunks))
         chunks.clear()
         built = timed("finish with all of it, per key", count, builder.finish)

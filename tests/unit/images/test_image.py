@@ -16,7 +16,7 @@ from statecore.images.digest import EMPTY, digest_of, digest_store
 from statecore.images.image import build_image, verify_image
 from statecore.images.merge_policy import sorted_runs
 from statecore.images.model import ROW_VERSION, Below, Run
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
@@ -31,7 +31,7 @@ RECORDS: list[Record] = [
 def runs_of(path: Path, records: list[Record] = RECORDS, *, rows: int = 6000) -> list[Run]:
     """One run for each batch of ``rows`` records, so that they overlap when there is more than one."""
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, below=Below.NOTHING)
+    builder = RunBuilder(KIND, path, memory_budget=1, below=Below.NOTHING, overflow=Overflow.CUT)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()

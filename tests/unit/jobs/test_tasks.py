@@ -19,7 +19,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
 from statecore.images.model import Below, RunFormat, Segmentation
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from statecore.jobs import staging
 from statecore.jobs.stages import batched
 from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
@@ -259,7 +259,9 @@ def test_a_run_says_which_offsets_it_is_of_and_not_where_it_lies(task: RangeTask
 
 
 def test_the_runs_of_a_range_that_needs_several_are_of_adjacent_offsets(tmp_path: Path) -> None:
-    builder = RunBuilder(StoreKind.KEY_VALUE, tmp_path, memory_budget=1, below=Below.ANYTHING, start=100)
+    builder = RunBuilder(
+        StoreKind.KEY_VALUE, tmp_path, memory_budget=1, overflow=Overflow.CUT, below=Below.ANYTHING, start=100
+    )
     for part in batches(RECORDS, 50):
         builder.add(part)
     runs = builder.finish(1000)
