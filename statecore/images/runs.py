@@ -211,6 +211,7 @@ class RunBuilder:
                         writers[segment] = stack.enter_context(RunWriter(path))
                     for chunk in self._rows(table, ids):
                         writers[segment].add(chunk)
+                del table  # before the next one is loaded
             made = [
                 replace(writer.finish(), segment=segment) for segment, writer in sorted(writers.items(), key=_order)
             ]
@@ -223,7 +224,7 @@ class RunBuilder:
         table, self._table = self._table, self._new_table()
         self._null_keys += table.null_keys
         yield table
-        del table  # its memory is for the next one
+        del table
         if self._overflowing is not None:
             yield from self._overflowing.tables()
             self._overflowing.close()
