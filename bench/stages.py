@@ -14,7 +14,7 @@ threads included. *The rest* is starting, planning, and the driver. Beside it st
 fetched, checked and decompressed, and nothing else (``bench.ceiling``).
 
 Offsets are only asked for and records only read: nothing of the cluster is changed. A changelog is restored as its
-name says; a topic of another name is one that an application reuses as changelog, whose group decides how far it goes.
+name says; a topic of another name is one that an application reuses as changelog, and its group says how far it goes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from bench.ceiling import Ceiling, drain
 from bench.changelog import ChangelogSize, fill, start_broker
 from bench.restoring import ENGINES, Restored, restore, write_spec
 from bench.streams import STORE, changelog_topic
+from statecore.errors import StatecoreError
 
 MILLION = 1_000_000
 APPLICATION = "bench-stages"
@@ -43,6 +44,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.stages", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--bootstrap-servers", help="of the topic's cluster (default: a broker of its own)")
     parser.add_argument("--topic", help="a topic there (default: one that is filled for this)")
+    parser.add_argument(
+        "--application-id", default=APPLICATION, help="the application that reuses the topic, where it is no changelog"
+    )
     parser.add_argument("--kind", default="timestamped-key-value", help="the kind of store it is the changelog of")
     parser.add_argument("--retention", help="of a store of windows or sessions, as in the spec")
     parser.add_argument("--size", type=int, default=4, help="millions of records of a topic of its own (default: 4)")
@@ -53,21 +57,29 @@ def main() -> int:
     if bool(given.bootstrap_servers) != bool(given.topic):
         parser.error("a topic and the servers of its cluster belong together")
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch:
-        if given.topic:
-            _profile(given, given.bootstrap_servers, given.topic, Path(scratch))
-            return 0
-        broker = start_broker(Path(scratch, "broker"))
         try:
-            topic = changelog_topic(APPLICATION)
-            fill(broker.bootstrap_servers, topic, ChangelogSize(given.size * MILLION))
-            _profile(given, broker.bootstrap_servers, topic, Path(scratch))
-        finally:
-            broker.stop()
+            if given.topic:
+                _profile(given, given.bootstrap_servers, given.topic, Path(scratch))
+            else:
+                _profile_own(given, Path(scratch))
+        except (RuntimeError, StatecoreError) as error:
+            print(error, file=sys.stderr)
+            return 1
     return 0
 
 
+def _profile_own(given: argparse.Namespace, scratch: Path) -> None:
+    broker = start_broker(scratch / "broker")
+    try:
+        topic = changelog_topic(APPLICATION)
+        fill(broker.bootstrap_servers, topic, ChangelogSize(given.size * MILLION))
+        _profile(given, broker.bootstrap_servers, topic, scratch)
+    finally:
+        broker.stop()
+
+
 def _profile(given: argparse.Namespace, servers: str, topic: str, scratch: Path) -> None:
-    application, store, more = named_by(topic)
+    application, store, more = named_by(topic, given.application_id)
     if given.retention:
         more = {**more, "retention": given.retention}
     spec = write_spec(scratch / "stores.yaml", servers, application, {store: {"kind": given.kind, **more}})
@@ -78,7 +90,7 @@ def _profile(given: argparse.Namespace, servers: str, topic: str, scratch: Path)
     print(table(found, ceilings))
 
 
-def named_by(topic: str) -> tuple[str, str, dict[str, str]]:
+def named_by(topic: str, reused_by: str) -> tuple[str, str, dict[str, str]]:
     """Application id and store that have this changelog, and what the spec must say of the store besides.
 
     A changelog is named ``<application id>-<store>-changelog``; where the one ends and the other begins does not
@@ -87,7 +99,7 @@ def named_by(topic: str) -> tuple[str, str, dict[str, str]]:
     application, dash, store = topic.removesuffix(_CHANGELOG).rpartition("-")
     if topic.endswith(_CHANGELOG) and application and dash and store:
         return application, store, {}
-    return APPLICATION, STORE, {"changelog": topic}
+    return reused_by, STORE, {"changelog": topic}
 
 
 def table(found: Sequence[Restored], ceilings: Sequence[Ceiling]) -> str:

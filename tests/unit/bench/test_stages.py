@@ -40,9 +40,9 @@ def test_a_stage_costs_so_much_a_record_and_a_row() -> None:
     ("topic", "found"),
     [
         ("orders-by-customer-changelog", ("orders-by", "customer", {})),
-        ("profiles", ("bench-stages", "bench", {"changelog": "profiles"})),
-        ("orders-changelog", ("bench-stages", "bench", {"changelog": "orders-changelog"})),
+        ("profiles", ("shop", "bench", {"changelog": "profiles"})),
+        ("orders-changelog", ("shop", "bench", {"changelog": "orders-changelog"})),
     ],
 )
 def test_a_changelog_is_restored_as_its_name_says(topic: str, found: tuple[str, str, dict[str, str]]) -> None:
-    assert named_by(topic) == found
+    assert named_by(topic, "shop") == found
