@@ -9,7 +9,6 @@ A task answers with its result or with the error that stopped it, as a value (:m
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from statecore.jobs import staging
 from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.staging_place import ReadingProgress, StagingPlace
+from statecore.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
@@ -98,8 +98,9 @@ class RangeResult:
         runs: in offset order.
         statistics: of the read.
         seconds: wall time of the task.
-        phases: where that time went: ``read`` (network, decoding), ``collect`` (last write per key), ``write`` (sort,
-            SST).
+        phases: where that time went: ``fetch`` (network, brokers), ``decode`` (CRC, decompression, columns),
+            ``collect`` (last write per key), ``write`` (sort, SST).
+        cpu: CPU seconds of each of them.
         stream_time: greatest time of a row in ms where rows expire, tombstones and dropped rows included; else -1.
         expired: rows that were not written because they had expired by that time.
     """
@@ -111,12 +112,13 @@ class RangeResult:
     statistics: ReadStatistics
     seconds: float
     phases: Mapping[str, float]
+    cpu: Mapping[str, float]
     stream_time: int = -1
     expired: int = 0
 
 
 RANGE_RESULT = DocumentType(
-    "result of a range", 2, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
+    "result of a range", 3, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
 )
 
 
@@ -159,16 +161,17 @@ class ImageTask:
 
 @dataclass(frozen=True)
 class ImageResult:
-    """A finished image, and the seconds it took."""
+    """A finished image, and the wall and CPU seconds it took."""
 
     task: str
     store: str
     image: Image
     seconds: float
+    cpu: float
 
 
 IMAGE_RESULT = DocumentType(
-    "result of an image", 2, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
+    "result of an image", 3, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
 )
 
 
@@ -238,27 +241,31 @@ def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> tuple[RangeR
     from statecore.formats.registry import row_format
 
     span = task.offset_range
-    began = time.monotonic()
+    watch = Stopwatch("decode")
     builder = _builder(attempt, task)
     progress = ReadingProgress(task.place, task.task, task.store, span)
-    collecting = 0.0
-    reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
+    reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout), watch)
     headers = row_format(task.kind).needs_headers
     for batch in reader.read(span, task.isolation, headers=headers, topic_id=task.topic_id):
-        before = time.monotonic()
-        builder.add(batch)
-        collecting += time.monotonic() - before
+        with watch.on("collect"):
+            builder.add(batch)
         progress.report(reader.statistics.position - span.start)
     statistics = reader.statistics
     progress.report(span.end - span.start, now=True)
-    read_until = time.monotonic()
-    files = builder.finish(span.end)
-    done = time.monotonic()
-    phases = {"read": read_until - began - collecting, "collect": collecting, "write": done - read_until}
-    seen = builder.statistics
-    runs = tuple(file.run for file in files)
+    with watch.on("write"):
+        files = builder.finish(span.end)
+    phases, seen = watch.wall, builder.statistics
     result = RangeResult(
-        task.task, task.store, span, runs, statistics, done - began, phases, seen.stream_time, seen.expired
+        task.task,
+        task.store,
+        span,
+        tuple(file.run for file in files),
+        statistics,
+        sum(phases.values()),
+        phases,
+        watch.cpu,
+        seen.stream_time,
+        seen.expired,
     )
     return result, files
 
@@ -314,7 +321,7 @@ def _build_store(task: ImageTask) -> ImageResult:
     found = _finished_image(task, final)
     if found is not None:
         return found
-    began = time.monotonic()
+    watch = Stopwatch("image")
     with staging.attempt_directory(directory) as attempt:
         blobs = task.place.blobs()
         try:
@@ -324,7 +331,7 @@ def _build_store(task: ImageTask) -> ImageResult:
             for of_range in task.ranges:
                 _forget(blobs, of_range)
             raise
-        result = ImageResult(task.task, task.store, image, time.monotonic() - began)
+        result = ImageResult(task.task, task.store, image, watch.wall["image"], watch.cpu["image"])
         while not staging.publish(attempt, final, IMAGE_RESULT.encode(result)):
             found = _finished_image(task, final)
             if found is not None:
