@@ -16,7 +16,7 @@ import struct
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -29,6 +29,7 @@ from statecore.errors import Retryable
 from statecore.system_errors import write_error
 
 _HEADER = struct.Struct("<II")
+_BLOCKS_AT_ONCE = 256
 
 
 class ScratchFile:
@@ -59,33 +60,41 @@ class ScratchFile:
         self._finalizer = weakref.finalize(self, os.close, self._file)
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """The size of the file."""
         return self._blocks * self._block
 
-    def write(self, data: memoryview) -> int:
-        """Write a block; returns its number.
+    def write(self, blocks: Sequence[memoryview]) -> list[int]:
+        """Write blocks; returns their numbers.
+
+        Args:
+            blocks: the data of each; all but the last are full.
 
         Raises:
             Capacity: no room.
             Invalid: the file cannot be written.
         """
-        if self._free:
-            number = self._free.pop()
-        else:
-            number = self._blocks
-            self._blocks += 1
-        header = _HEADER.pack(len(data), crc32c(data))
-        at = number * self._block
+        reused = min(len(self._free), len(blocks))
+        numbers = [self._free.pop() for _ in range(reused)]
+        for number, data in zip(numbers, blocks, strict=False):
+            self._write([_HEADER.pack(len(data), crc32c(data)), data], number)
+        for first in range(reused, len(blocks), _BLOCKS_AT_ONCE):
+            some = blocks[first : first + _BLOCKS_AT_ONCE]
+            at, self._blocks = self._blocks, self._blocks + len(some)
+            numbers += range(at, self._blocks)
+            self._write([part for data in some for part in (_HEADER.pack(len(data), crc32c(data)), data)], at)
+        return numbers
+
+    def _write(self, parts: list[bytes | memoryview], number: int) -> None:
+        at, size = number * self._block, sum(map(len, parts))
         try:
-            written = os.pwritev(self._file, [header, data], at)
-            if written < len(header) + len(data):  # the system says why, if it is asked once more
-                rest = memoryview(header + bytes(data))
-                while written < len(rest):
+            written = os.pwritev(self._file, parts, at)
+            if written < size:  # the system says why, if it is asked once more
+                rest = memoryview(b"".join(parts))
+                while written < size:
                     written += os.pwrite(self._file, rest[written:], at + written)
         except OSError as error:
             raise write_error(self._directory, error) from error
-        return number
 
     def take(self, number: int, into: npt.NDArray[np.uint8], *, give_back: bool = False) -> int:
         """Read a block and free it.

@@ -107,7 +107,7 @@ class Spill:
     @property
     def file_bytes(self) -> int:
         """The size of the scratch file."""
-        return self._file.bytes
+        return self._file.size
 
     def divide(self, at: int, firsts: Sequence[bytes]) -> None:
         """Begin ranges.
@@ -191,8 +191,7 @@ class Spill:
             if self._fill[full[0]] < self._file.capacity:  # the record is larger than a block
                 self.put(int(full[0]), packed_row(columns, row))
                 row += 1
-            for number in np.flatnonzero(self._fill >= self._file.capacity).tolist():
-                self._write_blocks(number)
+            self._write_buffers()
 
     def take(self, number: int, *, give_back: bool = False) -> npt.NDArray[np.uint8]:
         """The records of a range, packed, oldest first; it is empty from now on.
@@ -224,33 +223,30 @@ class Spill:
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
         """
-        while len(data):
-            fill = int(self._fill[number])
-            if not fill and len(data) >= self._file.capacity:
-                data = self._write(number, data)
-                continue
-            some = data[: self._room - fill]
-            self._buffers[number, fill : fill + len(some)] = some
-            self._fill[number] = fill + len(some)
-            self._write_blocks(number)
-            data = data[len(some) :]
+        fill, capacity = int(self._fill[number]), self._file.capacity
+        if fill:
+            data = np.concatenate([self._buffers[number, :fill], data])
+        whole = len(data) // capacity * capacity
+        self._written(number, [data[at : at + capacity].data for at in range(0, whole, capacity)])
+        self._fill[number] = len(data) - whole
+        self._buffers[number, : len(data) - whole] = data[whole:]
 
     def close(self) -> None:
         """Let go of the file; again is fine."""
         self._file.close()
 
-    def _write_blocks(self, number: int) -> None:
-        """Write the whole blocks of a buffer."""
-        buffer = self._buffers[number, : self._fill[number]]
-        rest = self._write(number, buffer).copy()
-        self._buffers[number, : len(rest)] = rest
-        self._fill[number] = len(rest)
+    def _write_buffers(self) -> None:
+        """Write the first block of each buffer that has one."""
+        capacity = self._file.capacity
+        full = np.flatnonzero(self._fill >= capacity).tolist()
+        blocks = self._file.write([self._buffers[number, :capacity].data for number in full])
+        for number, block in zip(full, blocks, strict=True):
+            self._ranges[number].blocks.append(block)
+            self._ranges[number].written += capacity
+            rest = int(self._fill[number]) - capacity
+            self._buffers[number, :rest] = self._buffers[number, capacity : capacity + rest]
+            self._fill[number] = rest
 
-    def _write(self, number: int, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Write the whole blocks that there are; returns the rest."""
-        block, of, at = self._file.capacity, self._ranges[number], 0
-        while len(data) - at >= block:
-            of.blocks.append(self._file.write(data[at : at + block].data))
-            at += block
-        of.written += at
-        return data[at:]
+    def _written(self, number: int, blocks: list[memoryview]) -> None:
+        self._ranges[number].blocks.extend(self._file.write(blocks))
+        self._ranges[number].written += len(blocks) * self._file.capacity

@@ -61,7 +61,7 @@ class SpilledTable:
         self._looked = 0
         self._largest = int(self._budget * _LARGEST)
         self._new_table = new_table
-        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, self._budget >> 12)))
+        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, self._budget >> 11)))
 
     @property
     def memory(self) -> int:

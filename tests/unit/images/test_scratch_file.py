@@ -24,20 +24,21 @@ def taken(file: ScratchFile, number: int, *, give_back: bool = False) -> bytes:
 
 def test_blocks_come_back_as_they_were_and_their_room_is_used_again(tmp_path: Path) -> None:
     file = ScratchFile(tmp_path, BLOCK)
-    written = {file.write(memoryview(data)): data for data in (b"", b"one", os.urandom(file.capacity))}
+    contents = [os.urandom(file.capacity), os.urandom(file.capacity), b"one"]
+    written = dict(zip(file.write([memoryview(data) for data in contents]), contents, strict=True))
     assert list(tmp_path.iterdir()) == []
-    assert file.bytes == 3 * BLOCK
+    assert file.size == 3 * BLOCK
     for number, data in written.items():
         assert taken(file, number) == data
-    assert {file.write(memoryview(b"again")) for _ in written} == set(written)
-    assert file.bytes == 3 * BLOCK
+    assert set(file.write([memoryview(contents[0])] * 3)) == set(written)
+    assert file.size == 3 * BLOCK
     file.close()
     file.close()
 
 
 def test_room_that_is_given_back_is_the_file_systems_again(tmp_path: Path) -> None:
     file = ScratchFile(tmp_path, BLOCK)
-    numbers = [file.write(memoryview(os.urandom(file.capacity))) for _ in range(64)]
+    numbers = file.write([memoryview(os.urandom(file.capacity)) for _ in range(64)])
     os.fsync(file._file)
     before = os.fstat(file._file).st_blocks
     for number in numbers:
@@ -61,14 +62,14 @@ def test_a_file_goes_with_its_object(tmp_path: Path) -> None:
 def test_a_directory_without_unnamed_files_is_served_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "O_TMPFILE")
     file = ScratchFile(tmp_path, BLOCK)
-    assert taken(file, file.write(memoryview(b"one"))) == b"one"
+    assert taken(file, *file.write([memoryview(b"one")])) == b"one"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 8, 10])
 def test_a_block_that_is_not_what_was_written_is_noticed(tmp_path: Path, at: int) -> None:
     file = ScratchFile(tmp_path, BLOCK)
-    number = file.write(memoryview(b"one"))
+    (number,) = file.write([memoryview(b"one")])
     before = os.pread(file._file, 1, at)
     os.pwrite(file._file, bytes([before[0] ^ 1]), at)
     with pytest.raises(Retryable, match="are not what was written"):
@@ -77,7 +78,7 @@ def test_a_block_that_is_not_what_was_written_is_noticed(tmp_path: Path, at: int
 
 def test_a_file_that_was_cut_is_noticed(tmp_path: Path) -> None:
     file = ScratchFile(tmp_path, BLOCK)
-    number = file.write(memoryview(b"one"))
+    (number,) = file.write([memoryview(b"one")])
     os.ftruncate(file._file, 9)
     with pytest.raises(Retryable):
         taken(file, number)
@@ -97,10 +98,10 @@ def test_a_disk_that_is_full_after_half_a_block_is_a_matter_of_capacity(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwritev", half)
-    assert taken(file, file.write(memoryview(whole))) == whole, "what was left is written after it"
+    assert taken(file, *file.write([memoryview(whole)])) == whole, "what was left is written after it"
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(Capacity, match="No space left") as caught:
-        file.write(memoryview(whole))
+        file.write([memoryview(whole)])
     assert caught.value.context["path"] == str(tmp_path)
 
 
