@@ -7,6 +7,7 @@ crash in machine code leaves the Python lines that led to it.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import pickle
 import queue
@@ -33,6 +34,7 @@ def main(trace: str, *preloaded: str) -> int:
         batches: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=_listen, args=(asked, batches), daemon=True).start()
         preload(preloaded)
+        gc.freeze()  # what was loaded stays: nobody has to look through it again and again
         while True:
             message = batches.get()
             try:
