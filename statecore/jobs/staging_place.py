@@ -233,8 +233,9 @@ class ReadingProgress:
         self._finished += offsets
 
     def close(self) -> None:
-        """Tell what is done, whatever the time is: the batch has ended."""
-        self._tell(self._finished)
+        """Tell what is done, if anything is, whatever the time: the batch has ended."""
+        if self._finished:
+            self._tell(self._finished)
 
     def _tell(self, offsets: int) -> None:
         with suppress(Retryable, OSError):  # the range is read all the same
