@@ -26,7 +26,7 @@ PLANS = "plans"
 PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
 
 RUNS = "runs"
-"""In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>/``, each with its ``result.json``."""
+"""In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>.json``."""
 
 IMAGES = "images"
 """In a plan's staging directory: ``images/<task>/<store>/``, each with its ``result.json``."""

@@ -3,7 +3,7 @@
 Stage one (ranges → runs) knows blobs only (:mod:`statecore.jobs.staging_place`), and no file system in common::
 
     files/<sha256>                                      a run
-    runs/<task>/<store>/<p>.<start>-<end>/result.json   what was read of a range: names its runs
+    runs/<task>/<store>/<p>.<start>-<end>.json          what was read of a range: names its runs
 
 The result of a range is put when all its runs are there, durable, so it is the mark that they are complete.
 
@@ -75,7 +75,7 @@ def range_name(task: str, store: str, span: OffsetRange) -> str:
 
 def result_name(task: str, store: str, span: OffsetRange) -> str:
     """The blob that says what was read of a range."""
-    return f"{RUNS}/{range_name(task, store, span)}/{RESULT}"
+    return f"{RUNS}/{range_name(task, store, span)}.json"
 
 
 def run_name(run: Run) -> str:

@@ -9,7 +9,10 @@ A task answers with its result or with the error that stopped it, as a value (:m
 from __future__ import annotations
 
 import shutil
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -175,6 +178,8 @@ IMAGE_RESULT = DocumentType(
 )
 
 
+_IMAGES_AT_ONCE = 2
+
 TaskT = TypeVar("TaskT", RangeTask, ImageTask)
 ResultT = TypeVar("ResultT", RangeResult, ImageResult)
 
@@ -205,28 +210,59 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     """Read ranges into runs over one connection, except those that an earlier attempt of the plan has read."""
     from statecore.changelog.cluster import Cluster
 
-    of = tasks[0].cluster  # all of a job have the same
+    first = tasks[0]
+    of = first.cluster  # all of a job have the same, and the same place
     cluster = Cluster(of.bootstrap_servers, of.kafka, timeout=of.timeout)
+    progress = ReadingProgress(first.place, first.task, first.store, first.offset_range)
     try:
-        return _answers(partial(_read_range, cluster), tasks)
+        return _answers(partial(_read_range, cluster, first.place.blobs(), progress), tasks)
     finally:
+        progress.close()
         with suppress(Exception):  # what was read is there, whatever a broker says to the farewell
             cluster.close()
 
 
 def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
-    """Build images from their runs, except those that an earlier attempt of the plan has built."""
-    return _answers(_build_store, tasks)
+    """Build images from their runs, except those that an earlier attempt of the plan has built.
+
+    Two at once, where there are several: a small database is mostly waiting for the disk, which RocksDB has dozens of
+    small files forced to. Stores with versions hold records in memory, up to the budget, and are built alone.
+    """
+    together = [task for task in tasks if not task.kind.is_versioned]
+    alone = [task for task in tasks if task.kind.is_versioned]
+    if len(together) < _IMAGES_AT_ONCE:
+        return _answers(_build_store, tasks)
+    answers: list[ImageResult | Failure] = []
+    left = deque(together)
+    failed = threading.Event()
+
+    def build() -> None:
+        while left and not failed.is_set():
+            with suppress(IndexError):  # the other one has taken the last
+                answers.append(_answer(_build_store, left.popleft()))
+                if isinstance(answers[-1], Failure):
+                    failed.set()
+
+    with ThreadPoolExecutor(_IMAGES_AT_ONCE, "statecore-image") as pool:
+        for building in [pool.submit(build) for _ in range(_IMAGES_AT_ONCE)]:
+            building.result()
+    return answers if failed.is_set() else answers + _answers(_build_store, alone)
 
 
-def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
+def _read_range(cluster: Cluster, blobs: Blobs, progress: ReadingProgress, task: RangeTask) -> RangeResult:
+    result = _of_range(cluster, blobs, progress, task)
+    progress.finish(task.offset_range.end - task.offset_range.start)
+    return result
+
+
+def _of_range(cluster: Cluster, blobs: Blobs, progress: ReadingProgress, task: RangeTask) -> RangeResult:
     task.place.check_seen()
-    blobs, name = task.place.blobs(), staging.result_name(task.task, task.store, task.offset_range)
+    name = staging.result_name(task.task, task.store, task.offset_range)
     found = _finished_range(task, blobs, name)
     if found is not None:
         return found
     with task.place.scratch() as attempt:
-        result, files = _read_into(attempt, task, cluster)
+        result, files = _read_into(attempt, task, cluster, progress)
         for file in files:
             staging.keep(blobs, file)
         while not blobs.put_if_absent(name, RANGE_RESULT.encode(result)):
@@ -236,14 +272,15 @@ def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
     return result
 
 
-def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> tuple[RangeResult, list[RunFile]]:
+def _read_into(
+    attempt: Path, task: RangeTask, cluster: Cluster, progress: ReadingProgress
+) -> tuple[RangeResult, list[RunFile]]:
     from statecore.changelog.reader import ChangelogReader, ReaderOptions
     from statecore.formats.registry import row_format
 
     span = task.offset_range
     watch = Stopwatch("decode")
     builder = _builder(attempt, task)
-    progress = ReadingProgress(task.place, task.task, task.store, span)
     reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout), watch)
     headers = row_format(task.kind).needs_headers
     for batch in reader.read(span, task.isolation, headers=headers, topic_id=task.topic_id):
@@ -251,7 +288,6 @@ def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> tuple[RangeR
             builder.add(batch)
         progress.report(reader.statistics.position - span.start)
     statistics = reader.statistics
-    progress.report(span.end - span.start, now=True)
     with watch.on("write"):
         files = builder.finish(span.end)
     phases, seen = watch.wall, builder.statistics
