@@ -58,15 +58,15 @@ def route(offsets, width, data, valid, rows, bounds, bound_offsets, count, skip,
         low, high = 0, count
         while low < high:
             middle = (low + high) >> 1
-            if word(words + middle * 8) < mine:
-                low = middle + 1
-            else:
+            theirs = word(words + middle * 8)
+            greater = theirs > mine
+            if theirs == mine:
+                bound = get(bound_offsets, middle)
+                greater = compare(bounds + bound, get(bound_offsets, middle + 1) - bound, key, length) > 0
+            if greater:
                 high = middle
-        while low < count and word(words + low * 8) == mine:
-            bound = get(bound_offsets, low)
-            if compare(bounds + bound, get(bound_offsets, low + 1) - bound, key, length) > 0:
-                break
-            low += 1
+            else:
+                low = middle + 1
         put32(out, row, low)
     return 0
 
