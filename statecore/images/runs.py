@@ -31,11 +31,12 @@ from statecore.formats.registry import row_format
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
+from statecore.images.chunks import chunks_of, columns_of, stamped, validity_of
 from statecore.images.cuts import Cuts
 from statecore.images.key_table import Chunk, Columns, KeyTable
 from statecore.images.model import Below, RunFile, RunOrigin, Segmentation, segment_order
 from statecore.images.records import checked_records, last_offset
-from statecore.images.run_writer import RunWriter, chunks_of, columns_of, stamped, validity_of
+from statecore.images.run_writer import RunWriter
 from statecore.images.spilled_table import SpilledTable
 
 DEFAULT_MEMORY_BUDGET = 512 << 20

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.key_table import Columns, KeyTable
 from statecore.images.packed_records import last_writes, unpacked
-from statecore.images.run_writer import chunks_of, columns_of
 from statecore.images.spill import Spill
 
 _SAMPLED = 4096
