@@ -29,9 +29,9 @@ AnyPath = str | os.PathLike[str]
 """What may be given for a path."""
 
 _CHUNK = 1 << 20
-_SYNCS_AT_ONCE = 16
+_FILES_AT_ONCE = 16
 
-_syncing: ThreadPoolExecutor | None = None
+_waiting: ThreadPoolExecutor | None = None
 
 
 def given_path(path: AnyPath) -> Path:
@@ -124,7 +124,7 @@ def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None
             pass
 
 
-def remove_tree(directory: Path) -> None:
+def discard_tree(directory: Path) -> None:
     """Delete a directory with everything below it, as far as that goes; many of those two levels below it at once.
 
     A file system that frees blocks on the device (``discard``) waits for it with each file.
@@ -150,16 +150,16 @@ def _sync_if_there(path: AnyPath) -> None:
 
 
 def _threads() -> ThreadPoolExecutor:
-    """The threads of this process that force files to the disk: to start them takes longer than a small database."""
-    global _syncing
-    if _syncing is None:
-        _syncing = ThreadPoolExecutor(_SYNCS_AT_ONCE, "statecore-sync")
-    return _syncing
+    """The threads of this process that wait for the disk: to start them takes longer than a small database."""
+    global _waiting
+    if _waiting is None:
+        _waiting = ThreadPoolExecutor(_FILES_AT_ONCE, "statecore-disk")
+    return _waiting
 
 
 def _in_child() -> None:
-    global _syncing
-    _syncing = None  # its threads are not here
+    global _waiting
+    _waiting = None  # its threads are not here
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -189,13 +189,20 @@ def _walk(directory: AnyPath) -> Iterator[tuple[AnyPath, list[os.DirEntry[str]]]
     files: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            if not entry.is_dir():
+            if not _is_directory(entry):
                 files.append(entry)
             elif not entry.is_symlink():
                 below.append(entry.path)
     yield directory, files
     for one in below:
         yield from _walk(one)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, for one
+        return False
 
 
 def _set_mode(path: Path, mode: int) -> None:

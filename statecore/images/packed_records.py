@@ -18,10 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statecore.images import kernel
-from statecore.images.kernel import PACKED_HEADER, UNPACKED
+from statecore.images.kernel import PACKED_DELETE, PACKED_HEADER, UNPACKED
 from statecore.images.key_table import Columns
 
-_DELETE = 0xFFFFFFFF
 _RECORD = struct.Struct("<IIq")
 _ROWS_AT_ONCE = 65_536
 _MEASURED = ("offsets", "width", "value_offsets", "value_width", "value_valid", "rows")
@@ -100,5 +99,5 @@ class _Made:
 def packed_row(columns: Columns, row: int) -> npt.NDArray[np.uint8]:
     """One row, packed."""
     key, value = columns.keys[row].as_py(), columns.values[row].as_py()
-    header = _RECORD.pack(len(key), _DELETE if value is None else len(value), columns.timestamps[row].as_py())
+    header = _RECORD.pack(len(key), PACKED_DELETE if value is None else len(value), columns.timestamps[row].as_py())
     return np.frombuffer(header + key + (value or b""), np.uint8)

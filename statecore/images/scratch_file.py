@@ -108,19 +108,21 @@ class ScratchFile:
             How many bytes it has.
 
         Raises:
-            Retryable: it is not what was written.
+            Retryable: it cannot be read, or is not what was written.
         """
-        header = bytearray(_HEADER.size)
+        header, failure = bytearray(_HEADER.size), None
         try:
             got = os.preadv(self._file, [header, into[: self.capacity].data], number * self._block)
-        except OSError:
-            got = 0
+        except OSError as error:
+            got, failure = 0, error
         size, crc = _HEADER.unpack(header)
         if got < _HEADER.size + size or size > self.capacity or crc32c(into[:size].data) != crc:
+            why = "are not what was written" if failure is None else f"cannot be read ({failure.strerror})"
             raise Retryable(
-                f"Records that were kept in {self._directory} for a while are not what was written.",
+                f"Records that did not fit into memory and were kept in {self._directory} meanwhile {why}.",
                 action="Check the disk and memory of this host, then run the job again.",
-            )
+                path=str(self._directory),
+            ) from failure
         if give_back:
             _punch(self._file, number * self._block, self._block)
         self._free.append(number)

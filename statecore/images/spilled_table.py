@@ -4,6 +4,9 @@ When the memory is full, the upper part of the keys goes to the disk, divided in
 all later records in them. The lower part stays in memory, with room to grow; when it has grown too large, its own upper
 part goes likewise. Which keys are in memory says nothing about what is written: it only costs.
 
+Each range on disk has a buffer of two blocks. They count as memory of the keys that stay, and leave them an eighth of
+the budget at least, so that the budget is exceeded where much more than fifty times as much lies on disk.
+
 ::
 
     budget    ├─ stays: 1/4 ─┤── grows: up to 5/8 ──┤─ a range: 1/8, and up to twice as much to tell its keys ─┤
@@ -20,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.key_table import Columns, KeyTable
 from statecore.images.packed_records import last_writes, unpacked
-from statecore.images.run_writer import chunks_of, columns_of
 from statecore.images.spill import Spill
 
 _SAMPLED = 4096
@@ -39,14 +42,14 @@ _LOOK_AGAIN = 1.125
 """How much the file grows before it is looked at again."""
 
 _MOST_WRITTEN = 3
-"""How many times the bytes that are wanted may be on disk."""
+"""How many times the bytes that are wanted may be on disk, more or less: what is wanted is estimated now and then."""
 
 
 class SpilledTable:
     """Key ranges on disk.
 
     Args:
-        directory: where the scratch file is made.
+        directory: where the scratch file is made; must exist.
         budget: bytes of memory, shared with the table of the keys that stay.
         new_table: makes an empty table.
 
@@ -79,7 +82,11 @@ class SpilledTable:
         return self._spill.file_bytes
 
     def take(self, table: KeyTable) -> KeyTable:
-        """Take the upper part of the keys of a table that has become too large; the rest comes back as a new one."""
+        """Take the upper part of the keys of a table that has become too large; the rest comes back as a new one.
+
+        Raises:
+            Capacity, Invalid, Retryable: as :meth:`add`.
+        """
         ids = table.survivors(tombstones=True)
         share = min(0.9, self._budget * _STAYS / max(1, table.bytes))
         shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / (self._budget * _FIRST))), endpoint=False)
@@ -95,7 +102,13 @@ class SpilledTable:
         return rest
 
     def add(self, columns: Columns) -> Columns:
-        """Take the records that lie in a range on disk; returns those that do not, and have a key."""
+        """Take the records that lie in a range on disk; returns those that do not, and have a key.
+
+        Raises:
+            Capacity: the disk is full.
+            Invalid: the file cannot be written.
+            Retryable: what was read back is not what was written.
+        """
         rest = self._spill.add(columns)
         ranges, written = self._spill.ranges, 0
         for number in reversed(range(len(ranges))):  # one that is divided moves those above it
@@ -108,7 +121,11 @@ class SpilledTable:
         return rest
 
     def tables(self) -> Iterator[KeyTable]:
-        """The keys of each range with their last writes, in key order."""
+        """The keys of each range with their last writes, in key order. Each range is gone when it has been taken.
+
+        Raises:
+            Retryable: what was read back is not what was written.
+        """
         for number in range(len(self._spill.ranges)):
             table = self._new_table()
             for columns in unpacked(last_writes(self._spill.take(number, give_back=True))):

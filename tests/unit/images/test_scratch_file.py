@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from statecore.errors import Capacity, Retryable
+from statecore.errors import Capacity, Invalid, Retryable
 from statecore.images import scratch_file
 from statecore.images.scratch_file import ScratchFile
 
@@ -106,6 +106,18 @@ def test_a_disk_that_is_full_after_half_a_block_is_a_matter_of_capacity(
 
 
 def test_a_directory_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="absent") as caught:
+    with pytest.raises(Invalid, match="absent cannot be written"):
         ScratchFile(tmp_path / "absent", BLOCK)
-    assert not isinstance(caught.value, Capacity)
+
+
+def test_a_disk_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = ScratchFile(tmp_path, BLOCK)
+    (number,) = file.write([memoryview(b"one")])
+
+    def broken(number: int, buffers: list[bytearray], at: int) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "preadv", broken)
+    with pytest.raises(Retryable, match=r"cannot be read \(Input/output error\)") as caught:
+        taken(file, number)
+    assert caught.value.context["path"] == str(tmp_path)

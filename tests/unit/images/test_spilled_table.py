@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.key_table import KeyTable
-from statecore.images.run_writer import chunks_of, columns_of
 from statecore.images.spilled_table import SpilledTable
 from tests.unit.images.test_packed_records import Row, columns, rows_of
 
