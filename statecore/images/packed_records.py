@@ -36,6 +36,26 @@ def last_writes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return data[:end]
 
 
+def sampled_keys(data: npt.NDArray[np.uint8], count: int) -> list[bytes]:
+    """Keys of about so many packed records, from all over them."""
+    every = max(1, len(data) // count)
+    places = np.empty(len(data) // every + 2, np.int64)
+    found = kernel.run("sample_packed", data=data, end=len(data), every=every, places=places)
+    keys = []
+    for at in places[:found].tolist():
+        length, _, _ = _RECORD.unpack(data[at : at + PACKED_HEADER].tobytes())
+        keys.append(data[at + PACKED_HEADER : at + PACKED_HEADER + length].tobytes())
+    return keys
+
+
+def divided(data: npt.NDArray[np.uint8], first: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Packed records with keys below one, in the same place, and the others; both in their order."""
+    above = np.empty(len(data), np.uint8)
+    bound = np.frombuffer(first, np.uint8)
+    end = kernel.run("divide_packed", data=data, end=len(data), bound=bound, bound_length=len(first), above=above)
+    return data[:end], above[: len(data) - end]
+
+
 def unpacked(data: npt.NDArray[np.uint8]) -> Iterator[Columns]:
     """Packed records, so many at once, in buffers of their own."""
     measured = np.zeros(len(UNPACKED), np.int64)

@@ -1,7 +1,7 @@
 """A file of blocks that has no name and goes with the process: memory on disk for who has too little of it.
 
 All blocks have the same size, and one that is freed is written over, so the file is as large as what it held at most,
-whatever the number of its users. Who will write no more can give back the room of what is freed. A block::
+whatever the number of its users. A block::
 
     uint32 bytes of the data   uint32 CRC-32C of them   data                                  (little-endian)
 """
@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
-import ctypes
 import os
 import struct
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -96,13 +93,12 @@ class ScratchFile:
         except OSError as error:
             raise write_error(self._directory, error) from error
 
-    def take(self, number: int, into: npt.NDArray[np.uint8], *, give_back: bool = False) -> int:
+    def take(self, number: int, into: npt.NDArray[np.uint8]) -> int:
         """Read a block and free it.
 
         Args:
             number: the block.
             into: room for as much as a block holds.
-            give_back: give its room back to the file system, where that can be done.
 
         Returns:
             How many bytes it has.
@@ -123,8 +119,6 @@ class ScratchFile:
                 action="Check the disk and memory of this host, then run the job again.",
                 path=str(self._directory),
             ) from failure
-        if give_back:
-            _punch(self._file, number * self._block, self._block)
         self._free.append(number)
         return size
 
@@ -140,24 +134,3 @@ def _unnamed(directory: Path) -> int:
         made, name = tempfile.mkstemp(dir=directory)
         Path(name).unlink()
         return made
-
-
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2
-
-
-def _punch(file: int, at: int, size: int) -> None:
-    """Give the room of a part of a file back, where the system can; else it comes back with the whole file."""
-    fallocate = _fallocate()
-    if fallocate is not None:
-        fallocate(file, _KEEP_SIZE | _PUNCH_HOLE, at, size)
-
-
-@cache
-def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Linux's ``fallocate``, which Python has no door to."""
-    try:
-        found = ctypes.CDLL(None).fallocate
-    except (AttributeError, OSError):
-        return None
-    found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return cast(Callable[[int, int, int, int], int], found)

@@ -235,6 +235,35 @@ def keep_last(data, tags, rows, table, bits):
     return to
 
 
+def sample_packed(data, end, every, places):
+    """Where records begin, about one in so many bytes; returns how many."""
+    at, found, ahead = 0, 0, 0
+    while at < end:
+        if at >= ahead:
+            put(places, found, at)
+            found += 1
+            ahead = at + every
+        size, length = le32(data + at), le32(data + at + 4)
+        at += PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
+    return found
+
+
+def divide_packed(data, end, bound, bound_length, above):
+    """Copy the records whose keys are not below a bound, and move the others to the front; returns where these end."""
+    at, to, out = 0, 0, 0
+    while at < end:
+        size, length = le32(data + at), le32(data + at + 4)
+        whole = PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
+        if compare(data + at + PACKED_HEADER, size, bound, bound_length) < 0:
+            move(data + to, data + at, whole)
+            to += whole
+        else:
+            copy(above + out, data + at, whole)
+            out += whole
+        at += whole
+    return to
+
+
 def measure_packed(data, end, most, unpacked):
     """How many whole records there are from the beginning, at most so many, and the bytes of their keys and values.
 

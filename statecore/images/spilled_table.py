@@ -21,14 +21,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.key_table import Columns, KeyTable
-from statecore.images.packed_records import last_writes, unpacked
+from statecore.images.packed_records import divided, last_writes, sampled_keys, unpacked
 from statecore.images.spill import Spill
 
-_SAMPLED = 4096
+_SAMPLED = 1024
 """Keys that are looked at to see where ranges are to begin."""
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 64 << 10, 4 << 10
@@ -41,7 +40,9 @@ _STAYS, _GROWS, _FIRST, _LARGEST = 1 / 4, 5 / 8, 1 / 64, 1 / 8
 _LOOK_AGAIN = 1.125
 """How much the file grows before it is looked at again."""
 
-_MOST_WRITTEN = 3
+_HALF = np.array([0.5])
+
+_MOST_WRITTEN = 2
 """How many times the bytes that are wanted may be on disk, more or less: what is wanted is estimated now and then."""
 
 
@@ -91,7 +92,7 @@ class SpilledTable:
         share = min(0.9, self._budget * _STAYS / max(1, table.bytes))
         shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / (self._budget * _FIRST))), endpoint=False)
         step = max(1, len(ids) // _SAMPLED)
-        keys = [columns.keys for columns in _columns(table, ids[::step].copy())]
+        keys = [key for columns in _columns(table, ids[::step].copy()) for key in columns.keys.to_pylist()]
         firsts = _quantiles(keys, shares)
         self._spill.divide(0, firsts)
         rest = self._new_table()
@@ -128,7 +129,7 @@ class SpilledTable:
         """
         for number in range(len(self._spill.ranges)):
             table = self._new_table()
-            for columns in unpacked(last_writes(self._spill.take(number, give_back=True))):
+            for columns in unpacked(last_writes(self._spill.take(number))):
                 table.add(*columns)
             yield table
 
@@ -157,13 +158,12 @@ class SpilledTable:
         written = len(data)
         data = last_writes(data)
         self._wanted = len(data) / max(1, written)
-        middle = _middle(data) if len(data) > self._largest // 2 else []
+        middle = _quantiles(sampled_keys(data, _SAMPLED), _HALF) if len(data) > self._largest // 2 else []
         if middle:
             self._spill.divide(number + 1, middle)
-            for columns in unpacked(data):
-                self._spill.add(columns)
-        else:
-            self._spill.put(number, data)
+            data, above = divided(data, middle[0])
+            self._spill.put(number + 1, above)
+        self._spill.put(number, data)
         for one in self._spill.ranges[number : number + 1 + len(middle)]:
             one.live = one.written
 
@@ -172,17 +172,10 @@ def _columns(table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Columns]:
     return map(columns_of, chunks_of(table, ids))
 
 
-def _quantiles(keys: Sequence[pa.Array], shares: npt.NDArray[np.float64]) -> list[bytes]:
+def _quantiles(keys: Sequence[bytes], shares: npt.NDArray[np.float64]) -> list[bytes]:
     """Keys below which these shares of some keys lie, more or less; ascending, and never the least one."""
-    ordered = sorted({key for part in keys for key in part.to_pylist()})
+    ordered = sorted(set(keys))
     if len(ordered) < 2:
         return []
     at = np.unique(np.clip((len(ordered) * shares).astype(np.int64), 1, len(ordered) - 1))
     return [ordered[number] for number in at.tolist()]
-
-
-def _middle(data: npt.NDArray[np.uint8]) -> list[bytes]:
-    """A key to divide a range at; none where it has one key only."""
-    keys = [columns.keys for columns in unpacked(data)]
-    step = max(1, sum(map(len, keys)) // _SAMPLED)
-    return _quantiles([part.take(pa.array(np.arange(0, len(part), step))) for part in keys], np.array([0.5]))

@@ -1,4 +1,4 @@
-"""Blocks of a file without a name: their room is used again and given back; damage and a full disk are said."""
+"""Blocks of a file without a name: their room is used again; damage and a full disk are said."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from statecore.errors import Capacity, Invalid, Retryable
-from statecore.images import scratch_file
 from statecore.images.scratch_file import ScratchFile
 
 BLOCK = 4096
 
 
-def taken(file: ScratchFile, number: int, *, give_back: bool = False) -> bytes:
+def taken(file: ScratchFile, number: int) -> bytes:
     into = np.empty(file.capacity, np.uint8)
-    return into[: file.take(number, into, give_back=give_back)].tobytes()
+    return into[: file.take(number, into)].tobytes()
 
 
 def test_blocks_come_back_as_they_were_and_their_room_is_used_again(tmp_path: Path) -> None:
@@ -34,19 +33,6 @@ def test_blocks_come_back_as_they_were_and_their_room_is_used_again(tmp_path: Pa
     assert file.size == 3 * BLOCK
     file.close()
     file.close()
-
-
-def test_room_that_is_given_back_is_the_file_systems_again(tmp_path: Path) -> None:
-    file = ScratchFile(tmp_path, BLOCK)
-    numbers = file.write([memoryview(os.urandom(file.capacity)) for _ in range(64)])
-    os.fsync(file._file)
-    before = os.fstat(file._file).st_blocks
-    for number in numbers:
-        taken(file, number, give_back=True)
-    os.fsync(file._file)
-    assert before * 512 >= 64 * BLOCK
-    if scratch_file._fallocate() is not None:
-        assert os.fstat(file._file).st_blocks < before / 4
 
 
 def test_a_file_goes_with_its_object(tmp_path: Path) -> None:
