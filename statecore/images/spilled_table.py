@@ -81,8 +81,10 @@ class SpilledTable:
     def take(self, table: KeyTable) -> KeyTable:
         """Take the upper part of the keys of a table that has become too large; the rest comes back as a new one."""
         ids = table.survivors(tombstones=True)
-        share = min(0.9, self._budget * _STAYS / max(1, table.bytes))
-        shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / (self._budget * _FIRST))), endpoint=False)
+        share = min(0.9, min(self._budget * _STAYS, self.room / 2) / max(1, table.bytes))
+        # Only the first ranges grow in any case: where keys descend, each takes buffers and gets no more records.
+        size = self._largest / 2 if self._spill.ranges else self._budget * _FIRST
+        shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / size)), endpoint=False)
         step = max(1, len(ids) // _SAMPLED)
         keys = [columns.keys for columns in _columns(table, ids[::step].copy())]
         firsts = _quantiles(keys, shares)
@@ -140,14 +142,14 @@ class SpilledTable:
         written = len(data)
         data = last_writes(data)
         self._wanted = len(data) / max(1, written)
-        middle = _middle(data) if len(data) > self._largest // 2 else []
-        if middle:
-            self._spill.divide(number + 1, middle)
+        firsts = _within(data, max(2, round(2 * len(data) / self._largest))) if len(data) > self._largest // 2 else []
+        if firsts:
+            self._spill.divide(number + 1, firsts)
             for columns in unpacked(data):
                 self._spill.add(columns)
         else:
             self._spill.put(number, data)
-        for one in self._spill.ranges[number : number + 1 + len(middle)]:
+        for one in self._spill.ranges[number : number + 1 + len(firsts)]:
             one.live = one.written
 
 
@@ -164,8 +166,9 @@ def _quantiles(keys: Sequence[pa.Array], shares: npt.NDArray[np.float64]) -> lis
     return [ordered[number] for number in at.tolist()]
 
 
-def _middle(data: npt.NDArray[np.uint8]) -> list[bytes]:
-    """A key to divide a range at; none where it has one key only."""
+def _within(data: npt.NDArray[np.uint8], parts: int) -> list[bytes]:
+    """Keys to divide a range at into so many parts; fewer where it has fewer keys, and none where it has one."""
     keys = [columns.keys for columns in unpacked(data)]
     step = max(1, sum(map(len, keys)) // _SAMPLED)
-    return _quantiles([part.take(pa.array(np.arange(0, len(part), step))) for part in keys], np.array([0.5]))
+    sampled = [part.take(pa.array(np.arange(0, len(part), step))) for part in keys]
+    return _quantiles(sampled, np.arange(1, parts) / parts)
