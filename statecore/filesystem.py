@@ -130,7 +130,10 @@ def discard_tree(directory: Path) -> None:
     A file system that frees blocks on the device (``discard``) waits for it with each file.
     """
     with suppress(OSError):
-        below = [one for child in directory.iterdir() if child.is_dir() for one in child.iterdir()]
+        if directory.is_symlink():
+            return
+        children = [child for child in directory.iterdir() if child.is_dir() and not child.is_symlink()]
+        below = [one for child in children for one in child.iterdir()]
         for _ in _threads().map(_remove, below):
             pass
     _remove(directory)
@@ -189,19 +192,19 @@ def _walk(directory: AnyPath) -> Iterator[tuple[AnyPath, list[os.DirEntry[str]]]
     files: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            if not _is_directory(entry):
-                files.append(entry)
-            elif not entry.is_symlink():
+            if entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
+            elif not _leads_to_directory(entry):
+                files.append(entry)
     yield directory, files
     for one in below:
         yield from _walk(one)
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself, for one
+    except OSError:  # a link to itself
         return False
 
 

@@ -50,3 +50,74 @@ def validity_of(chunk: Chunk) -> tuple[pa.Buffer | None, int]:
     """Arrow's validity bitmap of a chunk, if it has deletes, and their number."""
     nulls = int(len(chunk.valid) - np.count_nonzero(chunk.valid))
     return (pa.py_buffer(np.packbits(chunk.valid, bitorder="little")) if nulls else None), nulls
+
+
+class EvenChunks:
+    """Cuts rows that come in chunks of any size where the rows alone say: rows of one chunk share no block of an SST
+    file with those of another, so the same rows make the same file whatever tables they were gathered from.
+
+    A chunk has as many rows as fit into its limits of rows, of bytes of keys and of bytes of values, and at least one.
+    """
+
+    def __init__(self) -> None:
+        self._held: Chunk | None = None
+
+    def add(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The chunks that are whole now. The given one is kept until then, so nobody may write to its buffers."""
+        if self._held is not None:
+            if _is_whole(self._held, chunk):  # as in most cases, and then nothing is copied
+                yield self._held
+            else:
+                chunk = _joined(self._held, chunk)
+        low, count = 0, len(chunk.valid)
+        while (end := _end(chunk, low)) < count:
+            yield _part(chunk, low, end)
+            low = end
+        self._held = _part(chunk, low, count)
+
+    def rest(self) -> Iterator[Chunk]:
+        """The last one, if there is any row left."""
+        if self._held is not None:
+            yield self._held
+            self._held = None
+
+
+def _is_whole(chunk: Chunk, following: Chunk) -> bool:
+    """Whether the first row of the following chunk does not fit into one."""
+    sizes = [(chunk.keys, following.key_offsets), (chunk.values, following.value_offsets)]
+    return len(chunk.valid) == _ROWS_AT_ONCE or any(
+        len(have) + int(offsets[1] - offsets[0]) > _BYTES_AT_ONCE for have, offsets in sizes
+    )
+
+
+def _end(chunk: Chunk, low: int) -> int:
+    """Where the chunk ends that begins at a row."""
+    ends = [low + _ROWS_AT_ONCE]
+    for offsets in (chunk.key_offsets, chunk.value_offsets):
+        ends.append(int(np.searchsorted(offsets, offsets[low] + _BYTES_AT_ONCE, side="right")) - 1)
+    return max(low + 1, min(ends))
+
+
+def _part(chunk: Chunk, low: int, high: int) -> Chunk:
+    if high - low == len(chunk.valid):
+        return chunk
+    keys, values = chunk.key_offsets[low : high + 1], chunk.value_offsets[low : high + 1]
+    return Chunk(
+        keys - keys[0],
+        chunk.keys[keys[0] : keys[-1]],
+        values - values[0],
+        chunk.values[values[0] : values[-1]],
+        chunk.valid[low:high],
+        chunk.timestamps[low:high],
+    )
+
+
+def _joined(first: Chunk, second: Chunk) -> Chunk:
+    return Chunk(
+        np.concatenate([first.key_offsets, second.key_offsets[1:] + first.key_offsets[-1]]),
+        np.concatenate([first.keys, second.keys]),
+        np.concatenate([first.value_offsets, second.value_offsets[1:] + first.value_offsets[-1]]),
+        np.concatenate([first.values, second.values]),
+        np.concatenate([first.valid, second.valid]),
+        np.concatenate([first.timestamps, second.timestamps]),
+    )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
-from statecore.images.chunks import chunks_of, columns_of, stamped, validity_of
+from statecore.images.chunks import EvenChunks, chunks_of, columns_of, stamped, validity_of
 from statecore.images.cuts import Cuts
 from statecore.images.key_table import Chunk, Columns, KeyTable
 from statecore.images.model import Below, RunFile, RunOrigin, Segmentation, segment_order
@@ -208,15 +209,20 @@ class RunBuilder:
         """Write all that is held, a run for each database."""
         with ExitStack() as stack:
             writers: dict[int | None, RunWriter] = {}
+            chunks: dict[int | None, EvenChunks] = defaultdict(EvenChunks)
             for table in self._tables():
                 for segment, ids in self._by_segment(table):
                     if segment not in writers:
                         suffix = "" if segment is None else f".{segment}"
                         path = self._directory / f"run-{self._files:05d}{suffix}.sst"
                         writers[segment] = stack.enter_context(RunWriter(path))
-                    for chunk in self._rows(table, ids):
-                        writers[segment].add(chunk)
+                    for found in self._rows(table, ids):
+                        for chunk in chunks[segment].add(found):
+                            writers[segment].add(chunk)
                 del table  # before the next one is loaded
+            for segment, writer in writers.items():
+                for chunk in chunks[segment].rest():
+                    writer.add(chunk)
             made = [
                 replace(writers[segment].finish(), segment=segment) for segment in sorted(writers, key=segment_order)
             ]

@@ -4,6 +4,8 @@ All blocks have the same size, and one that is freed is written over, so the fil
 whatever the number of its users. A block::
 
     uint32 bytes of the data   uint32 CRC-32C of them   data                                  (little-endian)
+
+The CRC begins with the block's number: zeros, or a block in another's place, are not taken for what was written.
 """
 
 from __future__ import annotations
@@ -74,12 +76,12 @@ class ScratchFile:
         reused = min(len(self._free), len(blocks))
         numbers = [self._free.pop() for _ in range(reused)]
         for number, data in zip(numbers, blocks, strict=False):
-            self._write([_HEADER.pack(len(data), crc32c(data)), data], number)
+            self._write([_header(number, data), data], number)
         for first in range(reused, len(blocks), _BLOCKS_AT_ONCE):
             some = blocks[first : first + _BLOCKS_AT_ONCE]
             at, self._blocks = self._blocks, self._blocks + len(some)
             numbers += range(at, self._blocks)
-            self._write([part for data in some for part in (_HEADER.pack(len(data), crc32c(data)), data)], at)
+            self._write([part for number, data in enumerate(some, at) for part in (_header(number, data), data)], at)
         return numbers
 
     def _write(self, parts: list[bytes | memoryview], number: int) -> None:
@@ -111,8 +113,8 @@ class ScratchFile:
             got = os.preadv(self._file, [header, into[: self.capacity].data], number * self._block)
         except OSError as error:
             got, failure = 0, error
-        size, crc = _HEADER.unpack(header)
-        if got < _HEADER.size + size or size > self.capacity or crc32c(into[:size].data) != crc:
+        size, _ = _HEADER.unpack(header)
+        if got < _HEADER.size + size or size > self.capacity or _header(number, into[:size].data) != header:
             why = "are not what was written" if failure is None else f"cannot be read ({failure.strerror})"
             raise Retryable(
                 f"Records that did not fit into memory and were kept in {self._directory} meanwhile {why}.",
@@ -125,6 +127,10 @@ class ScratchFile:
     def close(self) -> None:
         """Let go of the file; again is fine. It goes with this object, too."""
         self._finalizer()
+
+
+def _header(number: int, data: memoryview) -> bytes:
+    return _HEADER.pack(len(data), crc32c(data, (number + 1) & 0xFFFFFFFF))
 
 
 def _unnamed(directory: Path) -> int:

@@ -9,7 +9,7 @@ the budget at least, so that the budget is exceeded where much more than fifty t
 
 ::
 
-    budget    ├─ stays: 1/4 ─┤── grows: up to 5/8 ──┤─ a range: 1/8, and up to twice as much to tell its keys ─┤
+    budget    ├─ stays: 1/4 ─┤─ grows: up to 1/2 ─┤─ a range: 1/4, and about half as much to tell its keys ─┤
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ _LARGEST_BLOCK, _SMALLEST_BLOCK = 64 << 10, 4 << 10
 _LEAST_BUDGET = 256 << 10
 """With less than this, ranges would be rewritten for every few records."""
 
-_STAYS, _GROWS, _FIRST, _LARGEST = 1 / 4, 5 / 8, 1 / 64, 1 / 8
+_STAYS, _GROWS, _FIRST, _LARGEST = 1 / 4, 1 / 2, 1 / 32, 1 / 4
 """Of the budget: what stays in memory, what that may grow to, what a range has first, and what it may have."""
 
 _LOOK_AGAIN = 1.125
 """How much the file grows before it is looked at again."""
-
-_HALF = np.array([0.5])
 
 _MOST_WRITTEN = 2
 """How many times the bytes that are wanted may be on disk, more or less: what is wanted is estimated now and then."""
@@ -65,7 +63,7 @@ class SpilledTable:
         self._looked = 0
         self._largest = int(self._budget * _LARGEST)
         self._new_table = new_table
-        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, self._budget >> 11)))
+        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, self._budget >> 10)))
 
     @property
     def memory(self) -> int:
@@ -89,8 +87,10 @@ class SpilledTable:
             Capacity, Invalid, Retryable: as :meth:`add`.
         """
         ids = table.survivors(tombstones=True)
-        share = min(0.9, self._budget * _STAYS / max(1, table.bytes))
-        shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / (self._budget * _FIRST))), endpoint=False)
+        share = min(0.9, min(self._budget * _STAYS, self.room / 2) / max(1, table.bytes))
+        # Only the first ranges grow in any case: where keys descend, each takes buffers and gets no more records.
+        size = self._largest / 2 if self._spill.ranges else self._budget * _FIRST
+        shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / size)), endpoint=False)
         step = max(1, len(ids) // _SAMPLED)
         keys = [key for columns in _columns(table, ids[::step].copy()) for key in columns.keys.to_pylist()]
         firsts = _quantiles(keys, shares)
@@ -158,13 +158,14 @@ class SpilledTable:
         written = len(data)
         data = last_writes(data)
         self._wanted = len(data) / max(1, written)
-        middle = _quantiles(sampled_keys(data, _SAMPLED), _HALF) if len(data) > self._largest // 2 else []
-        if middle:
-            self._spill.divide(number + 1, middle)
-            data, above = divided(data, middle[0])
-            self._spill.put(number + 1, above)
+        parts = max(2, round(2 * len(data) / self._largest)) if len(data) > self._largest // 2 else 1
+        firsts = _quantiles(sampled_keys(data, _SAMPLED), np.arange(1, parts) / parts) if parts > 1 else []
+        self._spill.divide(number + 1, firsts)
+        for place, first in reversed(list(enumerate(firsts, start=number + 1))):
+            data, above = divided(data, first)
+            self._spill.put(place, above)
         self._spill.put(number, data)
-        for one in self._spill.ranges[number : number + 1 + len(middle)]:
+        for one in self._spill.ranges[number : number + 1 + len(firsts)]:
             one.live = one.written
 
 

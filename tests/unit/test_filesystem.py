@@ -46,3 +46,16 @@ def test_a_tree_is_discarded_whole_and_nothing_that_it_links_to(tree: Path) -> N
     discard_tree(tree)
     assert not tree.exists()
     assert (tree.parent / "outside/kept").read_bytes() == b"kept"
+
+
+def test_what_a_link_just_below_a_discarded_tree_leads_to_is_left_alone(tmp_path: Path) -> None:
+    elsewhere, tree = tmp_path / "elsewhere", tmp_path / "tree"
+    (elsewhere / "database").mkdir(parents=True)
+    (elsewhere / "database" / "file").write_text("kept")
+    tree.mkdir()
+    (tree / "link").symlink_to(elsewhere)
+    discard_tree(tree / "link")
+    assert (elsewhere / "database" / "file").read_text() == "kept"
+    discard_tree(tree)
+    assert not tree.exists()
+    assert (elsewhere / "database" / "file").read_text() == "kept"

@@ -62,6 +62,16 @@ def test_a_block_that_is_not_what_was_written_is_noticed(tmp_path: Path, at: int
         taken(file, number)
 
 
+@pytest.mark.parametrize("lost", ["its own write", "its place"])
+def test_a_block_that_the_disk_never_wrote_is_noticed(tmp_path: Path, lost: str) -> None:
+    file = ScratchFile(tmp_path, BLOCK)
+    other, number = file.write([memoryview(os.urandom(file.capacity)) for _ in range(2)])
+    found = bytes(BLOCK) if lost == "its own write" else os.pread(file._file, BLOCK, other * BLOCK)
+    os.pwrite(file._file, found, number * BLOCK)
+    with pytest.raises(Retryable, match="are not what was written"):
+        taken(file, number)
+
+
 def test_a_file_that_was_cut_is_noticed(tmp_path: Path) -> None:
     file = ScratchFile(tmp_path, BLOCK)
     (number,) = file.write([memoryview(b"one")])
