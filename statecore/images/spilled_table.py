@@ -4,8 +4,8 @@ When the memory is full, the upper part of the keys goes to the disk, divided in
 all later records in them. The lower part stays in memory, with room to grow; when it has grown too large, its own upper
 part goes likewise. Which keys are in memory says nothing about what is written: it only costs.
 
-Each range on disk has a buffer of two blocks. They count as memory of the keys that stay, and leave them an eighth of
-the budget at least, so that the budget is exceeded where much more than fifty times as much lies on disk.
+Each range on disk has a buffer of two blocks. They count as memory of the keys that stay, and leave them a quarter of
+the budget at least, so that the budget is exceeded where much more than forty times as much lies on disk.
 
 ::
 
