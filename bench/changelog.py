@@ -1,6 +1,7 @@
 """Fills a changelog topic for the benchmark, quickly: 16-byte keys, 100-byte values, N/4 keys, 2 % tombstones, lz4.
 
-Where the store is windowed, the times of its rows follow the key (``bench.kinds``).
+Other values, keys and codecs are shapes (``bench.shapes``). Where the store is windowed, the times of its rows follow
+the key (``bench.kinds``).
 
 Twenty million records are to be there in a minute or so on two cores, so they never are Python objects: record
 batches (format v2) are laid out by NumPy, a column for each byte of a record, and go to the broker in plain Produce
@@ -10,8 +11,8 @@ requests. A record is ::
     headers
 
 in which length, offset delta and value length take one byte or two; a mask drops the bytes that a record does not
-have. The default batch of 125 records is about what Kafka Streams' own producer makes of such records (``batch.size``
-16 KiB). The contents depend on the numbers and the seed alone.
+have. A batch has about as many records as Kafka Streams' own producer would pack into one (``batch.size`` 16 KiB). The
+contents depend on the numbers and the seed alone.
 """
 
 from __future__ import annotations
@@ -25,23 +26,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import cramjam
 import numpy as np
 from crc32c import crc32c
 
+from bench.codecs import CODECS, compress
 from bench.kinds import KINDS, SPAN_MS, BenchKind
+from bench.shapes import KEY_BYTES, PLAIN, Shape
 from tests.harness import topics
 from tests.harness.broker import Broker
 
-KEY_BYTES = 16
-VALUE_BYTES = 100
 TOMBSTONE_SHARE = 0.02
 PARTITIONS = 4
 
 _KEY_AT = 7
 _CHUNK_BATCHES = 512
 _IN_FLIGHT = 8
+_PARTITION_ANSWER = 30  # partition, error, base offset, append time, log start
 _BASE_TIME = 1_700_000_000_000
+_ONE_BYTE = 128
+_VALUE_POOL_BYTES = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -49,21 +52,23 @@ class ChangelogSize:
     """What the topic is to hold.
 
     Attributes:
-        records: in all partitions together; each partition gets a quarter.
-        batch_records: records of one batch, at most 8192.
+        records: in all partitions together; each partition gets as many.
         seed: of the contents.
         kind: the kind of store the changelog is for.
+        partitions: of the topic.
+        shape: its values, keys and codec.
     """
 
     records: int
-    batch_records: int = 125
     seed: int = 7
     kind: BenchKind = KINDS["timestamped-key-value"]
+    partitions: int = PARTITIONS
+    shape: Shape = PLAIN
 
     @property
     def keys(self) -> int:
         """Distinct keys that records are drawn from."""
-        return self.records // 4
+        return self.shape.keys(self.records)
 
 
 def start_broker(directory: Path) -> Broker:
@@ -73,81 +78,95 @@ def start_broker(directory: Path) -> Broker:
 
 
 def fill(bootstrap_servers: str, topic: str, size: ChangelogSize) -> float:
-    """Creates the topic (4 partitions, compacted, never cleaned) and fills it; returns the seconds it took.
+    """Creates the topic (compacted, never cleaned) and fills it; returns the seconds it took.
 
     Raises:
         ValueError: the records do not divide evenly into partitions and batches.
         RuntimeError: the broker refused a batch, or holds another number of records at the end.
     """
-    if size.records % (PARTITIONS * size.batch_records) or size.batch_records > 8192:
-        raise ValueError(f"{size.records} records do not make whole batches of {size.batch_records} in each partition")
+    each = size.shape.batch_records
+    if size.records % (size.partitions * each):
+        raise ValueError(f"{size.records} records do not make whole batches of {each} in each partition")
     began = clock.monotonic()
-    topics.create(bootstrap_servers, topic, PARTITIONS, topics.UNCLEANED)
-    sources = [_batches(size, partition) for partition in range(PARTITIONS)]
+    topics.create(bootstrap_servers, topic, size.partitions, topics.UNCLEANED)
+    sources = [batches(size, partition) for partition in range(size.partitions)]
     with _Connection(bootstrap_servers, topic) as connection:
-        for batches in zip(*sources, strict=True):
-            connection.produce(batches)
-    held = sum(topics.end_offset(bootstrap_servers, topic, p) for p in range(PARTITIONS))
+        for one_of_each in zip(*sources, strict=True):
+            connection.produce(one_of_each)
+    held = sum(topics.end_offset(bootstrap_servers, topic, p) for p in range(size.partitions))
     if held != size.records:
         raise RuntimeError(f"{topic} holds {held} records, not {size.records}")
     return clock.monotonic() - began
 
 
-def _batches(size: ChangelogSize, partition: int) -> Iterator[bytes]:
+def batches(size: ChangelogSize, partition: int) -> Iterator[bytes]:
     """Every record batch of a partition, in order."""
     random = np.random.default_rng([size.seed, partition])
-    left = size.records // PARTITIONS // size.batch_records
-    time = _BASE_TIME
-    delta = np.tile(np.arange(size.batch_records, dtype=np.uint16), _CHUNK_BATCHES)
-    values = _value_pool(random)
-    while left:
-        count = min(left, _CHUNK_BATCHES)
-        rows = count * size.batch_records
-        ids = random.integers(0, size.keys // PARTITIONS, rows, dtype=np.uint64) * PARTITIONS + np.uint64(partition)
+    shape, each = size.shape, size.shape.batch_records
+    of_partition = size.records // size.partitions
+    delta = np.tile(np.arange(each, dtype=np.uint16), _CHUNK_BATCHES)
+    values = _value_pool(random, shape.value_bytes)
+    for first in range(0, of_partition, _CHUNK_BATCHES * each):
+        rows = min(_CHUNK_BATCHES * each, of_partition - first)
+        if shape.overwrites:
+            numbers = random.integers(0, max(1, size.keys // size.partitions), rows, dtype=np.uint64)
+        else:
+            numbers = np.arange(first, first + rows, dtype=np.uint64)
+        ids = numbers * np.uint64(size.partitions) + np.uint64(partition)
         laid, ends = _lay_out(
             _keys(ids, size.kind), delta[:rows], values[random.integers(0, len(values), rows)], random
         )
-        begin = 0
-        for end in ends[size.batch_records - 1 :: size.batch_records]:
-            yield _frame(laid[begin:end], size.batch_records, time)
+        begin, time = 0, _BASE_TIME + first // each
+        for end in ends[each - 1 :: each]:
+            yield _frame(laid[begin:end], each, time, shape.codec)
             begin, time = int(end), time + 1
-        left -= count
 
 
-def _value_pool(random: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Values that compress about as JSON does: 40 random letters within 60 that are always the same."""
-    pool = np.tile(np.frombuffer(b'{"status":"shipped","warehouse":"north-7","reference":"', np.uint8), (50_000, 2))
-    pool = np.ascontiguousarray(pool[:, :VALUE_BYTES])
-    pool[:, 55:95] = random.integers(97, 123, (len(pool), 40), dtype=np.uint8)
-    return pool
+def _value_pool(random: np.random.Generator, value_bytes: int) -> np.ndarray[Any, Any]:
+    """Values that compress about as JSON does: of each 100 bytes 40 are random letters, the others always the same."""
+    cell = min(100, value_bytes)
+    begin, end = cell * 55 // 100, cell * 95 // 100
+    cells = -(-value_bytes // cell)
+    count = max(100, _VALUE_POOL_BYTES // value_bytes)
+    text = np.frombuffer(b'{"status":"shipped","warehouse":"north-7","reference":"' * 2, np.uint8)[:cell]
+    pool = np.tile(text, (count, cells)).reshape(count, cells, cell)
+    pool[:, :, begin:end] = random.integers(97, 123, (count, cells, end - begin), dtype=np.uint8)
+    return np.ascontiguousarray(pool.reshape(count, cells * cell)[:, :value_bytes])
 
 
 def _lay_out(
     keys: np.ndarray[Any, Any], delta: np.ndarray[Any, Any], values: np.ndarray[Any, Any], random: np.random.Generator
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The bytes of all records, one after the other, and where each of them ends."""
-    rows, key_bytes = keys.shape
+    (rows, key_bytes), value_bytes = keys.shape, values.shape[1]
     value_length_at, value_at = _KEY_AT + key_bytes, _KEY_AT + key_bytes + 2
     dead = random.random(rows) < TOMBSTONE_SHARE
-    wide = delta >= 64
-    # Length (its first byte), attributes, time delta, offset delta, key, value, count of headers.
-    width = 1 + 1 + 1 + (1 + wide) + (1 + key_bytes) + np.where(dead, 1, 2 + VALUE_BYTES) + 1
-    laid = np.zeros((rows, value_at + VALUE_BYTES + 1), np.uint8)
+    wide = delta >= _ONE_BYTE // 2
+    wide_value = 2 * value_bytes >= _ONE_BYTE  # zigzag doubles every number
+    # What follows the length: attributes, time delta, offset delta, key, value, count of headers.
+    body = 1 + 1 + (1 + wide) + (1 + key_bytes) + np.where(dead, 1, 1 + wide_value + value_bytes) + 1
+    wide_body = 2 * body >= _ONE_BYTE
+    laid = np.zeros((rows, value_at + value_bytes + 1), np.uint8)
     present = np.ones(laid.shape, bool)
-    body = width - 1  # what follows the length; zigzag doubles it
-    laid[:, 0] = np.where(dead, 2 * body, (2 * body & 0x7F) | 0x80)
+    laid[:, 0] = _low_byte(2 * body, wide_body)
     laid[:, 1] = 2 * body >> 7
-    present[:, 1] = ~dead
-    laid[:, 4] = np.where(wide, (2 * delta & 0x7F) | 0x80, 2 * delta)
+    present[:, 1] = wide_body
+    laid[:, 4] = _low_byte(2 * delta, wide)
     laid[:, 5] = delta >> 6
     present[:, 5] = wide
     laid[:, 6] = 2 * key_bytes
     laid[:, _KEY_AT:value_length_at] = keys
-    laid[:, value_length_at] = np.where(dead, 1, (2 * VALUE_BYTES & 0x7F) | 0x80)
-    laid[:, value_length_at + 1] = 2 * VALUE_BYTES >> 7
-    laid[:, value_at : value_at + VALUE_BYTES] = values
-    present[:, value_length_at + 1 : value_at + VALUE_BYTES] = ~dead[:, None]
-    return laid[present], np.cumsum(width + ~dead)  # a live record's length takes a second byte
+    laid[:, value_length_at] = np.where(dead, 1, _low_byte(2 * value_bytes, wide_value))
+    laid[:, value_length_at + 1] = 2 * value_bytes >> 7
+    laid[:, value_at : value_at + value_bytes] = values
+    present[:, value_length_at + 1] = ~dead & wide_value
+    present[:, value_at : value_at + value_bytes] = ~dead[:, None]
+    return laid[present], np.cumsum(1 + wide_body + body)
+
+
+def _low_byte(number: Any, goes_on: Any) -> Any:
+    """The first byte of a varint, with the bit that says whether a second one follows."""
+    return np.where(goes_on, (number & 0x7F) | 0x80, number)
 
 
 def _keys(ids: np.ndarray[Any, Any], kind: BenchKind) -> np.ndarray[Any, Any]:
@@ -161,17 +180,15 @@ def _keys(ids: np.ndarray[Any, Any], kind: BenchKind) -> np.ndarray[Any, Any]:
     return np.pad(keys, ((0, 0), (0, 4))) if kind.sequence else keys
 
 
-def _frame(records: np.ndarray[Any, Any], count: int, time: int) -> bytes:
-    """A record batch v2, compressed as one lz4 frame of independent blocks."""
-    block = bytes(cramjam.lz4.compress_block(records.tobytes(), store_size=False))
-    # Magic, independent blocks of at most 4 MiB without checksums, descriptor's checksum; block; end mark.
-    compressed = b"\x04\x22\x4d\x18\x60\x70\x73" + struct.pack("<I", len(block)) + block + b"\0\0\0\0"
-    tail = struct.pack(">hiqqqhii", 3, count - 1, time, time, -1, -1, -1, count) + compressed
+def _frame(records: np.ndarray[Any, Any], count: int, time: int, codec: str) -> bytes:
+    """A record batch v2."""
+    compressed = compress(codec, records.tobytes())
+    tail = struct.pack(">hiqqqhii", CODECS[codec], count - 1, time, time, -1, -1, -1, count) + compressed
     return struct.pack(">qiibI", 0, 9 + len(tail), -1, 2, crc32c(tail)) + tail
 
 
 class _Connection:
-    """Produce requests (v3) over one connection, several in flight; a batch for each partition in a request."""
+    """Produce requests (v7, the first with zstd) over one connection, several in flight, with a batch a partition."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         host, port = bootstrap_servers.rsplit(":", 1)
@@ -181,7 +198,7 @@ class _Connection:
 
     def produce(self, batches: tuple[bytes, ...]) -> None:
         self._sent += 1
-        header = struct.pack(">hhihh", 0, 3, self._sent, -1, -1)  # no client id, no transactional id
+        header = struct.pack(">hhihh", 0, 7, self._sent, -1, -1)  # no client id, no transactional id
         parts = [struct.pack(">hii", 1, 30_000, 1) + self._topic + struct.pack(">i", len(batches))]
         for partition, batch in enumerate(batches):
             parts += [struct.pack(">ii", partition, len(batch)), batch]
@@ -197,7 +214,7 @@ class _Connection:
         at = 8 + len(self._topic)
         (partitions,) = struct.unpack_from(">i", answer, at)
         for i in range(partitions):
-            partition, error = struct.unpack_from(">ih", answer, at + 4 + 22 * i)
+            partition, error = struct.unpack_from(">ih", answer, at + 4 + _PARTITION_ANSWER * i)
             if error:
                 raise RuntimeError(f"the broker refused a batch of partition {partition}: error {error}")
 

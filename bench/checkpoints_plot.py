@@ -70,12 +70,12 @@ def _panel(labels: Sequence[str], panel: Panel, names: Sequence[str]) -> list[st
         parts.append(
             f'<text x="{x(at):.1f}" y="{TOP + high + 16}" text-anchor="end" transform="{turned}">{escape(label)}</text>'
         )
-    for name, values in panel.series.items():
+    for name, series in panel.series.items():
         colour = _colour(names.index(name))
-        points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in enumerate(values))
+        points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in enumerate(series))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [
-            f'<circle cx="{x(at):.1f}" cy="{y(one):.1f}" r="2.5" fill="{colour}"/>' for at, one in enumerate(values)
+            f'<circle cx="{x(at):.1f}" cy="{y(one):.1f}" r="2.5" fill="{colour}"/>' for at, one in enumerate(series)
         ]
     return parts
 

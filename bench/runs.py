@@ -26,7 +26,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs, runs_digest
 from statecore.images.chunks import chunks_of, stamped
 from statecore.images.image import build_image
-from statecore.images.model import Below, Run
+from statecore.images.model import Below, RunFile
 
 BATCH_ROWS = 70_000
 
@@ -49,7 +49,7 @@ def batches(records: int, keys: int, value: int, tombstones: float) -> Iterator[
         data = random.bytes(int(offsets[-1]))
         validity = pa.py_buffer(np.packbits(~dead, bitorder="little"))
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
-        key_buffers = [None, pa.py_buffer(np.arange(0, 16 * rows + 1, 16, np.int32)), pa.py_buffer(digits)]
+        key_buffers = [None, pa.py_buffer(np.arange(0, 16 * rows + 1, 16, dtype=np.int32)), pa.py_buffer(digits)]
         columns = [
             pa.Array.from_buffers(pa.binary(), rows, key_buffers),
             pa.Array.from_buffers(pa.binary(), rows, buffers, int(dead.sum())),
@@ -123,9 +123,9 @@ def main() -> None:
             print(image)
 
 
-def runs_of_ranges(kind: StoreKind, directory: Path, made: list[pa.RecordBatch], ranges: int) -> list[Run]:
+def runs_of_ranges(kind: StoreKind, directory: Path, made: list[pa.RecordBatch], ranges: int) -> list[RunFile]:
     """The same records as that many ranges, each with runs of its own."""
-    found: list[Run] = []
+    found: list[RunFile] = []
     for number in range(ranges):
         (directory / str(number)).mkdir()
         first, last = (at * len(made) // ranges for at in (number, number + 1))
