@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from bench.checkpoints_plot import Panel, plot
+from bench.plots import Panel, plot
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition

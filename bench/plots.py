@@ -1,4 +1,7 @@
-"""Small line plots as SVG, without a plotting library: panels side by side, one line a series, the same labels."""
+"""Small line plots as SVG, without a plotting library: panels side by side, one line a series.
+
+Panels share their labels and their legend where they do not bring their own.
+"""
 
 from __future__ import annotations
 
@@ -20,30 +23,40 @@ class Panel:
         title: above it, with the unit.
         series: values by name, one for each label.
         logarithmic: each line of the grid is ten times the one below; values must be above 0.
+        labels: of its own, with a legend of its own.
     """
 
     title: str
     series: Mapping[str, Sequence[float]]
     logarithmic: bool = False
+    labels: Sequence[str] = ()
 
 
 def plot(labels: Sequence[str], panels: Sequence[Panel]) -> str:
     """The panels as one SVG document."""
-    names = list(dict.fromkeys(name for panel in panels for name in panel.series))
+    names = list(dict.fromkeys(name for panel in panels if not panel.labels for name in panel.series))
+    bottom = HEIGHT + 26 + (14 if any(panel.labels for panel in panels) else 0)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(panels)}" height="{HEIGHT + 26}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(panels)}" height="{bottom}"'
         ' font-family="sans-serif" font-size="11">',
-        f'<rect width="{WIDTH * len(panels)}" height="{HEIGHT + 26}" fill="white"/>',
+        f'<rect width="{WIDTH * len(panels)}" height="{bottom}" fill="white"/>',
     ]
     for at, panel in enumerate(panels):
-        parts += [f'<g transform="translate({at * WIDTH},0)">', *_panel(labels, panel, names), "</g>"]
+        own = list(panel.series)
+        drawn = [*_panel(panel.labels, panel, own), *_legend(own, 2)] if panel.labels else _panel(labels, panel, names)
+        parts += [f'<g transform="translate({at * WIDTH},0)">', *drawn, "</g>"]
+    return "\n".join([*parts, *_legend(names, len(names)), "</svg>", ""])
+
+
+def _legend(names: Sequence[str], columns: int) -> list[str]:
+    parts: list[str] = []
     for at, name in enumerate(names):
-        x = LEFT + at * 150
+        x, y = LEFT + at % columns * 150, HEIGHT + 6 + at // columns * 16
         parts += [
-            f'<rect x="{x}" y="{HEIGHT + 6}" width="12" height="4" fill="{_colour(at)}"/>',
-            f'<text x="{x + 18}" y="{HEIGHT + 12}">{escape(name)}</text>',
+            f'<rect x="{x}" y="{y}" width="12" height="4" fill="{_colour(at)}"/>',
+            f'<text x="{x + 18}" y="{y + 6}">{escape(name)}</text>',
         ]
-    return "\n".join([*parts, "</svg>", ""])
+    return parts
 
 
 def _panel(labels: Sequence[str], panel: Panel, names: Sequence[str]) -> list[str]:
