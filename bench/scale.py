@@ -31,8 +31,8 @@ HOST_HOUR, PUT, GET, GB_MONTH, CROSS_ZONE_GB = 0.24, 5e-6, 4e-7, 0.023, 0.02
 CROSS_ZONE_SHARE = 2 / 3
 """Of the log that comes from another zone than the executor's, with three zones and no fetch from followers."""
 PEERS = "`bench.restore` at 20 million records ([bench/README.md](../bench/README.md))"
-PROFILE = "`make profile` with `--size 8`"
-SPILLED = PROFILE + ' and `--options "--memory-budget 16m"`'
+PROFILE = "`bench.stages --size 8`"
+SPILLED = '`bench.stages --size 8 --options "--memory-budget 16m"`'
 MEASURED: Mapping[str, tuple[str, float, str, str]] = {
     "read": ("fetch, CRC, decompression, columns", MICRO, "µs a record", PROFILE),
     "collect": ("last write of a key that is in memory", MICRO, "µs a record", PROFILE),

@@ -15,7 +15,7 @@ from bench.shapes import KEY_BYTES, MOST_BYTES, SHAPES, Shape
 from statecore.changelog.decoder import RangeDecoder
 from statecore.changelog.model import IsolationLevel, OffsetRange
 
-RECORDS = 20_000
+RECORDS = 10_000
 
 
 def read(size: ChangelogSize, partition: int = 0) -> pa.Table:
