@@ -49,6 +49,7 @@ class Costs:
         image: of a row of the runs of an image: hash, ingest, commit.
         log_bytes: of a record in the log.
         row_bytes: of a row in a run.
+        memory_bytes: of a row in memory, while its last write is looked for.
         start: seconds of a job before its first task and after its last one.
         streams: of a record, where Kafka Streams restores it.
     """
@@ -62,6 +63,7 @@ class Costs:
     image: float = 0.194 * MICRO
     log_bytes: float = 62.8
     row_bytes: float = 135.0
+    memory_bytes: float = 260.0
     start: float = 2.6
     streams: float = 4.48 * MICRO
 
@@ -249,7 +251,7 @@ def _rows(records: float, of_partition: int, work: Workload) -> float:
 
 
 def _read_task(partition: int, records: int, rows: float, cluster: Cluster, costs: Costs) -> list[Phase]:
-    spilled = 1 - min(1.0, cluster.budget / max(1.0, rows * costs.row_bytes))
+    spilled = 1 - min(1.0, cluster.budget / max(1.0, rows * costs.memory_bytes))
     collect = costs.collect + spilled * (costs.collect_spilled - costs.collect)
     write = costs.write + spilled * (costs.write_spilled - costs.write)
     # The scratch file is written once and half of it anew, and read as often; the run is written once and read once.
