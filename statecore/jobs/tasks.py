@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from statecore.blobs.base import Blobs
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.documents import DocumentType
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Below, Image, Run, RunFile, Segmentation
+from statecore.images.model import Below, Image, MergedDatabase, Run, RunFile, Segmentation
 from statecore.jobs import staging
+from statecore.jobs.answers import answers
 from statecore.jobs.engine import Failure
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.merge_tasks import SliceResult, forget_slice
 from statecore.jobs.staging_place import ReadingProgress, StagingPlace
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class ImageTask:
         ranges: what was read, in the order it is applied.
         memory_budget: bytes of records to hold at once.
         segmentation: how the store is divided by time, if it is.
+        slices: all slices of the databases whose runs were merged before.
     """
 
     place: StagingPlace
@@ -145,6 +147,7 @@ class ImageTask:
     ranges: tuple[RangeResult, ...]
     memory_budget: int
     segmentation: Segmentation | None = None
+    slices: tuple[SliceResult, ...] = ()
 
     @property
     def where(self) -> str:
@@ -159,7 +162,7 @@ class ImageTask:
 
 @dataclass(frozen=True)
 class ImageResult:
-    """A finished image, and the seconds it took."""
+    """A finished image, and the seconds it took, with those of its slices."""
 
     task: str
     store: str
@@ -172,32 +175,6 @@ IMAGE_RESULT = DocumentType(
 )
 
 
-TaskT = TypeVar("TaskT", RangeTask, ImageTask)
-ResultT = TypeVar("ResultT", RangeResult, ImageResult)
-
-
-def _answers(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[ResultT | Failure]:
-    """One after the other, up to the first that fails: the job fails with it, and the others would be for nothing."""
-    answers: list[ResultT | Failure] = []
-    for task in tasks:
-        answers.append(_answer(work, task))
-        if isinstance(answers[-1], Failure):
-            break
-    return answers
-
-
-def _answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
-    doing = f"store {task.store!r} of task {task.task} was built in {task.where}"
-    try:
-        task.place.check_failure()
-        return work(task)
-    except Exception as error:
-        failure = as_statecore_error(error, doing, task=task.task, store=task.store)
-        if not isinstance(failure, Retryable):
-            task.place.announce_failure()
-        return Failure(failure.to_json())
-
-
 def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     """Read ranges into runs over one connection, except those that an earlier attempt of the plan has read."""
     from statecore.changelog.cluster import Cluster
@@ -205,7 +182,7 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     of = tasks[0].cluster  # all of a job have the same
     cluster = Cluster(of.bootstrap_servers, of.kafka, timeout=of.timeout)
     try:
-        return _answers(partial(_read_range, cluster), tasks)
+        return answers(partial(_read_range, cluster), tasks)
     finally:
         with suppress(Exception):  # what was read is there, whatever a broker says to the farewell
             cluster.close()
@@ -213,7 +190,7 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
 
 def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     """Build images from their runs, except those that an earlier attempt of the plan has built."""
-    return _answers(_build_store, tasks)
+    return answers(_build_store, tasks)
 
 
 def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
@@ -323,8 +300,11 @@ def _build_store(task: ImageTask) -> ImageResult:
             # A retry must not find the same runs again.
             for of_range in task.ranges:
                 _forget(blobs, of_range)
+            for of_slice in task.slices:
+                forget_slice(blobs, of_slice)
             raise
-        result = ImageResult(task.task, task.store, image, time.monotonic() - began)
+        seconds = time.monotonic() - began + sum(of_slice.seconds for of_slice in task.slices)
+        result = ImageResult(task.task, task.store, image, seconds)
         while not staging.publish(attempt, final, IMAGE_RESULT.encode(result)):
             found = _finished_image(task, final)
             if found is not None:
@@ -349,9 +329,26 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         runs = [file for of_range in files for file in of_range]
         if task.segmentation is not None:
             segmented = SegmentedRuns(task.store, task.segmentation, task.stream_time)
-    image = build_image(target, task.kind, runs, task.offsets, segmented=segmented)
+    merged = _merged(task, runs, lambda run: staging.at_hand(blobs, run, scratch))
+    image = build_image(target, task.kind, runs, task.offsets, segmented=segmented, merged=merged)
     shutil.rmtree(scratch)
     return image
+
+
+def _merged(
+    task: ImageTask, runs: Sequence[RunFile], at_hand: Callable[[Run], RunFile]
+) -> dict[int | None, MergedDatabase]:
+    """The databases that were merged slice by slice."""
+    merged: dict[int | None, MergedDatabase] = {}
+    if not task.slices:
+        return merged
+    from statecore.images.slices import join_slices
+
+    for segment in {of_slice.segment for of_slice in task.slices}:
+        its_slices = sorted((one for one in task.slices if one.segment == segment), key=lambda one: one.part)
+        its_runs = [run for run in runs if run.segment == segment]
+        merged[segment] = join_slices(its_runs, [one.content for one in its_slices], at_hand)
+    return merged
 
 
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
