@@ -9,14 +9,17 @@ exactly-once, would wipe the task. Such a plan is made anew (:func:`why_stale`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
+from statecore.changelog.shapes import PartitionShape, shapes_of
+from statecore.changelog.sizes import log_sizes
 from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.estimate import estimate_of
 from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.notes import notes_of
 from statecore.jobs.plan import (
@@ -84,10 +87,23 @@ def plan_restore(
     committed = committed_offsets(cluster, spec.application_id, reused)
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
     consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
+    shapes: dict[TopicPartition, PartitionShape] = {}
+
+    def look(spans: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
+        shapes.update(shapes_of(cluster, spans, log_sizes(cluster, [span.topic_partition for span in spans])))
+        return shapes
+
     plan = make_plan(
-        spec, wanted, topics, {**offsets, **consumed}, parallelism=parallelism(), versioned=request.versioned
+        spec,
+        wanted,
+        topics,
+        {**offsets, **consumed},
+        parallelism=parallelism(),
+        versioned=request.versioned,
+        shapes=look,
     )
-    return plan, notes_of(cluster, spec, plan, request)
+    notes = notes_of(cluster, spec, plan, request)
+    return plan, (*notes, estimate_of(plan, shapes, request.memory_budget)) if request.plan_only else notes
 
 
 def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:

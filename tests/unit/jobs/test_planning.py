@@ -14,7 +14,7 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import frozen_plan, planning
 from statecore.jobs.frozen_plan import FROZEN_PLAN, FrozenPlan, load_plan, save_plan, sweep_plans
@@ -45,6 +45,9 @@ class FakeCluster:
 
     def list_topics(self) -> list[str]:
         return self.topics
+
+    def leader(self, tp: TopicPartition) -> Any:
+        raise Retryable(f"Nobody leads {tp}.", action="Wait.")
 
 
 def spec(guarantee: str = "exactly_once_v2", number: str = "0", **stores: Any) -> ApplicationSpec:
@@ -332,3 +335,13 @@ def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path, monk
     os.utime(plans / "young.json", (1e9 - 90 * day, 1e9 - 90 * day))
     sweep_plans(tmp_path, 1e9)
     assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}
+
+
+def test_a_plan_alone_says_what_it_will_take() -> None:
+    asked = replace(request(), plan_only=True)
+    _, notes = plan(asked=asked)
+    (estimate,) = (note for note in notes if "are read" in note)
+    assert estimate.startswith("About 400 records of 39 KiB in 4 ranges are read.")
+    assert "512 MiB of records (--memory-budget)" in estimate
+    assert "39 KiB of disk" in estimate
+    assert not any("are read" in note for note in plan()[1])
