@@ -49,16 +49,18 @@ class ChangelogSize:
     """What the topic is to hold.
 
     Attributes:
-        records: in all partitions together; each partition gets a quarter.
+        records: in all partitions together; each partition gets as many.
         batch_records: records of one batch, at most 8192.
         seed: of the contents.
         kind: the kind of store the changelog is for.
+        partitions: of the topic.
     """
 
     records: int
     batch_records: int = 125
     seed: int = 7
     kind: BenchKind = KINDS["timestamped-key-value"]
+    partitions: int = PARTITIONS
 
     @property
     def keys(self) -> int:
@@ -73,21 +75,21 @@ def start_broker(directory: Path) -> Broker:
 
 
 def fill(bootstrap_servers: str, topic: str, size: ChangelogSize) -> float:
-    """Creates the topic (4 partitions, compacted, never cleaned) and fills it; returns the seconds it took.
+    """Creates the topic (compacted, never cleaned) and fills it; returns the seconds it took.
 
     Raises:
         ValueError: the records do not divide evenly into partitions and batches.
         RuntimeError: the broker refused a batch, or holds another number of records at the end.
     """
-    if size.records % (PARTITIONS * size.batch_records) or size.batch_records > 8192:
+    if size.records % (size.partitions * size.batch_records) or size.batch_records > 8192:
         raise ValueError(f"{size.records} records do not make whole batches of {size.batch_records} in each partition")
     began = clock.monotonic()
-    topics.create(bootstrap_servers, topic, PARTITIONS, topics.UNCLEANED)
-    sources = [_batches(size, partition) for partition in range(PARTITIONS)]
+    topics.create(bootstrap_servers, topic, size.partitions, topics.UNCLEANED)
+    sources = [_batches(size, partition) for partition in range(size.partitions)]
     with _Connection(bootstrap_servers, topic) as connection:
         for batches in zip(*sources, strict=True):
             connection.produce(batches)
-    held = sum(topics.end_offset(bootstrap_servers, topic, p) for p in range(PARTITIONS))
+    held = sum(topics.end_offset(bootstrap_servers, topic, p) for p in range(size.partitions))
     if held != size.records:
         raise RuntimeError(f"{topic} holds {held} records, not {size.records}")
     return clock.monotonic() - began
@@ -96,14 +98,16 @@ def fill(bootstrap_servers: str, topic: str, size: ChangelogSize) -> float:
 def _batches(size: ChangelogSize, partition: int) -> Iterator[bytes]:
     """Every record batch of a partition, in order."""
     random = np.random.default_rng([size.seed, partition])
-    left = size.records // PARTITIONS // size.batch_records
+    left = size.records // size.partitions // size.batch_records
     time = _BASE_TIME
     delta = np.tile(np.arange(size.batch_records, dtype=np.uint16), _CHUNK_BATCHES)
     values = _value_pool(random)
     while left:
         count = min(left, _CHUNK_BATCHES)
         rows = count * size.batch_records
-        ids = random.integers(0, size.keys // PARTITIONS, rows, dtype=np.uint64) * PARTITIONS + np.uint64(partition)
+        ids = random.integers(0, size.keys // size.partitions, rows, dtype=np.uint64) * size.partitions + np.uint64(
+            partition
+        )
         laid, ends = _lay_out(
             _keys(ids, size.kind), delta[:rows], values[random.integers(0, len(values), rows)], random
         )

@@ -36,8 +36,8 @@ from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent, S
 from statecore.images.runs_digest import added_up
 from statecore.images.tables import KeyRange, Table, damaged, index_entry, open_table
 
-_CUTS_EACH = 32
-"""Places in the index of each run, for each slice, among which the cuts are chosen."""
+_PLACES_EACH = 16
+"""Places in the indexes, for each slice, among which the cuts are chosen; each run has its share of them."""
 
 
 def merge_slice(directory: Path, runs: Sequence[RunFile], part: int, parts: int) -> tuple[SliceContent, list[RunFile]]:
@@ -100,9 +100,8 @@ def key_ranges(runs: Sequence[RunFile], tables: Sequence[Table], parts: int) -> 
     Raises:
         Corrupted: an index cannot be read.
     """
-    samples = sorted(
-        sample for run, table in zip(runs, tables, strict=True) for sample in _samples(run, table, _CUTS_EACH * parts)
-    )
+    wanted = max(_PLACES_EACH, _PLACES_EACH * parts // len(runs))
+    samples = sorted(sample for run, table in zip(runs, tables, strict=True) for sample in _samples(run, table, wanted))
     sums = list(accumulate(size for _, size in samples))
     cuts: list[bytes] = []
     for (key, _), size in zip(samples, sums, strict=True):

@@ -112,15 +112,18 @@ def index_entry(run: RunFile, table: Table, block: int) -> IndexEntry:
     Raises:
         Corrupted: there is none where the index says.
     """
-    starts = table.data[table.entries_end : table.entries_end + 4 * table.blocks].view("<u4")
-    at = table.entries + int(starts[block])
-    following = table.entries_end if block + 1 == table.blocks else table.entries + int(starts[block + 1])
-    if not table.entries <= at < following <= table.entries_end or table.data[at]:
+    data = table.data.data
+    start = table.entries_end + 4 * block
+    at = table.entries + int.from_bytes(data[start : start + 4], "little")
+    following = table.entries_end
+    if block + 1 < table.blocks:
+        following = table.entries + int.from_bytes(data[start + 4 : start + 8], "little")
+    if not table.entries <= at < following <= table.entries_end or data[at]:
         raise damaged(run, "has an index whose entries do not ascend")
-    length, begin = _varint(run, table, at + 1, following)
-    offset, behind = _varint(run, table, begin + length, following)
-    size, _ = _varint(run, table, behind, following)
-    return IndexEntry(at, following, table.data[begin : begin + length].tobytes(), offset, size)
+    length, begin = _varint(run, data, at + 1, following)
+    offset, behind = _varint(run, data, begin + length, following)
+    size, _ = _varint(run, data, behind, following)
+    return IndexEntry(at, following, bytes(data[begin : begin + length]), offset, size)
 
 
 def first_block(run: RunFile, table: Table, key: bytes) -> int | None:
@@ -139,10 +142,10 @@ def first_block(run: RunFile, table: Table, key: bytes) -> int | None:
     return None if low == table.blocks else low
 
 
-def _varint(run: RunFile, table: Table, at: int, end: int) -> tuple[int, int]:
+def _varint(run: RunFile, data: memoryview, at: int, end: int) -> tuple[int, int]:
     number = shift = 0
     while at < end and shift < 63:
-        byte = int(table.data[at])
+        byte = data[at]
         at += 1
         number |= (byte & 127) << shift
         if byte < 128:
