@@ -112,19 +112,17 @@ def _sampled(cluster: Cluster, span: OffsetRange) -> PartitionShape:
 
 
 def _looked_at(cluster: Cluster, piece: OffsetRange) -> tuple[float, float]:
-    """Records to an offset, and bytes of a record, at the middle of a piece of a log."""
+    """Records to an offset, and bytes of a record, at the beginning of a piece of a log."""
     from pyarrow import compute
 
     from statecore.changelog.reader import ChangelogReader, ReaderOptions
 
-    middle = (piece.start + piece.end) // 2
     reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_SAMPLE_BYTES, stall_timeout=_PATIENCE))
-    span = OffsetRange(piece.topic, piece.partition, middle, piece.end)
-    batches = reader.read(span, IsolationLevel.READ_UNCOMMITTED)
+    batches = reader.read(piece, IsolationLevel.READ_UNCOMMITTED)
     first = next(batches, None)
     del batches  # which lets go of its connection
     if first is None:
         return 0.0, 0.0
     last = first.column("offset")[-1].as_py()
     lengths = (compute.sum(compute.binary_length(first.column(name))).as_py() or 0 for name in ("key", "value"))
-    return first.num_rows / (last + 1 - middle), sum(lengths) / first.num_rows
+    return first.num_rows / (last + 1 - piece.start), sum(lengths) / first.num_rows

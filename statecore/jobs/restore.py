@@ -94,7 +94,7 @@ def _run_restore(
     if request.plan_only:
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
-            plan, notes = plan_restore(cluster, spec, request, parallelism=lambda: 1)
+            plan, notes = plan_restore(cluster, spec, request, parallelism=lambda: engine.expected(spec))
         progress.done()
         for note in (*notes, _owner_note(directory)):
             say(f"note: {note}")
