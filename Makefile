@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Hundreds of Python processes start in a test run; none of them is to compile the same sources again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo stop test test-unit test-pythons test-long lint bench clean
+.PHONY: setup demo stop test test-unit test-pythons test-long lint bench profile clean
 
 setup: $(VENV)/.ready
 
@@ -44,6 +44,10 @@ test-long: setup
 
 bench: setup
 	@$(BIN)/python -m bench.restore
+
+# SERVERS and TOPIC: a topic of yours, KIND: the kind of store it is the changelog of; without them one of its own.
+profile: setup
+	@$(BIN)/python -m bench.stages $(if $(SERVERS),--bootstrap-servers $(SERVERS)) $(if $(TOPIC),--topic $(TOPIC)) $(if $(KIND),--kind $(KIND))
 
 clean:
 	rm -rf $(VENV) .build .demo

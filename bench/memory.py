@@ -13,9 +13,7 @@ its JVM, the workers' daemon, and the workers, of which as many work at once as 
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Set
@@ -23,10 +21,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import yaml
-
 from bench.changelog import ChangelogSize, fill, start_broker
-from bench.process import ProcessTree, measure
+from bench.process import ProcessTree
+from bench.restoring import restore, write_spec
 from bench.streams import STORE, changelog_topic
 from statecore.spark.session import DAEMON_MODULE
 
@@ -118,7 +115,8 @@ def main() -> int:
             for records, wanted in ((FLOOR, budgets[:1]), (given.size * 1_000_000, budgets)):
                 application = f"{APPLICATION}-{records}"
                 fill(broker.bootstrap_servers, changelog_topic(application), ChangelogSize(records))
-                spec = _spec(Path(scratch, "stores.yaml"), broker.bootstrap_servers, application)
+                stores = {STORE: {"kind": "timestamped-key-value"}}
+                spec = write_spec(Path(scratch, "stores.yaml"), broker.bootstrap_servers, application, stores)
                 for budget in wanted:
                     line = _restore(spec, Path(scratch, "state"), budget, given.master)
                     lines.append(f"| {records:,} {line}")
@@ -129,24 +127,11 @@ def main() -> int:
     return 0
 
 
-def _spec(path: Path, servers: str, application: str) -> Path:
-    stores = {STORE: {"kind": "timestamped-key-value"}}
-    document = {"application_id": application, "bootstrap_servers": servers, "subtopologies": {"0": {"stores": stores}}}
-    path.write_text(yaml.safe_dump({**document, "processing_guarantee": "exactly_once_v2"}))
-    return path
-
-
 def _restore(spec: Path, state: Path, budget: str, master: str) -> str:
-    shutil.rmtree(state, ignore_errors=True)
-    command = [str(Path(sys.executable).with_name("statecore")), "restore", "--spec", str(spec), "--master", master]
-    command += ["--state-dir", str(state), "--memory-budget", f"{budget}m", "--json"]
     peaks = Peaks()
-    cost = measure(command, watch=partial(MemoryWatch, peaks))
-    if cost.returncode != 0:
-        raise RuntimeError(f"the restore failed with exit code {cost.returncode}: {cost.stdout}")
-    runs = sum(store["runs"] for store in json.loads(cost.stdout)["stores"])
+    found = restore(spec, state, "--master", master, "--memory-budget", f"{budget}m", watch=partial(MemoryWatch, peaks))
     roles = " | ".join(f"{peaks.of(role)} MiB" for role in ("driver", "JVM", "daemon", "worker"))
-    return f"| {budget} MiB | {peaks.tree // MEBIBYTE:,} MiB | {roles} | {runs} | {cost.wall:.1f} s |"
+    return f"| {budget} MiB | {peaks.tree // MEBIBYTE:,} MiB | {roles} | {found.runs} | {found.cost.wall:.1f} s |"
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 ::
 
-    make bench                                        2, 8 and 20 million records, then every kind; 3 rounds each
+    make bench                                        2, 20 and 100 million records, then every kind of store
     python -m bench.restore --sizes 2 --rounds 1      a quick look
     python -m bench.restore --write                   puts the figures into bench/README.md
 
-The sizes are of a timestamped key-value store; then each kind of store (``bench.kinds``) is measured at one size.
+The sizes are of a timestamped key-value store; then each kind of store (``bench.kinds``) is measured at one size. Each
+is measured in several rounds, one of 50 million records or more in one. The broker keeps all of them until the end.
 
 Each round runs, one after another on the same broker: Kafka Streams with two threads, statecore, Kafka Streams with one
-thread, and the ceiling (plain Java consumers that read the topic and do nothing). Every contender is a process of its
-own, measured from outside with everything it starts (``bench.process``). The medians are printed.
+thread, plain Java consumers that read the topic and do nothing, and the ceiling (``bench.ceiling``). Every contender is
+a process of its own, measured from outside with everything it starts (``bench.process``). The medians are printed.
 
 *With start-up* is the wall time until the state is usable: for Kafka Streams from the start of its JVM to RUNNING, for
 statecore the whole command, Spark's start and stop included. *Without start-up* is, for Kafka Streams, from the first
@@ -27,23 +28,30 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
+from bench.ceiling import disk_rate
 from bench.changelog import ChangelogSize, fill, start_broker
 from bench.kinds import KINDS, BenchKind
 from bench.process import Cost, measure
+from bench.restoring import ENGINES, restore, write_spec
 from bench.streams import STORE, changelog_topic, create_source
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 MILLION = 1_000_000
 WITHOUT_SPARK = "statecore, 2 processes"
+CEILING = "ceiling: bare sockets, 2 processes"
 KIND_CONTENDERS = ("Kafka Streams, 2 threads", "statecore")
 """Who is compared for each kind of store."""
+PEERS = ("Kafka Streams", "plain Java consumer")
+"""How the names of those begin who are left out with ``--only``."""
+LARGE = 50
+"""Millions of records from which on a round takes many minutes, and there is one."""
+LOG_BYTES, STATE_BYTES = 65, 130
+"""Disk for each record: of its topic, which stays, and of a restore, whose state lies there twice for a while."""
 _filled: set[str] = set()
 
 
@@ -55,21 +63,23 @@ class Figure:
         contender: who.
         with_startup: seconds until the state is usable, from the start of the process.
         without_startup: seconds of the work alone.
-        process: wall seconds of the whole process tree.
         cpu: CPU seconds of the whole process tree.
         peak_mb: its peak memory.
         phases: seconds of each phase, where there are any.
         work: seconds of all tasks added up, by what they did, where there are any.
+        work_cpu: their CPU seconds.
+        state_mb: MiB on disk of what was restored, where that is said.
     """
 
     contender: str
     with_startup: float
     without_startup: float
-    process: float
     cpu: float
     peak_mb: float
-    phases: dict[str, float]
-    work: dict[str, float]
+    phases: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, float] = field(default_factory=dict)
+    work_cpu: Mapping[str, float] = field(default_factory=dict)
+    state_mb: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,25 +112,31 @@ class Setting:
 def main() -> int:
     """Run the benchmark, print the figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.restore", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--sizes", default="2,8,20", help="millions of records, with commas (default: 2,8,20)")
+    parser.add_argument("--sizes", default="2,20,100", help="millions of records, with commas (default: 2,20,100)")
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of store, with commas (default: all)")
     parser.add_argument(
         "--kinds-size", type=int, default=4, help="millions of records of each kind (default: 4; 0: none)"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each size (default: 3)")
-    parser.add_argument("--only", choices=["statecore"], help="leave Kafka Streams and Java out, to profile")
-    parser.add_argument("--write", action="store_true", help="write the figures into bench/README.md")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each size below 50 (default: 3)")
+    parser.add_argument("--only", choices=["statecore"], help="leave Kafka Streams and Java out")
+    parser.add_argument(
+        "--write", action="store_true", help="put the figures into bench/README.md, in place of all that are there"
+    )
     given = parser.parse_args()
     sizes = [int(size) for size in given.sizes.split(",") if size]
     kinds = [KINDS[name] for name in given.kinds.split(",") if name and given.kinds_size]
-    parts = [f"{_machine()}; {given.rounds} rounds, medians.\n"]
+    parts = [f"{_machine()}; medians of {given.rounds} rounds, from {LARGE} million records on one round.\n"]
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch:
+        every = [*sizes, *[given.kinds_size] * len(kinds)]
+        wanted = (sum(every) * LOG_BYTES + max(every, default=0) * STATE_BYTES) * MILLION
+        if wanted > shutil.disk_usage(scratch).free:
+            parser.error(f"{scratch} needs room for {wanted >> 30} GiB; set TMPDIR, or ask for smaller sizes")
         broker = start_broker(Path(scratch, "broker"))
         try:
             for size in sizes:
                 setting = Setting(broker.bootstrap_servers, size, next(iter(KINDS.values())), Path(scratch))
-                figures = _measure(setting, given.rounds, given.only)
-                parts.append(_markdown(size, figures))
+                figures = _measure(setting, given.rounds if size < LARGE else 1, given.only)
+                parts.append(_markdown(size, figures, disk_rate(Path(scratch))))
                 print(parts[-1], flush=True)
             if kinds:
                 settings = [Setting(broker.bootstrap_servers, given.kinds_size, kind, Path(scratch)) for kind in kinds]
@@ -149,10 +165,11 @@ def _measure(at: Setting, rounds: int, only: str | None, contenders: Sequence[st
         WITHOUT_SPARK: lambda: _statecore(at, "processes"),
         "Kafka Streams, 1 thread": lambda: _streams(at, 1),
         "plain Java consumer, 2 threads": lambda: _drain(at, 2),
+        CEILING: lambda: _bare(at),
     }
     for turn in range(rounds):
         for name, run in every.items():
-            if (only is None or name.startswith(only)) and (contenders is None or name in contenders):
+            if (only is None or not name.startswith(PEERS)) and (contenders is None or name in contenders):
                 figures.append(run())
                 one = figures[-1]
                 _say(
@@ -169,46 +186,31 @@ def _streams(at: Setting, threads: int) -> Figure:
     command += ["--application-id", at.application, "--state-dir", str(state), "--threads", str(threads)]
     command += ["--kind", at.kind.kind]
     cost = _checked(measure(command))
+    shutil.rmtree(state)
     result = json.loads(cost.stdout)
     plural = "s" if threads > 1 else ""
     return Figure(
         f"Kafka Streams, {threads} thread{plural}",
         result["running_seconds"],
         result["restore_seconds"],
-        cost.wall,
         cost.cpu,
         cost.peak_mb,
-        {},
-        {},
     )
 
 
 def _statecore(at: Setting, engine: str) -> Figure:
+    spec = write_spec(Path(at.scratch, "stores.yaml"), at.servers, at.application, {STORE: at.kind.spec})
     state = Path(at.scratch, "state-statecore")
-    shutil.rmtree(state, ignore_errors=True)
-    spec = Path(at.scratch, f"{at.application}.yaml")
-    stores = {"0": {"stores": {STORE: at.kind.spec}}}
-    spec.write_text(
-        yaml.safe_dump(
-            {
-                "application_id": at.application,
-                "bootstrap_servers": at.servers,
-                "processing_guarantee": "exactly_once_v2",
-                "subtopologies": stores,
-            }
-        )
-    )
-    command = [str(Path(sys.executable).with_name("statecore")), "restore", "--spec", str(spec)]
-    command += ["--state-dir", str(state), "--json", "--versioned", "latest"]
-    command += ["--engine", "processes", "--processes", "2"] if engine == "processes" else ["--master", "local[2]"]
-    cost = _checked(measure(command))
-    report = json.loads(cost.stdout)
+    found = restore(spec, state, "--versioned", "latest", *ENGINES[engine])
+    shutil.rmtree(state)
+    cost, report = found.cost, found.report
     if report["totals"]["records"] != at.records:
         raise RuntimeError(f"statecore read {report['totals']['records']} records, not {at.records}")
     phases = {name: round(seconds, 2) for name, seconds in report["phases"].items()}
     work = sum(phases[name] for name in ("read", "build", "place"))
     name = "statecore" if engine == "spark" else WITHOUT_SPARK
-    return Figure(name, cost.wall, work, cost.wall, cost.cpu, cost.peak_mb, phases, report["work"])
+    state_mb = found.state_bytes / 2**20
+    return Figure(name, cost.wall, work, cost.cpu, cost.peak_mb, phases, report["work"], report["cpu"], state_mb)
 
 
 def _drain(at: Setting, threads: int) -> Figure:
@@ -216,7 +218,16 @@ def _drain(at: Setting, threads: int) -> Figure:
     cost = _checked(measure([*command, "--application-id", at.application, "--threads", str(threads)]))
     result = json.loads(cost.stdout)
     name = f"plain Java consumer, {threads} threads"
-    return Figure(name, cost.wall, result["seconds"], cost.wall, cost.cpu, cost.peak_mb, {}, {})
+    return Figure(name, cost.wall, result["seconds"], cost.cpu, cost.peak_mb)
+
+
+def _bare(at: Setting) -> Figure:
+    command = [sys.executable, "-m", "bench.ceiling", "--bootstrap-servers", at.servers]
+    cost = _checked(measure([*command, "--topic", changelog_topic(at.application), "--processes", "2"]))
+    result = json.loads(cost.stdout)
+    if result["records"] != at.records:
+        raise RuntimeError(f"the bare sockets brought {result['records']} records, not {at.records}")
+    return Figure(CEILING, cost.wall, result["seconds"], cost.cpu, cost.peak_mb)
 
 
 def _checked(cost: Cost) -> Cost:
@@ -225,10 +236,10 @@ def _checked(cost: Cost) -> Cost:
     return cost
 
 
-def _markdown(size: int, figures: list[Figure]) -> str:
+def _markdown(size: int, figures: list[Figure], disk: float) -> str:
     lines = [
         f"**{size} million records** (16 + 100 bytes, {size / 4:g} M keys, 4 partitions, lz4)\n",
-        "| | with start-up | × | without start-up | × | records/s | CPU, whole tree | peak memory |",
+        "| | with start-up | × | without start-up | × | records/s, with start-up | CPU, whole tree | peak memory |",
         "|---|---|---|---|---|---|---|---|",
     ]
     names = list(dict.fromkeys(figure.contender for figure in figures))
@@ -241,9 +252,31 @@ def _markdown(size: int, figures: list[Figure]) -> str:
             f"| {size * MILLION / one.with_startup:,.0f} | {one.cpu:.1f} s = {one.cpu / size:.2f} µs/record "
             f"| {one.peak_mb:,.0f} MiB |"
         )
-    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in ours.phases.items())
-    work = ", ".join(f"{name} {seconds:.1f} s = {seconds / size:.2f} µs/record" for name, seconds in ours.work.items())
-    return "\n".join([*lines, f"\nstatecore's phases: {phases}. Inside its tasks, added up: {work}.\n"])
+    bare = medians[CEILING]
+    own = {name: one for name, one in medians.items() if name in ("statecore", WITHOUT_SPARK)}
+    shares = "; ".join(
+        f"{name} {bare.without_startup / one.without_startup:.0%} without start-up and "
+        f"{bare.without_startup / one.with_startup:.0%} with it"
+        for name, one in own.items()
+    )
+    return "\n".join(
+        [
+            *lines,
+            *(f"\n{name}: {_spent(one, size)}" for name, one in own.items()),
+            f"\nOf the ceiling's records a second: {shares}. The disk takes {disk / MILLION:,.0f} MB/s in sequence, "
+            f"fsync included: {ours.state_mb:,.0f} MiB of state would take it {ours.state_mb * 2**20 / disk:.1f} s.\n",
+        ]
+    )
+
+
+def _spent(one: Figure, size: int) -> str:
+    """Where the time went: the phases, and all tasks added up."""
+    phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in one.phases.items())
+    work = ", ".join(
+        f"{name} {seconds:.1f} s = {seconds / size:.2f} µs/record ({one.work_cpu[name] / size:.2f} CPU)"
+        for name, seconds in one.work.items()
+    )
+    return f"phases {phases}. Inside the tasks, added up: {work}."
 
 
 def _kinds_markdown(size: int, found: dict[str, list[Figure]]) -> str:
@@ -256,14 +289,20 @@ def _kinds_markdown(size: int, found: dict[str, list[Figure]]) -> str:
     first = 0.0
     for kind, figures in found.items():
         ours = _median([figure for figure in figures if figure.contender == "statecore"])
-        theirs = _median([figure for figure in figures if figure.contender != "statecore"] or figures)
+        peers = [figure for figure in figures if figure.contender != "statecore"]
+        theirs = _median(peers) if peers else None
         work = sum(ours.work.values()) / size
         first = first or work
+        beside, cpu = "| | | ", f"{ours.cpu / size:.2f}"
+        if theirs is not None:
+            beside = (
+                f"| {theirs.with_startup:.1f} s | {theirs.with_startup / ours.with_startup:.2f} "
+                f"| {theirs.without_startup / ours.without_startup:.2f} "
+            )
+            cpu += f" against {theirs.cpu / size:.2f}"
         lines.append(
-            f"| {kind} | {ours.with_startup:.1f} s | {theirs.with_startup:.1f} s "
-            f"| {theirs.with_startup / ours.with_startup:.2f} | {theirs.without_startup / ours.without_startup:.2f} "
-            f"| {work:.2f} µs/record | {work / first:.2f} | {ours.cpu / size:.2f} against {theirs.cpu / size:.2f} "
-            "µs/record |"
+            f"| {kind} | {ours.with_startup:.1f} s {beside}| {work:.2f} µs/record | {work / first:.2f} "
+            f"| {cpu} µs/record |"
         )
     return "\n".join([*lines, ""])
 
@@ -276,11 +315,12 @@ def _median(figures: list[Figure]) -> Figure:
         figures[0].contender,
         middle([figure.with_startup for figure in figures]),
         middle([figure.without_startup for figure in figures]),
-        middle([figure.process for figure in figures]),
         middle([figure.cpu for figure in figures]),
         middle([figure.peak_mb for figure in figures]),
         {name: middle([figure.phases[name] for figure in figures]) for name in figures[0].phases},
         {name: middle([figure.work[name] for figure in figures]) for name in figures[0].work},
+        {name: middle([figure.work_cpu[name] for figure in figures]) for name in figures[0].work_cpu},
+        middle([figure.state_mb for figure in figures]),
     )
 
 

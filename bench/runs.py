@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,28 +26,27 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs, runs_digest
 from statecore.images.image import build_image
 from statecore.images.model import Below, Run
+from statecore.images.run_writer import chunks_of, stamped
 
 BATCH_ROWS = 70_000
 
 
-def batches(records: int, keys: int, value: int, tombstones: float) -> list[pa.RecordBatch]:
+def batches(records: int, keys: int, value: int, tombstones: float) -> Iterator[pa.RecordBatch]:
     """Records with keys drawn at random and random values; a share of them tombstones."""
     random = np.random.default_rng(7)
-    made = []
     for start in range(0, records, BATCH_ROWS):
         rows = min(BATCH_ROWS, records - start)
-        numbers = random.integers(0, keys, rows)
+        rest = random.integers(0, keys, rows, np.uint32)
         digits = np.full((rows, 16), ord("0"), np.uint8)
-        rest = numbers.copy()
-        for column in range(15, 3, -1):
-            digits[:, column] += (rest % 10).astype(np.uint8)
-            rest //= 10
+        for column in range(15, 15 - len(str(keys)), -1):
+            rest, digit = np.divmod(rest, 10)
+            digits[:, column] += digit.astype(np.uint8)
         digits[:, :4] = np.frombuffer(b"key-", np.uint8)
         dead = random.random(rows) < tombstones
         lengths = np.where(dead, 0, value)
         offsets = np.zeros(rows + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
-        data = random.integers(0, 256, int(offsets[-1]), np.uint8)
+        data = random.bytes(int(offsets[-1]))
         validity = pa.py_buffer(np.packbits(~dead, bitorder="little"))
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
         key_buffers = [None, pa.py_buffer(np.arange(0, 16 * rows + 1, 16, np.int32)), pa.py_buffer(digits)]
@@ -57,8 +56,7 @@ def batches(records: int, keys: int, value: int, tombstones: float) -> list[pa.R
             pa.array(np.arange(start, start + rows)),
             pa.array(np.arange(start, start + rows) + 1_700_000_000_000),
         ]
-        made.append(pa.record_batch(columns, schema=CHANGELOG_SCHEMA))
-    return made
+        yield pa.record_batch(columns, schema=CHANGELOG_SCHEMA)
 
 
 def timed(name: str, per: int, action: Callable[[], Any]) -> Any:
@@ -74,7 +72,7 @@ def rows_of(kind: StoreKind, chunks: list[Any]) -> None:
     """Convert chunks to rows of the kind."""
     if row_format(kind).stamped:
         for chunk in chunks:
-            runs._stamped(chunk)
+            stamped(chunk)
 
 
 def main() -> None:
@@ -89,7 +87,7 @@ def main() -> None:
     parser.add_argument("--kind", default="timestamped-key-value")
     arguments = parser.parse_args()
     kind = StoreKind(arguments.kind)
-    made = batches(arguments.records, arguments.keys, arguments.value, arguments.tombstones)
+    made = list(batches(arguments.records, arguments.keys, arguments.value, arguments.tombstones))
     runs.warm()
     runs_digest.warm()
     with tempfile.TemporaryDirectory() as temporary:
@@ -106,8 +104,7 @@ def main() -> None:
         count = len(ids)
         print(f"{count} survivors, {builder.statistics}")
         order = timed("order, per key", count, lambda: table.in_key_order(ids.copy()))
-        size = {"rows_at_once": runs._ROWS_AT_ONCE, "bytes_at_once": runs._BYTES_AT_ONCE}
-        chunks = timed("gather, per key", count, lambda: list(table.gather(order, **size)))
+        chunks = timed("gather, per key", count, lambda: list(chunks_of(table, order)))
         timed("rows, per key", count, partial(rows_of, kind, chunks))
         chunks.clear()
         built = timed("finish with all of it, per key", count, builder.finish)

@@ -1,4 +1,4 @@
-"""The peer and the ceiling of the benchmark: Kafka Streams restores a changelog, a plain Java consumer drains it.
+"""The peers of the benchmark, in Java: Kafka Streams restores a changelog, a plain consumer drains it.
 
 ::
 

@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
@@ -31,6 +31,8 @@ AnyPath = str | os.PathLike[str]
 _WORTH_THREADS = 32 << 20
 _CHUNK = 1 << 20
 _SYNCS_AT_ONCE = 16
+
+_syncing: ThreadPoolExecutor | None = None
 
 
 def given_path(path: AnyPath) -> Path:
@@ -73,7 +75,7 @@ def file_hashes(paths: Sequence[Path]) -> list[str]:
         return list(pool.map(file_sha256, paths))
 
 
-def sync_file(path: Path) -> None:
+def sync_file(path: AnyPath) -> None:
     """Force a file's (or a directory's) content to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -121,20 +123,55 @@ def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None
     Many at once: a file system makes syncs that come together durable in one go, so a database of a dozen small files
     takes about as long as one of them.
     """
-    files: list[Path] = []
-    directories: list[Path] = []
-    for root, _, names in os.walk(directory):
-        directories.append(Path(root))
-        files += [path for path in (Path(root, name) for name in names if name not in without) if not path.is_symlink()]
+    files: list[AnyPath] = []
+    directories: list[AnyPath] = []
+    for root, found in _walk(directory):
+        directories.append(root)
+        files += [file.path for file in found if file.name not in without and not file.is_symlink()]
     for sync, paths in ((_sync_if_there, files), (sync_file, [*directories, directory / ".."])):  # contents first
-        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-            for _ in pool.map(sync, paths):
-                pass
+        for _ in list(_threads().map(sync, paths)):
+            pass
 
 
-def _sync_if_there(path: Path) -> None:
+def remove_tree(directory: Path) -> None:
+    """Delete a directory with everything below it, as far as that goes; many of those two levels below it at once.
+
+    A file system that frees blocks on the device (``discard``) waits for it with each file.
+    """
+    with suppress(OSError):
+        below = [one for child in directory.iterdir() if child.is_dir() for one in child.iterdir()]
+        for _ in _threads().map(_remove, below):
+            pass
+    _remove(directory)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _sync_if_there(path: AnyPath) -> None:
     with suppress(FileNotFoundError):
         sync_file(path)
+
+
+def _threads() -> ThreadPoolExecutor:
+    """The threads of this process that force files to the disk: to start them takes longer than a small database."""
+    global _syncing
+    if _syncing is None:
+        _syncing = ThreadPoolExecutor(_SYNCS_AT_ONCE, "statecore-sync")
+    return _syncing
+
+
+def _in_child() -> None:
+    global _syncing
+    _syncing = None  # its threads are not here
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def set_modes(directory: Path, *, without: frozenset[str] = frozenset()) -> None:
@@ -147,11 +184,27 @@ def set_modes(directory: Path, *, without: frozenset[str] = frozenset()) -> None
         without: names of files that are left alone.
     """
     masked = ~current_umask()
-    for root, _, files in os.walk(directory):
+    for root, found in _walk(directory):
         _set_mode(Path(root), DIRECTORY_MODE & masked)
-        for name in set(files) - without:
+        for file in found:
             with suppress(FileNotFoundError):
-                _set_mode(Path(root, name), FILE_MODE & masked)
+                if file.name not in without and stat.S_IMODE(file.stat().st_mode) != FILE_MODE & masked:
+                    Path(file).chmod(FILE_MODE & masked)
+
+
+def _walk(directory: AnyPath) -> Iterator[tuple[AnyPath, list[os.DirEntry[str]]]]:
+    """A directory and all below it, each with its files, as ``os.walk`` has them; without a ``Path`` for each."""
+    below: list[str] = []
+    files: list[os.DirEntry[str]] = []
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.is_dir():
+                files.append(entry)
+            elif not entry.is_symlink():
+                below.append(entry.path)
+    yield directory, files
+    for one in below:
+        yield from _walk(one)
 
 
 def _set_mode(path: Path, mode: int) -> None:
@@ -202,8 +255,8 @@ def is_read_only(path: Path) -> bool:
 def tree_bytes(directory: Path) -> int:
     """Bytes of all files below a directory, of which some may go while one looks."""
     total = 0
-    for root, _, files in os.walk(directory):
-        for name in files:
+    for _, files in _walk(directory):
+        for file in files:
             with suppress(FileNotFoundError):
-                total += Path(root, name).lstat().st_size
+                total += file.stat(follow_symlinks=False).st_size
     return total

@@ -43,6 +43,7 @@ LONGEST_FIRST = (
     "integration/test_versioned.py",
     "integration/test_image.py",
     "unit/placement/test_placement_kills.py",
+    "unit/images/test_cost.py",
     "unit/images/test_merged_damage.py",
     "unit/images/test_sst.py",
     "unit/stores/test_crash.py",

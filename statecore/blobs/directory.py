@@ -43,6 +43,7 @@ class DirectoryBlobs(Blobs):
 
     def __init__(self, root: AnyPath) -> None:
         self._root = Path(root)
+        self._named: set[Path] = set()  # directories whose own names are on the disk, and those of all above them
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         """See :meth:`Blobs.put_if_absent`."""
@@ -50,6 +51,10 @@ class DirectoryBlobs(Blobs):
         with self._said("put", name):
             if isinstance(content, Path) and not content.is_file():
                 raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+            for directory in (final.parent, *final.parent.parents):
+                if directory.is_dir():
+                    break
+                self._named.discard(directory)  # somebody has deleted it
             make_directories(final.parent)
             made = False
             if not final.exists():
@@ -57,11 +62,21 @@ class DirectoryBlobs(Blobs):
                 made = self._written(content, final) if linked is None else linked
             if not made:
                 sync_file(final)  # what this one made was forced to the disk before it got its name
-            # Also where another was first: it may not have come to this yet.
-            above = final.parent.relative_to(self._root)
-            for directory in (self._root / above, *(self._root / one for one in above.parents), self._root.parent):
-                sync_file(directory)
+            self._sync_name(final)  # also where another was first: it may not have come to this yet
             return made
+
+    def _sync_name(self, final: Path) -> None:
+        """Force the name of a blob to the disk, and once those of the directories that it lies in."""
+        sync_file(final.parent)
+        unsure = []
+        for directory in (final.parent, *final.parent.parents):
+            if directory in self._named:
+                break
+            sync_file(directory.parent)
+            unsure.append(directory)
+            if directory == self._root:
+                break
+        self._named.update(unsure)
 
     def _link(self, file: Path, final: Path) -> bool | None:
         """Whether a file got its name as a blob; ``None`` where it has to be copied."""

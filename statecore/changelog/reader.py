@@ -27,6 +27,7 @@ from statecore.changelog.decoder import DECODED_BYTES, RangeDecoder
 from statecore.changelog.fetch import OFFSET_OUT_OF_RANGE, PartitionFetcher
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.errors import Invalid
+from statecore.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from statecore.changelog.wire import Fetched
@@ -57,11 +58,15 @@ class ChangelogReader:
     Args:
         cluster: the cluster; its idle connections are used again from range to range.
         options: how to read.
+        watch: told when this reader is at the stage ``fetch``: it receives, or waits for the brokers.
     """
 
-    def __init__(self, cluster: Cluster, options: ReaderOptions = ReaderOptions()) -> None:
+    def __init__(
+        self, cluster: Cluster, options: ReaderOptions = ReaderOptions(), watch: Stopwatch | None = None
+    ) -> None:
         self._cluster = cluster
         self._options = options
+        self._watch = watch or Stopwatch("")
         self._decoder: RangeDecoder | None = None
 
     @property
@@ -113,13 +118,14 @@ class ChangelogReader:
         )
         try:
             while position < range.end:
-                fetched = fetcher.fetch(position)
-                if fetched.error == OFFSET_OUT_OF_RANGE:
-                    position = self._find_again(range, position, fetcher, decoder)
-                    continue
-                if not len(fetched.records):
-                    self._wait_for_data(range, position, fetched, fetcher, committed=committed)
-                    continue
+                with self._watch.on("fetch"):
+                    fetched = fetcher.fetch(position)
+                    if fetched.error == OFFSET_OUT_OF_RANGE:
+                        position = self._find_again(range, position, fetcher, decoder)
+                        continue
+                    if not len(fetched.records):
+                        self._wait_for_data(range, position, fetched, fetcher, committed=committed)
+                        continue
                 following = decoder.scan(fetched.records, position, fetched.aborted)
                 if following == position:
                     fetcher.enlarge(position)

@@ -45,7 +45,7 @@ from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
 from statecore.stores.settings import KEEP_FILES, Durability
 
-_WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS)
+_WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS, witnessed=False)
 """A database in the making is nobody's: it is forced to the disk once, when it is closed."""
 
 _NOT_MERGED: Mapping[int | None, MergedDatabase] = MappingProxyType({})

@@ -1,7 +1,8 @@
 """The door to the kernels of run building, and the records that they share with their callers.
 
-The kernels themselves are in ``table_source`` (distinct keys), ``order_source`` (key order), ``hash_source`` (hashes)
-and ``sst_source`` (SST blocks); how they are called is said in :mod:`statecore.kernels.library`.
+The kernels themselves are in ``table_source`` (distinct keys), ``order_source`` (key order), ``spill_source`` (records
+divided by key range), ``hash_source`` (hashes) and ``sst_source`` (SST blocks); how they are called is said in
+:mod:`statecore.kernels.library`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ INLINE_BYTES = 16
 
 ENTRY_WORDS = 4
 """Words of an entry of the key table."""
+
+
+PACKED_HEADER = 16
+"""Bytes in front of the key of a packed record."""
 
 
 class Batch(NamedTuple):
@@ -63,6 +68,14 @@ class Needed(NamedTuple):
     value_bytes: int = 0
 
 
+class Unpacked(NamedTuple):
+    """What ``measure_packed`` has found."""
+
+    rows: int = 0
+    key_bytes: int = 0
+    value_bytes: int = 0
+
+
 class Written(NamedTuple):
     """What ``data_blocks`` has written."""
 
@@ -76,11 +89,12 @@ class Written(NamedTuple):
     """Of its contents, without the trailer."""
 
 
-BATCH, USED, LIVE, NEEDED, WRITTEN = (
+BATCH, USED, LIVE, NEEDED, UNPACKED, WRITTEN = (
     numbered(Batch),
     numbered(Used),
     numbered(Live),
     numbered(Needed),
+    numbered(Unpacked),
     numbered(Written),
 )
 

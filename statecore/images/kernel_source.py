@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from statecore.images.hash_source import add_rows, fill_filter, key_hash, xxh64
 from statecore.images.order_source import common_prefix, key_lengths, order_ties, sort_words, words_at
+from statecore.images.spill_source import (
+    keep_last,
+    keep_rows,
+    measure_kept,
+    measure_packed,
+    pack,
+    route,
+    tag_packed,
+    unpack,
+)
 from statecore.images.sst_source import data_blocks
 from statecore.images.table_source import (
     count_live,
@@ -24,15 +34,23 @@ __all__ = [
     "fill_filter",
     "gather",
     "intern_keys",
+    "keep_last",
     "keep_live",
+    "keep_rows",
     "key_hash",
     "key_lengths",
     "key_times",
+    "measure_kept",
+    "measure_packed",
     "order_ties",
+    "pack",
     "rehash",
+    "route",
     "sort_words",
     "survivors",
     "tag_keys",
+    "tag_packed",
+    "unpack",
     "words_at",
     "xxh64",
 ]

@@ -38,6 +38,20 @@ class _Held:
     keep: tuple[Any, ...]
 
 
+class Columns(NamedTuple):
+    """Records as Arrow columns.
+
+    Attributes:
+        keys: binary or large binary; null for a record without a key.
+        values: binary or large binary; null for a delete.
+        timestamps: int64, in ms.
+    """
+
+    keys: pa.Array
+    values: pa.Array
+    timestamps: pa.Array
+
+
 class Chunk(NamedTuple):
     """Rows in key order as contiguous buffers.
 

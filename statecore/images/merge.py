@@ -24,7 +24,7 @@ from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
 from statecore.images.merging import MergingRuns, Rows
 from statecore.images.model import Run, RunFile, RunFormat
-from statecore.images.runs import write_run
+from statecore.images.run_writer import write_run
 from statecore.images.tables import open_table
 
 # Blocks of the file end where chunks do, so another limit is another file. A larger row is copied alone.

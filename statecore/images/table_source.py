@@ -54,8 +54,8 @@ _GATHER_ENTRY, _GATHER_OFFSETS, _GATHER_VALUE = 36, 24, 12
 
 
 @njit(error_model="numpy")
-def _hash(address, length):
-    """A fast 64-bit hash of a key, for the table alone: nothing that is kept depends on it."""
+def key_tag(address, length):
+    """A fast 32-bit hash of a key, for tables in memory alone: nothing that is kept depends on it."""
     state = _K3 ^ np.uint64(length)
     at = 0
     while at + 16 < length:
@@ -66,7 +66,7 @@ def _hash(address, length):
         a, b = word(address + at), word(address + length - 8)
     else:
         a, b = short_word(address + at, rest), np.uint64(0)
-    return fold(_K2 ^ np.uint64(length), fold(a ^ _K1, b ^ state))
+    return np.int64(fold(_K2 ^ np.uint64(length), fold(a ^ _K1, b ^ state)) >> np.uint64(32))
 
 
 @njit(error_model="numpy")
@@ -91,7 +91,7 @@ def tag_keys(offsets, width, data, valid, ids, rows):
         if valid and not u8(valid + i):
             put32(ids, i, NO_KEY)
         else:
-            put32(ids, i, np.int64(_hash(data + start, end - start) >> np.uint64(32)))
+            put32(ids, i, key_tag(data + start, end - start))
         start = end
     return 0
 

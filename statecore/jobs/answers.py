@@ -39,13 +39,14 @@ def answers(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[Re
     """One after the other, up to the first that fails: the job fails with it, and the others would be for nothing."""
     found: list[ResultT | Failure] = []
     for task in tasks:
-        found.append(_answer(work, task))
+        found.append(answer(work, task))
         if isinstance(found[-1], Failure):
             break
     return found
 
 
-def _answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
+def answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
+    """The answer for one; a failure that no retry can help is announced to the others."""
     doing = f"store {task.store!r} of task {task.task} was built in {task.where}"
     try:
         task.place.check_failure()

@@ -26,7 +26,7 @@ PLANS = "plans"
 PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
 
 RUNS = "runs"
-"""In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>/``, each with its ``result.json``."""
+"""In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>.json``."""
 
 MERGED = "merged"
 """In a plan's staging directory: ``merged/<task>/<store>/<runs>.<n>-<of>/``, each with its ``result.json``."""

@@ -17,7 +17,7 @@ from typing import Any
 from statecore.documents import encoded
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, FaultPoints
-from statecore.filesystem import make_directories, write_durably
+from statecore.filesystem import make_directories, remove_tree, write_durably
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.engine import Question, Workers
 from statecore.jobs.failures import as_statecore_error
@@ -29,6 +29,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
+from statecore.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Job:
         attempt_file: the word of the last try, beside it.
         attempt: this try.
         phases: wall seconds of each phase that has ended, in order.
+        cpu: CPU seconds of this process in each of them.
         brokers: what the brokers advertise, ``host:port`` each; workers are asked whether they reach them.
         ran_on: where the tasks run, once the workers were asked.
         taken_up: whether the plan is one that an earlier try had frozen.
@@ -85,6 +87,7 @@ class Job:
         self.attempt_file = self.plan_file.with_suffix(ATTEMPT_SUFFIX)
         self.attempt = Attempt.begin(around.spec.application_id, state_dir, request_id)
         self.phases: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
         self.brokers: list[str] = []
         self.ran_on = RanOn()
         self.taken_up = False
@@ -114,10 +117,10 @@ class Job:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Around the steps of a phase: reports say how long it took, or that the try failed in it."""
-        began = time.monotonic()
+        watch = Stopwatch(name)
         self._reached = name
         yield
-        self.phases[name] = time.monotonic() - began
+        self.phases[name], self.cpu[name] = watch.wall[name], watch.cpu[name]
 
     def save(self, file: Path, document: Mapping[str, Any]) -> None:
         """Write a document beside the plan, durable and complete or not at all."""
@@ -160,7 +163,7 @@ class Job:
         The work is done by then, so a report that cannot be written is no failure. The staging goes first, because a
         full disk has room for the report then.
         """
-        shutil.rmtree(staging, ignore_errors=True)
+        remove_tree(staging)
         with suppress(OSError):
             self.save(self.report_file, report)
         sweep_plans(self.directory.work_path, time.time())

@@ -7,7 +7,6 @@ published as a range is: its files are blobs, and its result is put when they ar
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,6 +21,7 @@ from statecore.jobs import staging
 from statecore.jobs.answers import answers
 from statecore.jobs.engine import Failure
 from statecore.jobs.staging_place import StagingPlace
+from statecore.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class SliceResult:
         part: number of the slice, from 0.
         content: what it holds, and which files were written of it.
         seconds: wall time of the task.
+        cpu: CPU seconds of it.
     """
 
     name: str
@@ -80,6 +81,7 @@ class SliceResult:
     part: int
     content: SliceContent
     seconds: float
+    cpu: float
 
     @property
     def made(self) -> list[Run]:
@@ -156,13 +158,13 @@ def _merge_slice(task: SliceTask) -> SliceResult:
 def _merge_into(attempt: Path, task: SliceTask, blobs: Blobs) -> SliceResult:
     from statecore.images.slices import merge_slice
 
-    began = time.monotonic()
+    watch = Stopwatch("image")
     runs = [staging.at_hand(blobs, run, attempt) for run in task.runs]
     content, files = merge_slice(attempt, runs, task.part, task.parts)
     for file in files:
         staging.keep(blobs, file)
     hashes = tuple(run.sha256 for run in task.runs)
-    return SliceResult(task.name, task.segment, hashes, task.part, content, time.monotonic() - began)
+    return SliceResult(task.name, task.segment, hashes, task.part, content, watch.wall["image"], watch.cpu["image"])
 
 
 def _finished_slice(task: SliceTask, blobs: Blobs) -> SliceResult | None:

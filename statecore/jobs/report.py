@@ -126,8 +126,10 @@ class RestoreReport:
         notes: what an operator should know although nothing failed (a tail that is left, for instance).
         placed: false when the stores were already in place from an earlier attempt of the same request.
         placement: names the attempt that placed them; whoever finds them in place says the same name.
-        work: where the time of the tasks went, seconds added up over all of them: ``read`` (network, decoding),
-            ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (ingest, commit).
+        work: where the time of the tasks went, seconds added up over all of them: ``fetch`` (network, brokers),
+            ``decode`` (CRC, decompression, columns), ``collect`` (last write per key), ``write`` (sort, SST), ``image``
+            (merge, ingest, commit).
+        cpu: the CPU seconds of each of these, and of ``place``, which the job's own process does.
         request_id: as the following, of the attempt.
         host: the machine that ran it.
         user: the user it ran as.
@@ -149,6 +151,7 @@ class RestoreReport:
     placed: bool = True
     placement: str = ""
     work: Mapping[str, float] = field(default_factory=dict)
+    cpu: Mapping[str, float] = field(default_factory=dict)
     request_id: str = ""
     host: str = ""
     user: str = ""

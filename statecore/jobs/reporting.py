@@ -1,4 +1,4 @@
-"""From what the Spark tasks of a restore answered to what its report says."""
+"""From what the tasks of a restore answered to what its report says."""
 
 from __future__ import annotations
 
@@ -53,9 +53,20 @@ def store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], bu
 def work_of(
     runs: Mapping[tuple[str, str], Sequence[RangeResult]], images: Mapping[tuple[str, str], ImageResult]
 ) -> dict[str, float]:
-    """Seconds of all tasks added up, by what they did."""
-    work = {"read": 0.0, "collect": 0.0, "write": 0.0, "image": sum(built.seconds for built in images.values())}
-    for result in (one for results in runs.values() for one in results):
-        for name, seconds in result.phases.items():
-            work[name] += seconds
-    return {name: round(seconds, 3) for name, seconds in work.items()}
+    """Wall seconds of all tasks added up, by what they did."""
+    ranges = [one.phases for results in runs.values() for one in results]
+    return _added_up(ranges, sum(built.seconds for built in images.values()))
+
+
+def cpu_of(
+    runs: Mapping[tuple[str, str], Sequence[RangeResult]], images: Mapping[tuple[str, str], ImageResult]
+) -> dict[str, float]:
+    """CPU seconds of all tasks added up, by what they did."""
+    ranges = [one.cpu for results in runs.values() for one in results]
+    return _added_up(ranges, sum(built.cpu for built in images.values()))
+
+
+def _added_up(ranges: Sequence[Mapping[str, float]], image: float) -> dict[str, float]:
+    stages = ("fetch", "decode", "collect", "write")
+    added = {stage: sum(one.get(stage, 0.0) for one in ranges) for stage in stages}
+    return {stage: round(seconds, 3) for stage, seconds in {**added, "image": image}.items()}

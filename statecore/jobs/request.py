@@ -159,7 +159,7 @@ class Staged(Request):
         metadata=declare(
             Size(),
             title="Memory of a task",
-            help="memory for the records of one task; a larger offset range is built in several runs",
+            help="memory for the records of one task; what it does not hold lies on disk meanwhile",
             section=LIMITS,
             check=_check_memory_budget,
         ),

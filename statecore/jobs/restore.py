@@ -39,7 +39,7 @@ from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
 from statecore.jobs.report import REPORT, RestoreReport
-from statecore.jobs.reporting import store_report, work_of
+from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, read_runs
 from statecore.jobs.staging_place import DirectoryPlace
@@ -260,6 +260,7 @@ class _Restore(Job):
             phases=dict(self.phases),
             stores=tuple(stores),
             work=work_of(runs, images),
+            cpu={**cpu_of(runs, images), "place": round(self.cpu.get("place", 0.0), 3)},
             notes=notes,
             placement=self.placement,
             ran_on=self.ran_on,

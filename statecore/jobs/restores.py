@@ -285,7 +285,7 @@ def _one_unfinished(
 ) -> UnfinishedRestore:
     tasks = len({part.task for part in frozen.plan.partitions})
     staging = Path(frozen.staging or work) / frozen.plan.plan_id
-    images, runs = _results(staging / IMAGES), _results(staging / RUNS)
+    images, runs = _files(staging / IMAGES, "result.json"), _files(staging / RUNS, "*.json")
     ranges = sum(len(part.ranges) for part in frozen.plan.partitions)
     if journal is not None and journal.request_id == frozen.request_id:
         reached = ("place", _swapped(journal), len(journal.tasks), "tasks")
@@ -311,8 +311,8 @@ def _swapped(journal: Journal) -> int:
     return len(journal.tasks) if journal.state == "verified" else 0
 
 
-def _results(directory: Path) -> int:
-    return sum(1 for _ in directory.rglob("result.json"))
+def _files(directory: Path, called: str) -> int:
+    return sum(1 for _ in directory.rglob(called))
 
 
 def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:

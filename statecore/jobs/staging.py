@@ -3,8 +3,8 @@
 Stage one (ranges → runs) knows blobs only (:mod:`statecore.jobs.staging_place`), and no file system in common::
 
     files/<sha256>                                      a run
-    runs/<task>/<store>/<p>.<start>-<end>/result.json   what was read of a range: names its runs
-    merged/<task>/<store>/<runs>.<n>-<of>/result.json   what was merged of a slice of a database: names its files
+    runs/<task>/<store>/<p>.<start>-<end>.json          what was read of a range: names its runs
+    merged/<task>/<store>/<runs>.<n>-<of>.json          what was merged of a slice of a database: names its files
 
 The result of a range is put when all its runs are there, durable, so it is the mark that they are complete.
 
@@ -76,12 +76,12 @@ def range_name(task: str, store: str, span: OffsetRange) -> str:
 
 def result_name(task: str, store: str, span: OffsetRange) -> str:
     """The blob that says what was read of a range."""
-    return f"{RUNS}/{range_name(task, store, span)}/{RESULT}"
+    return f"{RUNS}/{range_name(task, store, span)}.json"
 
 
 def slice_name(task: str, store: str, inputs: str) -> str:
     """The blob that says what was made of a slice of a database."""
-    return f"{MERGED}/{task}/{store}/{inputs}/{RESULT}"
+    return f"{MERGED}/{task}/{store}/{inputs}.json"
 
 
 def run_name(run: Run) -> str:

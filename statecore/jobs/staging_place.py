@@ -9,7 +9,7 @@ stage one. (Stage two makes databases, which lie where they are used: see ``stat
 
     driver                   made by the driver: whoever does not find it looks at another place
     failed                   made by a task that no retry can help: the others stop, too
-    progress/<range>.<n>     a task has come so far: n offsets of its range
+    progress/<range>.<n>     a worker has come so far: n offsets of the batch that begins with this range
     files/..., runs/...      see statecore/jobs/staging.py
 
 A place is a frozen value that can be pickled. :class:`DirectoryPlace` is the one for workers that share a directory;
@@ -45,9 +45,9 @@ _PROGRESS = "progress"
 class StagingPlace(ABC):
     """A place for the blobs of one plan, and for the files of who makes them.
 
-    What the words between tasks and driver cost: every :attr:`interval` seconds each range that is being read takes
-    three requests (``put`` and ``delete`` of its progress, ``head`` of the failure mark) and the driver one ``list`` of
-    as many names as ranges were begun. A task adds two when it begins: ``head`` of each mark.
+    What the words between tasks and driver cost: every :attr:`interval` seconds each batch of ranges that is being read
+    takes three requests (``put`` and ``delete`` of its progress, ``head`` of the failure mark) and the driver one
+    ``list`` of as many names as batches were begun. A range adds two when it begins: ``head`` of each mark.
     """
 
     interval: ClassVar[float] = 10.0
@@ -145,7 +145,7 @@ class DirectoryPlace(StagingPlace):
     """A directory that driver and workers share.
 
     Attempts are made in it, so a run becomes a blob by a link and none of its bytes is copied. Progress is a file for
-    each range that is written over again: it need not survive a loss of power, and making a blob durable twice a second
+    each batch that is written over again: it need not survive a loss of power, and making a blob durable twice a second
     would cost more than what it says.
 
     Attributes:
@@ -194,13 +194,13 @@ class DirectoryPlace(StagingPlace):
 
 
 class ReadingProgress:
-    """What one task tells of the range that it reads, and what it hears of the others meanwhile.
+    """What a worker tells of the ranges of a batch as it reads one after the other, and what it hears of the others.
 
     Args:
         place: where both are kept.
-        task: Kafka Streams' task id.
-        store: the store.
-        span: the range.
+        task: Kafka Streams' task id of the first range, after which the batch is named.
+        store: its store.
+        span: that range.
     """
 
     def __init__(self, place: StagingPlace, task: str, store: str, span: OffsetRange) -> None:
@@ -208,13 +208,14 @@ class ReadingProgress:
         self._reading = sha256(staging.range_name(task, store, span).encode()).hexdigest()[:32]
         self._place = place
         self._told: int | None = None
+        self._finished = 0
         self._next = 0.0
 
     def report(self, offsets: int, *, now: bool = False) -> None:
         """Tell how many offsets are done, when it is time to, and stop where another task has failed for good.
 
         Args:
-            offsets: done so far.
+            offsets: done so far of the range that is being read.
             now: whether it is told whatever the time is.
 
         Raises:
@@ -224,10 +225,22 @@ class ReadingProgress:
         if moment < self._next and not now:
             return
         self._next = moment + self._place.interval
+        self._tell(self._finished + offsets)
+        self._place.check_failure()
+
+    def finish(self, offsets: int) -> None:
+        """Note that a range of so many offsets is done; it is told with the next one, or at the end."""
+        self._finished += offsets
+
+    def close(self) -> None:
+        """Tell what is done, if anything is, whatever the time: the batch has ended."""
+        if self._finished:
+            self._tell(self._finished)
+
+    def _tell(self, offsets: int) -> None:
         with suppress(Retryable, OSError):  # the range is read all the same
             self._place.tell(self._reading, offsets, self._told)
             self._told = offsets
-        self._place.check_failure()
 
 
 def _is_there(blobs: Blobs, name: str) -> bool:

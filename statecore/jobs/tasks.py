@@ -9,8 +9,11 @@ A task answers with its result or with the error that stopped it, as a value (:m
 from __future__ import annotations
 
 import shutil
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,10 +29,11 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, Image, MergedDatabase, Run, RunFile, Segmentation
 from statecore.jobs import staging
-from statecore.jobs.answers import answers
+from statecore.jobs.answers import answer, answers
 from statecore.jobs.engine import Failure
 from statecore.jobs.merge_tasks import SliceResult, forget_slice
 from statecore.jobs.staging_place import ReadingProgress, StagingPlace
+from statecore.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
@@ -99,8 +103,9 @@ class RangeResult:
         runs: in offset order.
         statistics: of the read.
         seconds: wall time of the task.
-        phases: where that time went: ``read`` (network, decoding), ``collect`` (last write per key), ``write`` (sort,
-            SST).
+        phases: where that time went: ``fetch`` (network, brokers), ``decode`` (CRC, decompression, columns),
+            ``collect`` (last write per key), ``write`` (sort, SST).
+        cpu: CPU seconds of each of them.
         stream_time: greatest time of a row in ms where rows expire, tombstones and dropped rows included; else -1.
         expired: rows that were not written because they had expired by that time.
     """
@@ -112,12 +117,13 @@ class RangeResult:
     statistics: ReadStatistics
     seconds: float
     phases: Mapping[str, float]
+    cpu: Mapping[str, float]
     stream_time: int = -1
     expired: int = 0
 
 
 RANGE_RESULT = DocumentType(
-    "result of a range", 2, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
+    "result of a range", 3, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
 )
 
 
@@ -162,45 +168,80 @@ class ImageTask:
 
 @dataclass(frozen=True)
 class ImageResult:
-    """A finished image, and the seconds it took, with those of its slices."""
+    """A finished image, and the wall and CPU seconds that it took the thread that built it, with those of its slices."""
 
     task: str
     store: str
     image: Image
     seconds: float
+    cpu: float
 
 
 IMAGE_RESULT = DocumentType(
-    "result of an image", 2, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
+    "result of an image", 3, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
 )
+
+
+_IMAGES_AT_ONCE = 2
 
 
 def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     """Read ranges into runs over one connection, except those that an earlier attempt of the plan has read."""
     from statecore.changelog.cluster import Cluster
 
-    of = tasks[0].cluster  # all of a job have the same
+    first = tasks[0]
+    of = first.cluster  # all of a job have the same, and the same place
     cluster = Cluster(of.bootstrap_servers, of.kafka, timeout=of.timeout)
+    progress = ReadingProgress(first.place, first.task, first.store, first.offset_range)
     try:
-        return answers(partial(_read_range, cluster), tasks)
+        return answers(partial(_read_range, cluster, first.place.blobs(), progress), tasks)
     finally:
+        progress.close()
         with suppress(Exception):  # what was read is there, whatever a broker says to the farewell
             cluster.close()
 
 
 def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
-    """Build images from their runs, except those that an earlier attempt of the plan has built."""
-    return answers(_build_store, tasks)
+    """Build images from their runs, except those that an earlier attempt of the plan has built.
+
+    Two at once, where there are several: a small database is mostly waiting for the disk, which RocksDB has dozens of
+    small files forced to. Stores with versions hold records in memory, up to the budget, and are built alone.
+    """
+    together = [task for task in tasks if not task.kind.is_versioned]
+    alone = [task for task in tasks if task.kind.is_versioned]
+    if len(together) < _IMAGES_AT_ONCE:
+        return answers(_build_store, tasks)
+    built: list[ImageResult | Failure] = []
+    left = deque(together)
+    failed = threading.Event()
+
+    def build() -> None:
+        while left and not failed.is_set():
+            with suppress(IndexError):  # the other one has taken the last
+                built.append(answer(_build_store, left.popleft()))
+                if isinstance(built[-1], Failure):
+                    failed.set()
+
+    with ThreadPoolExecutor(_IMAGES_AT_ONCE, "statecore-image") as pool:
+        for building in [pool.submit(build) for _ in range(_IMAGES_AT_ONCE)]:
+            building.result()
+    return built if failed.is_set() else built + answers(_build_store, alone)
 
 
-def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
+def _read_range(cluster: Cluster, blobs: Blobs, progress: ReadingProgress, task: RangeTask) -> RangeResult:
+    result = _of_range(cluster, blobs, progress, task)
+    progress.finish(task.offset_range.end - task.offset_range.start)
+    return result
+
+
+def _of_range(cluster: Cluster, blobs: Blobs, progress: ReadingProgress, task: RangeTask) -> RangeResult:
     task.place.check_seen()
-    blobs, name = task.place.blobs(), staging.result_name(task.task, task.store, task.offset_range)
+    name = staging.result_name(task.task, task.store, task.offset_range)
     found = _finished_range(task, blobs, name)
     if found is not None:
         return found
     with task.place.scratch() as attempt:
-        result, files = _read_into(attempt, task, cluster)
+        result, files = _read_into(attempt, task, cluster, progress)
         for file in files:
             staging.keep(blobs, file)
         while not blobs.put_if_absent(name, RANGE_RESULT.encode(result)):
@@ -210,32 +251,36 @@ def _read_range(cluster: Cluster, task: RangeTask) -> RangeResult:
     return result
 
 
-def _read_into(attempt: Path, task: RangeTask, cluster: Cluster) -> tuple[RangeResult, list[RunFile]]:
+def _read_into(
+    attempt: Path, task: RangeTask, cluster: Cluster, progress: ReadingProgress
+) -> tuple[RangeResult, list[RunFile]]:
     from statecore.changelog.reader import ChangelogReader, ReaderOptions
     from statecore.formats.registry import row_format
 
     span = task.offset_range
-    began = time.monotonic()
+    watch = Stopwatch("decode")
     builder = _builder(attempt, task)
-    progress = ReadingProgress(task.place, task.task, task.store, span)
-    collecting = 0.0
-    reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout))
+    reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=task.cluster.timeout), watch)
     headers = row_format(task.kind).needs_headers
     for batch in reader.read(span, task.isolation, headers=headers, topic_id=task.topic_id):
-        before = time.monotonic()
-        builder.add(batch)
-        collecting += time.monotonic() - before
+        with watch.on("collect"):
+            builder.add(batch)
         progress.report(reader.statistics.position - span.start)
     statistics = reader.statistics
-    progress.report(span.end - span.start, now=True)
-    read_until = time.monotonic()
-    files = builder.finish(span.end)
-    done = time.monotonic()
-    phases = {"read": read_until - began - collecting, "collect": collecting, "write": done - read_until}
-    seen = builder.statistics
-    runs = tuple(file.run for file in files)
+    with watch.on("write"):
+        files = builder.finish(span.end)
+    phases, seen = watch.wall, builder.statistics
     result = RangeResult(
-        task.task, task.store, span, runs, statistics, done - began, phases, seen.stream_time, seen.expired
+        task.task,
+        task.store,
+        span,
+        tuple(file.run for file in files),
+        statistics,
+        sum(phases.values()),
+        phases,
+        watch.cpu,
+        seen.stream_time,
+        seen.expired,
     )
     return result, files
 
@@ -291,7 +336,7 @@ def _build_store(task: ImageTask) -> ImageResult:
     found = _finished_image(task, final)
     if found is not None:
         return found
-    began = time.monotonic()
+    watch = Stopwatch("image")
     with staging.attempt_directory(directory) as attempt:
         blobs = task.place.blobs()
         try:
@@ -303,8 +348,9 @@ def _build_store(task: ImageTask) -> ImageResult:
             for of_slice in task.slices:
                 forget_slice(blobs, of_slice)
             raise
-        seconds = time.monotonic() - began + sum(of_slice.seconds for of_slice in task.slices)
-        result = ImageResult(task.task, task.store, image, seconds)
+        seconds = watch.wall["image"] + sum(of_slice.seconds for of_slice in task.slices)
+        cpu = watch.cpu["image"] + sum(of_slice.cpu for of_slice in task.slices)
+        result = ImageResult(task.task, task.store, image, seconds, cpu)
         while not staging.publish(attempt, final, IMAGE_RESULT.encode(result)):
             found = _finished_image(task, final)
             if found is not None:

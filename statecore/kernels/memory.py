@@ -64,6 +64,19 @@ def copy(typingctx, target, source, length):
     return types.void(types.int64, types.int64, types.int64), emit
 
 
+@intrinsic
+def move(typingctx, target, source, length):
+    """``memmove`` between two addresses: they may overlap."""
+
+    def emit(context, builder, signature, args):
+        to = builder.inttoptr(args[0], cgutils.voidptr_t)
+        at = builder.inttoptr(args[1], cgutils.voidptr_t)
+        cgutils.raw_memmove(builder, to, at, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), emit
+
+
 def _store(bits: int, what: str) -> Any:
     """An intrinsic that writes a number of `bits`, in this machine's byte order, at ``base + index * bits / 8``."""
 

@@ -37,6 +37,7 @@ class Assembly:
 
     def __init__(self, directory: StateDirectory, staging: Path, faults: FaultPoints, progress: Progress) -> None:
         self.directory, self.staging, self.faults, self.progress = directory, staging, faults, progress
+        self._ownership = directory.ownership  # the kernel is asked for this process's rights, once
 
     def assemble(self, tasks: Collection[TaskPlan]) -> tuple[JournalTask, ...]:
         """All tasks, durable; what the journal has to say of them."""
@@ -67,7 +68,7 @@ class Assembly:
             self.faults.reach("placement.after-image-move")
             stores += self._databases(image, target, where, image.offsets)
         for name in task.kept:
-            link_tree(live / name, target / name, self.directory.ownership)
+            link_tree(live / name, target / name, self._ownership)
         for sibling in task.created:
             where = target / store_directory(sibling.store, sibling.kind)
             if sibling.changelog is None:
@@ -78,7 +79,7 @@ class Assembly:
         self.faults.reach("placement.after-siblings")
         for path in (target, target / PLAIN_PARENT):
             if path.is_dir():
-                self.directory.ownership.give(path)
+                self._ownership.give(path)
         # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
         os.utime(target)
         return stores
@@ -89,11 +90,11 @@ class Assembly:
         """The databases of a restored or created store, looked at before anything live is touched."""
         for leftover in where.rglob(CONFIG_FILE):
             leftover.unlink()
-        self.directory.ownership.give_tree(where)
+        self._ownership.give_tree(where)
         checkpoint = "" if store.kind.manages_offsets else store_checkpoint_file(store.store)
         if checkpoint:
             (target / checkpoint).write_bytes(encode_checkpoint(offsets))
-            self.directory.ownership.give(target / checkpoint)
+            self._ownership.give(target / checkpoint)
         placed = []
         for database in _checked_databases(store, where):
             entry = PlacedStore(

@@ -100,7 +100,8 @@ class Ownership:
             mode = self.directory_mode if stat.S_ISDIR(status.st_mode) else self.file_mode
             if stat.S_IMODE(status.st_mode) != mode:
                 path.chmod(mode)  # before the owner: afterwards it would take a second capability
-        self.give_away(path)
+        if not self._owns(status):
+            self.give_away(path)
 
     def give_away(self, path: Path) -> None:
         """Set owner and group alone."""
@@ -116,7 +117,9 @@ class Ownership:
 
     def owns(self, path: Path) -> bool:
         """Whether owner and group are these already."""
-        status = path.lstat()
+        return self._owns(path.lstat())
+
+    def _owns(self, status: os.stat_result) -> bool:
         return (status.st_uid, status.st_gid) == (self.uid, self.gid)
 
 

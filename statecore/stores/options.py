@@ -69,6 +69,7 @@ class StoreOptions:
         database: ``rocksdict.Options`` of the database and of the families of rows.
         offsets: ``rocksdict.Options`` of the ``offsets`` family.
         automatic_compaction: whether RocksDB merges files in the background.
+        witnessed: whether a record of who wrote to it is kept beside the database.
         memory: what the store shares with others.
 
     Raises:
@@ -81,6 +82,7 @@ class StoreOptions:
         memory = memory_of(settings.memory)
         table = _in_cache(_table(), memory)
         self.automatic_compaction = settings.automatic_compaction
+        self.witnessed = settings.witnessed
         self.database = _within(_without_table(settings.automatic_compaction), memory)
         if settings.rocksdb_config_setter is not None:
             apply_config_setter(settings.rocksdb_config_setter, name, self.database, table)

@@ -18,7 +18,7 @@ from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
-from statecore.stores.file_limits import is_crowded, merge_in_steps
+from statecore.stores.file_limits import is_crowded, merge_in_steps, opening_threads
 from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb_ownership import LOCK_FILE, Claim
@@ -267,6 +267,7 @@ def open_database(
 
     options.database.create_if_missing(create)
     options.database.create_missing_column_families(not read_only)
+    options.database.set_max_file_opening_threads(opening_threads(where))
     if read_only:
         options.database.set_max_open_files(-1)  # all files at once: a writer may remove them later
     access = AccessType.read_only(False) if read_only else AccessType.read_write()

@@ -80,6 +80,7 @@ class DatabaseHandles:
         self.witness = Witness(path, path)
         self.made = False
         self._found: frozenset[str] = frozenset()  # SST files that may be another database's, too
+        self._compacts = False
         self._shadow: Shadow | None = None
         self.claim: Claim | None = None  # the last: who is dropped drops native objects first
 
@@ -95,6 +96,7 @@ class DatabaseHandles:
             StatecoreError: see :meth:`RocksDBStore.open`; or what ``begin`` raises.
         """
         options = StoreOptions(self.path.name, settings)  # may be refused, so before anything is touched
+        self._compacts = options.automatic_compaction
         if self._read_only:
             require_database(self.path)
             self._shadow, _ = opened_through_links(self.path, lambda where: self._open_at(where, options, begin))
@@ -104,7 +106,7 @@ class DatabaseHandles:
 
     def _open_at(self, where: Path, options: StoreOptions, begin: Callable[[], None]) -> None:
         wanted = {DEFAULT_COLUMN_FAMILY, self.kind.data_column_family, OFFSETS_COLUMN_FAMILY}
-        self.witness = Witness(self.path, self.where)
+        self.witness = Witness(self.path, self.where, options.witnessed)
         try:
             if not options.automatic_compaction:
                 self._found = frozenset(file.name for file in where.glob("*.sst"))
@@ -164,7 +166,7 @@ class DatabaseHandles:
         """Give back everything; returns what failed meanwhile."""
         try:
             failure = self._release()
-            if self.claim is not None:
+            if self.claim is not None and self._compacts:
                 with suppress(OSError):  # a compaction may have ended after the tidying
                     set_modes(self.claim.directory, without=self._found)
         finally:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from statecore.errors import StatecoreError
+from statecore.stores.file_limits import opening_threads
 from statecore.stores.rocksdb_errors import translate
 
 
@@ -39,7 +40,9 @@ class OpenedFamilies:
         try:
             columns = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(where), Options(raw_mode=True))}
             access = AccessType.read_only(False)
-            self._database = Rdict(str(where), Options(raw_mode=True), column_families=columns, access_type=access)
+            options = Options(raw_mode=True)
+            options.set_max_file_opening_threads(opening_threads(where))
+            self._database = Rdict(str(where), options, column_families=columns, access_type=access)
             for name in columns:
                 self.handles[name] = self._database.get_column_family(name)
         except Exception as error:  # rocksdict raises bare Exception

@@ -116,10 +116,12 @@ class Witness:
     Attributes:
         path: the database's directory, as messages name it.
         where: where it is.
+        records: whether anything is written down.
     """
 
     path: Path
     where: Path
+    records: bool = True
     _sight: _Sight | None = field(default=None, init=False)
     _rows_ahead: bool = field(default=False, init=False)
     _goes_at_close: bool = field(default=False, init=False)
@@ -251,6 +253,8 @@ class Witness:
         Raises:
             Capacity, Invalid, Retryable: it had to be durable, and the system did not take it.
         """
+        if not self.records:
+            return
         try:
             current = (self.where / "CURRENT").read_text().strip()
             said = {

@@ -73,6 +73,9 @@ class StoreSettings:
             leaves a file more, reads slow down and files run out, until :meth:`RocksDBStore.compact` is called: only
             for a database whose files must stay as they are, modes too: they may be linked elsewhere (``KEEP_FILES``).
         memory: block cache and write buffers, shared with all stores of the process whose ``memory`` is equal.
+        witnessed: write down beside the database who wrote to it last (:mod:`statecore.stores.rocksdb_witness`), so
+            that who opens it after a kill knows what it is. False only for a database in the making, which nobody opens
+            when its maker was killed.
         rocksdb_config_setter: changes the RocksDB options of a store after statecore's own were set and before it is
             opened (Kafka Streams' ``rocksdb.config.setter``); see :mod:`statecore.stores.config_setter`.
     """
@@ -81,6 +84,7 @@ class StoreSettings:
     uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES
     automatic_compaction: bool = True
     memory: MemorySettings = MemorySettings()
+    witnessed: bool = True
     rocksdb_config_setter: RocksDBConfigSetter | None = None
 
     def __post_init__(self) -> None:

@@ -173,14 +173,14 @@ def test_an_engine_goes_on_where_another_was_killed(
 ) -> None:
     with pytest.raises(FaultInjected):
         restore(killed, spec, tmp_path, "request", faults=InjectedFault("restore.after-runs"))
-    runs = {path: path.stat().st_ino for path in tmp_path.rglob("runs/**/result.json")}
+    runs = {path: path.stat().st_ino for path in tmp_path.rglob("runs/**/*.json")}
     assert len(runs) >= 3 * 3 + 2
     kept: dict[Path, int] = {}
 
     class Look(InjectedFault):
         def reach(self, point: str) -> None:
             if point == "restore.after-images":
-                kept.update({path: path.stat().st_ino for path in tmp_path.rglob("runs/**/result.json")})
+                kept.update({path: path.stat().st_ino for path in tmp_path.rglob("runs/**/*.json")})
 
     report = restore(next_one, spec, tmp_path, "request", faults=Look("restore.after-images"))
     assert kept == runs

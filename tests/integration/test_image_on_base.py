@@ -17,7 +17,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import Base, Bases
 from statecore.images.image import build_image, verify_image
 from statecore.images.model import Below
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from statecore.placement.apply import StoreImage, apply_placement, plan_placement
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
@@ -61,7 +61,9 @@ def test_kafka_streams_goes_on_from_its_own_directory_and_the_tail_and_rewrites_
             at = tmp_path / f"{task}.{store}"
             (at / "runs").mkdir(parents=True)
             # One batch a run, so that there are more than Kafka Streams leaves alone.
-            builder = RunBuilder(StoreKind(kind), at / "runs", below=Below.ANYTHING, start=start, memory_budget=1)
+            builder = RunBuilder(
+                StoreKind(kind), at / "runs", below=Below.ANYTHING, start=start, memory_budget=1, overflow=Overflow.CUT
+            )
             reader = ChangelogReader(cluster, ReaderOptions())
             for batch in reader.read(OffsetRange(*changelog, start, end), IsolationLevel.READ_COMMITTED):
                 for first in range(0, batch.num_rows, 60):

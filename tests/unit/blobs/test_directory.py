@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_the_bytes_then_the_name_then_every_directory_above_are_forced_to_the_di
     file = tmp_path / "file"
     file.write_bytes(b"bytes")
     if there:
-        blobs.put_if_absent("a/b/c", b"bytes")
+        DirectoryBlobs(tmp_path / "blobs").put_if_absent("a/b/c", b"bytes")  # another process, which may have died
     happened: list[str] = []
 
     def fsync(descriptor: int) -> None:
@@ -57,6 +58,27 @@ def test_the_bytes_then_the_name_then_every_directory_above_are_forced_to_the_di
     monkeypatch.setattr(os, "link", lambda *paths, **options: (link(*paths, **options), happened.append("link")))
     blobs.put_if_absent("a/b/c", file if as_file else b"bytes")
     assert happened == [*(["c"] if there else ["bytes", "link"]), "b", "a", "blobs", tmp_path.name]
+
+
+def test_directories_that_are_on_the_disk_are_forced_there_once_and_again_when_they_were_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    happened: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: happened.append(Path(f"/proc/self/fd/{number}").readlink().name))
+
+    def put(name: str) -> list[str]:
+        happened.clear()
+        assert blobs.put_if_absent(name, b"bytes")
+        return happened[1:]  # without the bytes
+
+    assert put("a/b/1") == ["b", "a", "blobs", tmp_path.name]
+    assert put("a/b/2") == ["b"]
+    assert put("a/c/1") == ["c", "a"]
+    shutil.rmtree(tmp_path / "blobs" / "a")
+    assert put("a/b/1") == ["b", "a", "blobs"]
+    shutil.rmtree(tmp_path / "blobs")
+    assert put("a/b/1") == ["b", "a", "blobs", tmp_path.name]
 
 
 @pytest.mark.parametrize("as_file", [False, True])

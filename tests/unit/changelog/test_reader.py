@@ -15,6 +15,7 @@ from statecore.changelog.model import IsolationLevel, OffsetRange
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Invalid, Retryable
+from statecore.stopwatch import Stopwatch
 from tests.unit.changelog.build import Record, batch, header_bytes, marker
 from tests.unit.changelog.conftest import Connect
 from tests.unit.changelog.scripted import (
@@ -335,3 +336,13 @@ def test_a_batch_that_does_not_come_whole_is_asked_for_with_more_room(
     assert rooms == [first, 2 * first, 4 * first, 4 * first]
     assert reader.statistics.fetches == 2  # those that brought nothing do not count
     assert len(orders.asked(MetadataRequest)) == 1
+
+
+def test_waiting_for_a_broker_is_told_from_what_is_done_with_its_records(
+    orders: ScriptedBrokers, connect: Connect, clock: Clock
+) -> None:
+    orders.next(FetchRequest, *[lambda request: fetch_response(request, high_watermark=-1, throttle=2.0)] * 3)
+    watch = Stopwatch("decode", clock=clock.monotonic)
+    for _ in ChangelogReader(connect(orders), ReaderOptions(fetch_bytes=ONE_BATCH), watch).read(span(0, 20), COMMITTED):
+        clock.now += 1
+    assert watch.wall == {"fetch": pytest.approx(6.0), "decode": 4.0}

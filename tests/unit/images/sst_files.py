@@ -13,7 +13,7 @@ import numpy.typing as npt
 from statecore.images.digest import EMPTY, xxh64
 from statecore.images.key_table import Chunk
 from statecore.images.model import RunFile, RunFormat
-from statecore.images.runs import write_run
+from statecore.images.run_writer import write_run
 
 Rows = dict[bytes, bytes | None]
 

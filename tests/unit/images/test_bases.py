@@ -23,7 +23,7 @@ from statecore.images import image as image_module
 from statecore.images.bases import Base, Bases, base_identity
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Below, Image, RunFile, RunFormat, RunOrigin
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.options import data_options, offsets_options
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
@@ -40,7 +40,7 @@ RECORDS: list[Record] = [
 
 def runs_of(path: Path, start: int, end: int, *, below: Below, rows: int = 6000) -> list[RunFile]:
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, below=below, start=start)
+    builder = RunBuilder(KIND, path, memory_budget=1, overflow=Overflow.CUT, below=below, start=start)
     for part in batches(RECORDS, rows):
         whole = part.filter(pc_between(part, start, end))
         if whole.num_rows:
@@ -320,7 +320,13 @@ def test_runs_of_a_global_store_are_held_against_what_the_base_has_of_their_own_
 # ---- segments
 
 
-def read(path: Path, ranges: list[list[Write]], below: list[Below], budget: int = 1 << 20) -> list[list[RunFile]]:
+def read(
+    path: Path,
+    ranges: list[list[Write]],
+    below: list[Below],
+    budget: int = 1 << 20,
+    overflow: Overflow = Overflow.CUT,
+) -> list[list[RunFile]]:
     """The runs of each range; the stream time goes from one to the next."""
     found, stream_time, first = [], -1, 0
     for number, writes in enumerate(ranges):
@@ -329,6 +335,7 @@ def read(path: Path, ranges: list[list[Write]], below: list[Below], budget: int 
             WINDOW,
             path / str(number),
             memory_budget=budget,
+            overflow=overflow,
             below=below[number],
             segmentation=SEGMENTATION,
             start=first,

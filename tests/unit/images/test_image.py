@@ -16,7 +16,7 @@ from statecore.images.digest import EMPTY, digest_of, digest_store
 from statecore.images.image import build_image, verify_image
 from statecore.images.merge_policy import sorted_runs
 from statecore.images.model import ROW_VERSION, Below, Run
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
@@ -31,7 +31,7 @@ RECORDS: list[Record] = [
 def runs_of(path: Path, records: list[Record] = RECORDS, *, rows: int = 6000) -> list[Run]:
     """One run for each batch of ``rows`` records, so that they overlap when there is more than one."""
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, below=Below.NOTHING)
+    builder = RunBuilder(KIND, path, memory_budget=1, below=Below.NOTHING, overflow=Overflow.CUT)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()
@@ -276,3 +276,21 @@ def test_ranges_that_touch_are_not_disjoint(tmp_path: Path) -> None:
     left, right = replace(run, min_key="61", max_key="62"), replace(run, min_key="62", max_key="63")
     assert len(sorted_runs([right, left])) == 2
     assert len(sorted_runs([replace(right, min_key="6200"), left])) == 1
+
+
+def test_nothing_is_written_down_beside_a_database_in_the_making(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody opens it when its maker was killed, and what is handed to Kafka Streams has no record anyway."""
+    seen: set[str] = set()
+    ingest = RocksDBStore.ingest
+
+    def looking(store: RocksDBStore, runs: list[Path]) -> list[Path]:
+        made = ingest(store, runs)
+        seen.update(file.name for file in (tmp_path / "image").iterdir())
+        return made
+
+    monkeypatch.setattr(RocksDBStore, "ingest", looking)
+    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), {CHANGELOG: 5999})
+    assert "CURRENT" in seen
+    assert not {name for name in seen if "witness" in name}

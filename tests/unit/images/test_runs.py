@@ -1,4 +1,6 @@
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +13,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
 from statecore.images.model import Below, RunOrigin
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from tests.unit.images.changelog import Record, batch, batches, expected_rows, stored_rows
 
 KINDS = [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE]
@@ -24,7 +26,7 @@ VALUES = st.one_of(st.none(), st.just(b""), st.binary(max_size=60))
 RECORDS = st.lists(st.tuples(KEYS, VALUES), max_size=120)
 
 
-def build(path: Path, kind: StoreKind, records: list[Record], rows: int, budget: int, **options: bool) -> RunBuilder:
+def build(path: Path, kind: StoreKind, records: list[Record], rows: int, budget: int, **options: Any) -> RunBuilder:
     path.mkdir(parents=True)
     builder = RunBuilder(kind, path, memory_budget=budget, **{"below": Below.NOTHING, **options})
     for part in batches(records, rows):
@@ -39,13 +41,22 @@ def build(path: Path, kind: StoreKind, records: list[Record], rows: int, budget:
     budget=st.sampled_from([1, 30_000, 40_000, 1 << 20]),
     kind=st.sampled_from(KINDS),
     keep=st.booleans(),
+    overflow=st.sampled_from(Overflow),
 )
 def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
-    tmp_path_factory: pytest.TempPathFactory, records: list[Record], rows: int, budget: int, kind: StoreKind, keep: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    records: list[Record],
+    rows: int,
+    budget: int,
+    kind: StoreKind,
+    keep: bool,
+    overflow: Overflow,
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
-    builder = build(path / "runs", kind, records, rows, budget, below=Below(anything=keep))
-    image = build_image(path / "image", kind, builder.finish(), {CHANGELOG: len(records)})
+    builder = build(path / "runs", kind, records, rows, budget, below=Below(anything=keep), overflow=overflow)
+    runs = builder.finish()
+    image = build_image(path / "image", kind, runs, {CHANGELOG: len(records)})
+    assert len(runs) <= 1 or overflow is Overflow.CUT
     expected = expected_rows(kind, records)
     assert stored_rows(path / "image", kind) == sorted(expected.items())
     assert image.rows == len(expected)
@@ -55,10 +66,36 @@ def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
     assert builder.statistics.null_keys == sum(key is None for key, _ in records)
 
 
-def test_a_small_budget_makes_several_runs_and_a_large_one_a_single_one(tmp_path: Path) -> None:
+def test_what_a_small_budget_does_not_hold_becomes_one_run_all_the_same_or_many_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
     records: list[Record] = [(b"key-%d" % (number % 500), b"x" * 50) for number in range(5000)]
-    assert len(build(tmp_path / "one", KINDS[0], records, 100, 1 << 20).finish()) == 1
-    assert len(build(tmp_path / "many", KINDS[0], records, 100, 1).finish()) == 50
+    (one,) = build(tmp_path / "one", KINDS[0], records, 100, 1 << 20).finish()
+    (spilled,) = build(tmp_path / "spilled", KINDS[0], records, 100, 1).finish()
+    assert (spilled.rows, spilled.digest) == (one.rows, one.digest)
+    assert [file.name for file in (tmp_path / "spilled").iterdir()] == ["run-00000.sst"]
+    assert len(build(tmp_path / "many", KINDS[0], records, 100, 1, overflow=Overflow.CUT).finish()) == 50
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_run_has_the_same_rows_whatever_the_budget(tmp_path: Path, kind: StoreKind) -> None:
+    """Few records of many keys, many of few, values that grow, and one larger than what is kept for a while."""
+    values = Random(7)
+    records: list[Record] = [
+        (b"key-%06d" % values.choice([number, number % 97]), values.randbytes(number % 300) if number % 13 else None)
+        for number in range(12_000)
+    ]
+    records[5000:5000] = [(b"key-000050", b"v" * 300_000), (b"key-" + b"k" * 100_000, b""), (None, b"")]
+    found = {}
+    for budget in (1, 300_000, 1_000_000, 1 << 30):
+        builder = build(tmp_path / str(budget), kind, records, 500, budget)
+        (run,) = builder.finish()
+        found[budget] = (run.rows, run.digest, run.min_key, run.max_key)
+        assert builder.statistics.null_keys == 1
+        if budget == 1_000_000:
+            assert builder.statistics.peak_bytes < 2_000_000
+    assert len(set(found.values())) == 1
+    assert run.digest == digest_of(expected_rows(kind, records).items())
 
 
 def test_overwritten_values_are_dropped_before_a_run_is_cut(tmp_path: Path) -> None:
@@ -85,7 +122,7 @@ def test_a_batch_is_let_go_even_if_one_of_its_rows_still_counts(tmp_path: Path) 
 
 def test_a_delete_reaches_the_rows_of_an_earlier_run(tmp_path: Path) -> None:
     records: list[Record] = [(b"a", b"1"), (b"b", b"2"), (b"a", None), (b"c", None)]
-    runs = build(tmp_path / "runs", KINDS[0], records, 2, 1).finish()
+    runs = build(tmp_path / "runs", KINDS[0], records, 2, 1, overflow=Overflow.CUT).finish()
     assert [(run.rows, run.deletes) for run in runs] == [(2, 0), (0, 2)]
     image = build_image(tmp_path / "image", KINDS[0], runs, {CHANGELOG: 3})
     assert stored_rows(tmp_path / "image", KINDS[0]) == [(b"b", b"2")]
@@ -145,7 +182,15 @@ def test_batches_may_have_further_columns(tmp_path: Path) -> None:
 
 
 def test_a_run_says_which_store_and_partition_its_rows_are_of(tmp_path: Path) -> None:
-    builder = RunBuilder(KINDS[1], tmp_path, below=Below.NOTHING, changelog=CHANGELOG, store="counts", memory_budget=1)
+    builder = RunBuilder(
+        KINDS[1],
+        tmp_path,
+        below=Below.NOTHING,
+        changelog=CHANGELOG,
+        store="counts",
+        memory_budget=1,
+        overflow=Overflow.CUT,
+    )
     for part in batches([(b"a", b"1"), (b"b", b"2")], 1):
         builder.add(part)
     assert {run.origin for run in builder.finish()} == {RunOrigin("counts", KINDS[1], CHANGELOG)}

@@ -17,7 +17,7 @@ from statecore.images.digest import EMPTY, StoreDigest, digest_of, digest_rows
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.merge_policy import sorted_runs
 from statecore.images.model import Below, Run, RunFormat, Segmentation
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import merged_digest, overlapping
 from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.images.changelog import Record, batch, batches, expected_rows
@@ -152,7 +152,7 @@ RECORDS: list[Record] = [
 
 def runs_of(path: Path, kind: StoreKind, records: list[Record], rows: int) -> list[Run]:
     path.mkdir(parents=True)
-    builder = RunBuilder(kind, path, memory_budget=1, below=Below.NOTHING)
+    builder = RunBuilder(kind, path, memory_budget=1, below=Below.NOTHING, overflow=Overflow.CUT)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()
@@ -171,7 +171,9 @@ def test_an_image_says_what_its_verification_finds(tmp_path: Path, kind: StoreKi
 def test_an_image_of_windows_says_what_its_verification_finds(tmp_path: Path) -> None:
     kind, segmentation = StoreKind.TIMESTAMPED_WINDOW, Segmentation(retention_ms=1000, interval_ms=500)
     (tmp_path / "runs").mkdir()
-    builder = RunBuilder(kind, tmp_path / "runs", memory_budget=1, below=Below.ANYTHING, segmentation=segmentation)
+    builder = RunBuilder(
+        kind, tmp_path / "runs", memory_budget=1, overflow=Overflow.CUT, below=Below.ANYTHING, segmentation=segmentation
+    )
     for first in range(0, 3000, 500):
         writes: list[Record] = []
         for number in range(first, first + 500):

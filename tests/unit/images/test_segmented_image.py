@@ -16,7 +16,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Below, Image, Run, Segmentation
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 
 CHANGELOG = TopicPartition("app-w-changelog", 3)
@@ -41,7 +41,9 @@ def batch(writes: list[Write], first: int = 0) -> pa.RecordBatch:
     )
 
 
-def read_ranges(directory: Path, ranges: list[list[Write]], budget: int = 1 << 20) -> tuple[list[Run], int, int]:
+def read_ranges(
+    directory: Path, ranges: list[list[Write]], budget: int = 1 << 20, overflow: Overflow = Overflow.SPILL
+) -> tuple[list[Run], int, int]:
     """The runs of all ranges, the stream time over them, and the rows that the builders left out."""
     runs: list[Run] = []
     stream_time, expired, first = -1, 0, 0
@@ -51,6 +53,7 @@ def read_ranges(directory: Path, ranges: list[list[Write]], budget: int = 1 << 2
             KIND,
             directory / str(number),
             memory_budget=budget,
+            overflow=overflow,
             below=Below(anything=number > 0),
             start=first,
             segmentation=SEGMENTATION,
@@ -86,12 +89,12 @@ WRITES = st.lists(
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(WRITES, min_size=1, max_size=3), st.sampled_from([1, 1 << 20]))
+@given(st.lists(WRITES, min_size=1, max_size=3), st.sampled_from([1, 1 << 20]), st.sampled_from(Overflow))
 def test_the_live_rows_of_any_ranges_are_those_of_a_dict(
-    tmp_path_factory: pytest.TempPathFactory, ranges: list[list[Write]], budget: int
+    tmp_path_factory: pytest.TempPathFactory, ranges: list[list[Write]], budget: int, overflow: Overflow
 ) -> None:
     path = tmp_path_factory.mktemp("windows")
-    runs, stream_time, left_out = read_ranges(path / "runs", ranges, budget)
+    runs, stream_time, left_out = read_ranges(path / "runs", ranges, budget, overflow)
     image = build(path / "image", runs, stream_time)
     writes = [write for one in ranges for write in one]
     assert stream_time == max((start for _, start, _ in writes), default=-1)

@@ -26,7 +26,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Below, Image, Run, Segmentation
-from statecore.images.runs import RunBuilder
+from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 
 CHANGELOG = TopicPartition("app-s-changelog", 3)
@@ -57,6 +57,7 @@ class History:
     retention: int
     interval: int | None
     budget: int
+    overflow: Overflow
 
 
 # ---- the changelog
@@ -190,6 +191,7 @@ def built(
             kind,
             directory / f"range-{number}",
             memory_budget=history.budget,
+            overflow=history.overflow,
             below=Below(anything=number > 0),
             start=offset,
             segmentation=segmentation,
@@ -261,7 +263,9 @@ def histories(draw: Callable[..., Any]) -> History:
         st.integers(0, 3).map(lambda late: base + late),
     )
     ranges = draw(st.lists(st.lists(st.lists(entry, max_size=6), max_size=4), min_size=1, max_size=4))
-    return History(ranges, retention, interval, draw(st.sampled_from((1, 20_000, 1 << 20))))
+    return History(
+        ranges, retention, interval, draw(st.sampled_from((1, 20_000, 1 << 20))), draw(st.sampled_from(Overflow))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -58,6 +58,25 @@ def test_the_driver_hears_how_far_all_ranges_have_come(place: StagingPlace) -> N
     assert place.told() == 0
 
 
+def test_the_ranges_of_a_batch_are_told_as_one(place: StagingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(place), "interval", 3600.0)
+    place.prepare()
+    batch = reading(place, FIRST)
+    for _ in range(3):
+        batch.report(60)
+        batch.finish(100)
+    assert place.told() == 60, "the first word, and no more of them until it is time"
+    batch.close()
+    assert place.told() == 300
+    reading(place, SECOND).close()
+    assert place.told() == 300
+
+
+def test_a_batch_of_which_nothing_was_read_leaves_no_word(place: StagingPlace) -> None:
+    reading(place, FIRST).close()
+    assert not list(place.blobs().list())
+
+
 def test_what_is_told_too_often_is_not_passed_on(place: StagingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(place), "interval", 3600.0)
     place.prepare()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from statecore.blobs.base import Blobs
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
-from statecore.images.model import Below, RunFormat, Segmentation
-from statecore.images.runs import RunBuilder
-from statecore.jobs import staging
+from statecore.images.model import Below, Image, RunFormat, Segmentation
+from statecore.images.runs import Overflow, RunBuilder
+from statecore.jobs import staging, tasks
 from statecore.jobs.stages import batched
 from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.tasks import (
@@ -259,7 +263,9 @@ def test_a_run_says_which_offsets_it_is_of_and_not_where_it_lies(task: RangeTask
 
 
 def test_the_runs_of_a_range_that_needs_several_are_of_adjacent_offsets(tmp_path: Path) -> None:
-    builder = RunBuilder(StoreKind.KEY_VALUE, tmp_path, memory_budget=1, below=Below.ANYTHING, start=100)
+    builder = RunBuilder(
+        StoreKind.KEY_VALUE, tmp_path, memory_budget=1, overflow=Overflow.CUT, below=Below.ANYTHING, start=100
+    )
     for part in batches(RECORDS, 50):
         builder.add(part)
     runs = builder.finish(1000)
@@ -407,6 +413,84 @@ def test_a_batch_ends_at_the_task_that_fails_and_what_came_before_is_kept(
     prepare(task.place)
     assert [type(answer) for answer in read_ranges(tasks)] == [RangeResult] * 3
     assert reader.reads == 4
+
+
+def several(task: RangeTask, count: int) -> list[RangeTask]:
+    """Ranges of as many stores, each with rows of its own."""
+    return [replace(task, store=f"store-{number}") for number in range(count)]
+
+
+def images_of(tasks: list[RangeTask]) -> list[ImageTask]:
+    results = read_ranges(tasks)
+    assert [type(result) for result in results] == [RangeResult] * len(tasks)
+    return [image_task(task, result) for task, result in zip(tasks, results, strict=True)]
+
+
+class Counted:
+    """How often the process forced something to the disk, started a thread, made a file or a directory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times: Counter[str] = Counter()
+        for of, name in ((os, "fsync"), (os, "mkdir"), (threading.Thread, "start")):
+            monkeypatch.setattr(of, name, self._counting(name, getattr(of, name)))
+
+    def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.times[name] += 1
+            return real(*arguments, **named)
+
+        return call
+
+    def of(self, work: Callable[[], object]) -> Counter[str]:
+        """What one piece of work took."""
+        self.times.clear()
+        work()
+        return Counter(self.times)
+
+
+def test_a_small_store_partition_costs_few_forced_writes_and_no_thread(
+    task: RangeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def each(few: Counter[str], many: Counter[str]) -> dict[str, float]:
+        return {name: max(0, (many[name] - few[name]) / 16) for name in ("fsync", "mkdir", "start")}
+
+    images_of(several(task, 1))  # what a process does once
+    counted = Counted(monkeypatch)
+    ranges = several(task, 21)
+    few, many = counted.of(lambda: read_ranges(ranges[1:3])), counted.of(lambda: read_ranges(ranges[3:]))
+    # The run and its name as a blob, the result and its name, and the directory of the store that it lies in.
+    forced = each(few, many)
+    assert (forced["fsync"], forced["start"]) == (6, 0)
+    assert forced["mkdir"] < 3, "its attempt and its store's directory; and now and then the progress of the batch"
+    images = images_of(ranges)
+    few, many = counted.of(lambda: build_stores(images[1:3])), counted.of(lambda: build_stores(images[3:]))
+    forced = each(few, many)
+    assert forced["fsync"] <= 12, "seven files of a database and the word of it, each once, and their directories"
+    assert forced["mkdir"] <= 4
+    assert forced["start"] == 0
+
+
+def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
+    task: RangeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = images_of(several(task, 12))
+    both = threading.Barrier(2, timeout=60)
+    build_into = tasks._build_into
+    begun: list[str] = []
+
+    def build(attempt: Path, image: ImageTask, blobs: Blobs) -> Image:
+        begun.append(image.store)
+        both.wait()
+        if image.store == "store-4":
+            raise Capacity("The disk is full.", action="Free room.")
+        return build_into(attempt, image, blobs)
+
+    monkeypatch.setattr(tasks, "_build_into", build)
+    answers = build_stores(images)
+    assert set(begun) == {image.store for image in images[:6]}
+    failed = [answer for answer in answers if isinstance(answer, Failure)]
+    assert [type(answer.to_error()) for answer in failed] == [Capacity]
+    assert len(begun) == len(answers) == 6
 
 
 def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:

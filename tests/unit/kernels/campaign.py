@@ -32,14 +32,18 @@ from statecore.images import (
     merge,
     merged_kernel,
     merging,
+    packed_records,
     runs_digest,
     slices,
+    spill,
     sst,
     tables,
 )
-from statecore.images.key_table import KeyTable
+from statecore.images.key_table import Columns, KeyTable
 from statecore.images.model import RunFile, SliceContent
+from statecore.images.packed_records import last_writes, unpacked
 from statecore.images.runs_digest import merged_digest
+from statecore.images.spill import Spill
 from statecore.images.versions import kernel as versions_kernel
 from statecore.images.versions import replay as replay_module
 from statecore.images.versions import rows as rows_module
@@ -55,7 +59,7 @@ from tests.unit.kernels.guard import arrow_column, between_guards, guarded_copy
 
 MODULES = (
     *(addresses, changelog_kernel, decoder_module, digest, kernel, key_table, merge, merged_kernel, merging),
-    *(runs_digest, slices, sst, tables),
+    *(packed_records, runs_digest, slices, spill, sst, tables),
     *(versions_kernel, replay_module, rows_module, table_module),
 )
 
@@ -104,6 +108,32 @@ def keys(chance: random.Random, path: Path, guard: bool) -> Any:
     long = np.ascontiguousarray(ids[table._lengths(ids) >= 8])
     found += [table.times(long, at).tobytes() for at in (0, -8)]
     return found, table.keys, table.null_keys
+
+
+def ranges(chance: random.Random, path: Path, guard: bool) -> Any:
+    """Records divided by key range, packed, read, and their last writes."""
+    distinct = sorted(set(words(chance, chance.choice([1, 5, 60]), 300)))
+    made = Spill(path, chance.choice([64, 512, 4096]))
+    made.divide(0, chance.sample(distinct, 1))
+    if distinct[-1] > made.ranges[0].first:
+        made.divide(1, [distinct[-1]])
+    found: list[Any] = []
+    for _ in range(chance.randrange(1, 5)):
+        count, large = chance.choice([1, 9, 80, 1500]), chance.random() < 0.5
+        of_keys = [chance.choice(distinct) if chance.random() < 0.95 else None for _ in range(count)]
+        of_values = [chance.randbytes(chance.randrange(30)) if chance.random() < 0.8 else None for _ in range(count)]
+        columns = (arrow_column(one, chance, large=large, guard=guard) for one in (of_keys, of_values))
+        stamps = np.array([chance.randrange(1 << 40) for _ in range(count)], np.int64)
+        rest = made.add(Columns(*columns, pa.array(guarded_copy(stamps) if guard else stamps)))
+        found += [column.to_pylist() for column in rest]
+    for number in range(len(made.ranges)):
+        data = made.take(number)
+        data = guarded_copy(data) if guard else data.copy()
+        last = last_writes(guarded_copy(data) if guard else data.copy())
+        for packed in (data, guarded_copy(last) if guard else last):
+            found += [column.to_pylist() for columns in unpacked(packed) for column in columns]
+    made.close()
+    return found
 
 
 def files(chance: random.Random, path: Path, guard: bool) -> Any:
@@ -250,7 +280,10 @@ def responses(chance: random.Random, path: Path, guard: bool) -> Any:
     return found
 
 
-SCENARIOS: tuple[Callable[[random.Random, Path, bool], Any], ...] = (keys, files, damaged_files, versions, responses)
+SCENARIOS: tuple[Callable[[random.Random, Path, bool], Any], ...] = (
+    *(keys, ranges, files),
+    *(damaged_files, versions, responses),
+)
 
 
 def main(seed: int, cases: int) -> None:

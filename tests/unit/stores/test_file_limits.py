@@ -273,3 +273,13 @@ def test_files_are_merged_unless_they_are_to_be_kept(tmp_path: Path, settings: S
         assert sum(1 for _ in store.all()) == 50
     kept = len(data & _files(tmp_path / "db").keys())
     assert kept >= 50 if settings is KEEP_FILES else kept < 40
+
+
+@pytest.mark.parametrize(("files", "threads"), [(0, 1), (3, 1), (8, 2), (1000, 16)])
+def test_a_database_is_opened_by_as_many_threads_as_its_files_are_worth(
+    tmp_path: Path, files: int, threads: int
+) -> None:
+    for number in range(files):
+        (tmp_path / f"{number:06d}.sst").touch()
+    (tmp_path / "CURRENT").touch()
+    assert file_limits.opening_threads(tmp_path) == threads

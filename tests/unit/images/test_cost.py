@@ -1,0 +1,79 @@
+"""What a record costs on its way from batch to image: ratios of CPU time, never times.
+
+CPU time of this process alone, the best of some rounds in which all sizes take turns, so that a busy machine makes
+both sides of a ratio dearer. Making the batches is not counted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.runs import batches
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images import runs, runs_digest
+from statecore.images.image import build_image
+from statecore.images.model import Below
+
+MILLION = 1_000_000
+RECORDS_A_KEY = 4
+
+
+class Case(NamedTuple):
+    """So many records of 16 + 100 bytes, read within a budget in MiB."""
+
+    records: int
+    budget: int
+
+
+def cost(directory: Path, case: Case) -> float:
+    """CPU seconds of each record."""
+    (directory / "runs").mkdir(parents=True)
+    kind, keys = StoreKind.TIMESTAMPED_KEY_VALUE, case.records // RECORDS_A_KEY
+    builder = runs.RunBuilder(kind, directory / "runs", memory_budget=case.budget << 20, below=Below.NOTHING)
+    spent = 0.0
+    for batch in batches(case.records, keys, 100, tombstones=0.02):
+        before = time.process_time()
+        builder.add(batch)
+        spent += time.process_time() - before
+    before = time.process_time()
+    made = builder.finish(case.records)
+    image = build_image(directory / "image", kind, made, {TopicPartition("t", 0): case.records - 1})
+    spent += time.process_time() - before
+    assert image.content is not None
+    assert 0.9 * keys < image.content.rows <= keys  # 2 % are deleted last, and 2 % are never drawn
+    shutil.rmtree(directory)
+    return spent / case.records
+
+
+def cheapest(directory: Path, cases: Sequence[Case], rounds: int) -> dict[Case, float]:
+    """The best of the rounds for each case."""
+    runs.warm()
+    runs_digest.warm()
+    cost(directory / "first", Case(100_000, 16))  # what is loaded and allocated once
+    found: dict[Case, list[float]] = {case: [] for case in cases}
+    for number in range(rounds):
+        for case in cases:
+            found[case].append(cost(directory / str(number), case))
+    return {case: min(costs) for case, costs in found.items()}
+
+
+def said(found: dict[Case, float]) -> str:
+    """The figures, for whoever has to find out why a ratio is too large."""
+    return ", ".join(f"{case}: {seconds * MILLION:.3f} µs/record" for case, seconds in found.items())
+
+
+def test_a_record_costs_about_the_same_however_many_there_are(tmp_path: Path) -> None:
+    few, many = Case(MILLION, 16), Case(8 * MILLION, 16)
+    found = cheapest(tmp_path, (few, many), rounds=2)
+    assert found[many] <= 1.5 * found[few], said(found)
+
+
+def test_a_record_costs_about_the_same_however_small_the_budget_is(tmp_path: Path) -> None:
+    small, default = Case(2 * MILLION, 64), Case(2 * MILLION, 512)
+    found = cheapest(tmp_path, (small, default), rounds=2)
+    assert found[small] <= 1.5 * found[default], said(found)

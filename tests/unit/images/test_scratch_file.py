@@ -1,0 +1,111 @@
+"""Blocks of a file without a name: their room is used again and given back; damage and a full disk are said."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from statecore.errors import Capacity, Retryable
+from statecore.images import scratch_file
+from statecore.images.scratch_file import ScratchFile
+
+BLOCK = 4096
+
+
+def taken(file: ScratchFile, number: int, *, give_back: bool = False) -> bytes:
+    into = np.empty(file.capacity, np.uint8)
+    return into[: file.take(number, into, give_back=give_back)].tobytes()
+
+
+def test_blocks_come_back_as_they_were_and_their_room_is_used_again(tmp_path: Path) -> None:
+    file = ScratchFile(tmp_path, BLOCK)
+    contents = [os.urandom(file.capacity), os.urandom(file.capacity), b"one"]
+    written = dict(zip(file.write([memoryview(data) for data in contents]), contents, strict=True))
+    assert list(tmp_path.iterdir()) == []
+    assert file.size == 3 * BLOCK
+    for number, data in written.items():
+        assert taken(file, number) == data
+    assert set(file.write([memoryview(contents[0])] * 3)) == set(written)
+    assert file.size == 3 * BLOCK
+    file.close()
+    file.close()
+
+
+def test_room_that_is_given_back_is_the_file_systems_again(tmp_path: Path) -> None:
+    file = ScratchFile(tmp_path, BLOCK)
+    numbers = file.write([memoryview(os.urandom(file.capacity)) for _ in range(64)])
+    os.fsync(file._file)
+    before = os.fstat(file._file).st_blocks
+    for number in numbers:
+        taken(file, number, give_back=True)
+    os.fsync(file._file)
+    assert before * 512 >= 64 * BLOCK
+    if scratch_file._fallocate() is not None:
+        assert os.fstat(file._file).st_blocks < before / 4
+
+
+def test_a_file_goes_with_its_object(tmp_path: Path) -> None:
+    file = ScratchFile(tmp_path, BLOCK)
+    number = file._file
+    os.fstat(number)
+    del file
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+
+
+def test_a_directory_without_unnamed_files_is_served_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "O_TMPFILE")
+    file = ScratchFile(tmp_path, BLOCK)
+    assert taken(file, *file.write([memoryview(b"one")])) == b"one"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 8, 10])
+def test_a_block_that_is_not_what_was_written_is_noticed(tmp_path: Path, at: int) -> None:
+    file = ScratchFile(tmp_path, BLOCK)
+    (number,) = file.write([memoryview(b"one")])
+    before = os.pread(file._file, 1, at)
+    os.pwrite(file._file, bytes([before[0] ^ 1]), at)
+    with pytest.raises(Retryable, match="are not what was written"):
+        taken(file, number)
+
+
+def test_a_file_that_was_cut_is_noticed(tmp_path: Path) -> None:
+    file = ScratchFile(tmp_path, BLOCK)
+    (number,) = file.write([memoryview(b"one")])
+    os.ftruncate(file._file, 9)
+    with pytest.raises(Retryable):
+        taken(file, number)
+
+
+def test_a_disk_that_is_full_after_half_a_block_is_a_matter_of_capacity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ScratchFile(tmp_path, BLOCK)
+    whole = os.urandom(file.capacity)
+    pwritev = os.pwritev
+
+    def half(number: int, buffers: list[bytes], at: int) -> int:
+        return pwritev(number, [b"".join(buffers)[: BLOCK // 2]], at)
+
+    def full(number: int, data: bytes, at: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwritev", half)
+    assert taken(file, *file.write([memoryview(whole)])) == whole, "what was left is written after it"
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(Capacity, match="No space left") as caught:
+        file.write([memoryview(whole)])
+    assert caught.value.context["path"] == str(tmp_path)
+
+
+def test_a_directory_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="absent") as caught:
+        ScratchFile(tmp_path / "absent", BLOCK)
+    assert not isinstance(caught.value, Capacity)
