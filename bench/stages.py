@@ -10,8 +10,9 @@ The stages are those of the report's ``work`` and ``cpu``, added up over all tas
 received and waited for, decode is CRC, decompression and columns, collect is the last write of each key and what the
 memory budget makes of it, write is sort and SST, image is merge, ingest and commit, place is the swap. Wall
 seconds of the stages are added up over tasks that ran at once. CPU is that of the process which did it, RocksDB's own
-threads included. *The rest* is starting, planning, and the driver. Beside it stands the ceiling: the same topic
-fetched, checked and decompressed, and nothing else (``bench.ceiling``).
+threads included; of an image it is that of the thread which built it. *The rest* is starting, planning, and the
+driver. Beside it stands the ceiling: the same topic fetched, checked and decompressed, and nothing else
+(``bench.ceiling``).
 
 Offsets are only asked for and records only read: nothing of the cluster is changed. A changelog is restored as its
 name says; a topic of another name is one that an application reuses as changelog, and its group says how far it goes.
