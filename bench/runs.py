@@ -24,9 +24,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs, runs_digest
+from statecore.images.chunks import chunks_of, stamped
 from statecore.images.image import build_image
 from statecore.images.model import Below, Run
-from statecore.images.run_writer import chunks_of, stamped
 
 BATCH_ROWS = 70_000
 

@@ -15,8 +15,6 @@ the interpreter, its imports, what is let go at the end.
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import statistics
 import sys
 import tempfile
@@ -24,15 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from bench.changelog import PARTITIONS, ChangelogSize, fill, start_broker
-from bench.process import Cost, measure
+from bench.restoring import ENGINES, Restored, restore, write_spec
 from tests.harness import topics
 from tests.harness.topics import Record
 
 APPLICATION = "bench-small"
-ENGINES = {"processes": ["--engine", "processes"], "spark": ["--master", "local[2]"]}
 RECORDS = 100_000
 
 _TIME = 1_700_000_000_000
@@ -56,19 +51,8 @@ class Case:
 
     def spec(self, directory: Path, servers: str) -> Path:
         """Write the application's ``stores.yaml``."""
-        path = directory / f"{self.name}.yaml"
         stores = {name: {"kind": "timestamped-key-value"} for name in self.stores}
-        path.write_text(
-            yaml.safe_dump(
-                {
-                    "application_id": f"{APPLICATION}-{self.name}",
-                    "bootstrap_servers": servers,
-                    "processing_guarantee": "exactly_once_v2",
-                    "subtopologies": {"0": {"stores": stores}},
-                }
-            )
-        )
-        return path
+        return write_spec(directory / f"{self.name}.yaml", servers, f"{APPLICATION}-{self.name}", stores)
 
     def changelog(self, store: str) -> str:
         """The changelog of one of the stores."""
@@ -101,8 +85,8 @@ def main() -> int:
                 spec = case.spec(Path(scratch), broker.bootstrap_servers)
                 for engine, options in ENGINES.items():
                     if given.engine in (None, engine):
-                        costs = [_restore(spec, Path(scratch, "state"), options) for _ in range(given.rounds)]
-                        print(_figures(costs, case, engine), flush=True)
+                        restores = [_restore(spec, Path(scratch, "state"), options) for _ in range(given.rounds)]
+                        print(_figures(restores, case, engine), flush=True)
         finally:
             broker.stop()
     return 0
@@ -122,18 +106,14 @@ def _fill(servers: str, case: Case, partitions: int, records: int) -> None:
         topics.produce(servers, case.changelog(store), made)
 
 
-def _restore(spec: Path, state: Path, options: Sequence[str]) -> Cost:
-    shutil.rmtree(state, ignore_errors=True)
-    command = [str(Path(sys.executable).with_name("statecore")), "restore", "--spec", str(spec)]
-    cost = measure([*command, "--state-dir", str(state), *options, "--json"])
-    if cost.returncode != 0:
-        raise RuntimeError(f"the restore failed with exit code {cost.returncode}: {cost.stdout}")
-    print(f"{cost.wall:.1f} s", json.loads(cost.stdout)["phases"], file=sys.stderr, flush=True)
-    return cost
+def _restore(spec: Path, state: Path, options: Sequence[str]) -> Restored:
+    found = restore(spec, state, *options)
+    print(f"{found.cost.wall:.1f} s", found.report["phases"], file=sys.stderr, flush=True)
+    return found
 
 
-def _figures(costs: Sequence[Cost], case: Case, engine: str) -> str:
-    reports = [json.loads(cost.stdout) for cost in costs]
+def _figures(restores: Sequence[Restored], case: Case, engine: str) -> str:
+    costs, reports = [one.cost for one in restores], [one.report for one in restores]
 
     def each(seconds: dict[str, float]) -> str:
         return ", ".join(

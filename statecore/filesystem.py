@@ -30,9 +30,9 @@ AnyPath = str | os.PathLike[str]
 
 _WORTH_THREADS = 32 << 20
 _CHUNK = 1 << 20
-_SYNCS_AT_ONCE = 16
+_FILES_AT_ONCE = 16
 
-_syncing: ThreadPoolExecutor | None = None
+_waiting: ThreadPoolExecutor | None = None
 
 
 def given_path(path: AnyPath) -> Path:
@@ -133,13 +133,16 @@ def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None
             pass
 
 
-def remove_tree(directory: Path) -> None:
+def discard_tree(directory: Path) -> None:
     """Delete a directory with everything below it, as far as that goes; many of those two levels below it at once.
 
     A file system that frees blocks on the device (``discard``) waits for it with each file.
     """
     with suppress(OSError):
-        below = [one for child in directory.iterdir() if child.is_dir() for one in child.iterdir()]
+        if directory.is_symlink():
+            return
+        children = [child for child in directory.iterdir() if child.is_dir() and not child.is_symlink()]
+        below = [one for child in children for one in child.iterdir()]
         for _ in _threads().map(_remove, below):
             pass
     _remove(directory)
@@ -159,16 +162,16 @@ def _sync_if_there(path: AnyPath) -> None:
 
 
 def _threads() -> ThreadPoolExecutor:
-    """The threads of this process that force files to the disk: to start them takes longer than a small database."""
-    global _syncing
-    if _syncing is None:
-        _syncing = ThreadPoolExecutor(_SYNCS_AT_ONCE, "statecore-sync")
-    return _syncing
+    """The threads of this process that wait for the disk: to start them takes longer than a small database."""
+    global _waiting
+    if _waiting is None:
+        _waiting = ThreadPoolExecutor(_FILES_AT_ONCE, "statecore-disk")
+    return _waiting
 
 
 def _in_child() -> None:
-    global _syncing
-    _syncing = None  # its threads are not here
+    global _waiting
+    _waiting = None  # its threads are not here
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -198,13 +201,20 @@ def _walk(directory: AnyPath) -> Iterator[tuple[AnyPath, list[os.DirEntry[str]]]
     files: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            if not entry.is_dir():
-                files.append(entry)
-            elif not entry.is_symlink():
+            if entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
+            elif not _leads_to_directory(entry):
+                files.append(entry)
     yield directory, files
     for one in below:
         yield from _walk(one)
+
+
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def _set_mode(path: Path, mode: int) -> None:

@@ -43,7 +43,7 @@ class DirectoryBlobs(Blobs):
 
     def __init__(self, root: AnyPath) -> None:
         self._root = Path(root)
-        self._named: set[Path] = set()  # directories whose own names are on the disk, and those of all above them
+        self._named: dict[Path, int] = {}  # inodes of directories whose names are on the disk, with those above them
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         """See :meth:`Blobs.put_if_absent`."""
@@ -54,7 +54,7 @@ class DirectoryBlobs(Blobs):
             for directory in (final.parent, *final.parent.parents):
                 if directory.is_dir():
                     break
-                self._named.discard(directory)  # somebody has deleted it
+                self._named.pop(directory, None)  # somebody has deleted it
             make_directories(final.parent)
             made = False
             if not final.exists():
@@ -68,12 +68,12 @@ class DirectoryBlobs(Blobs):
     def _sync_name(self, final: Path) -> None:
         """Force the name of a blob to the disk, and once those of the directories that it lies in."""
         sync_file(final.parent)
-        unsure = []
+        unsure = {}
         for directory in (final.parent, *final.parent.parents):
-            if directory in self._named:
-                break
-            sync_file(directory.parent)
-            unsure.append(directory)
+            inode = directory.stat().st_ino
+            if self._named.get(directory) != inode:
+                sync_file(directory.parent)
+                unsure[directory] = inode
             if directory == self._root:
                 break
         self._named.update(unsure)

@@ -29,6 +29,9 @@ ENTRY_WORDS = 4
 PACKED_HEADER = 16
 """Bytes in front of the key of a packed record."""
 
+PACKED_DELETE = 0xFFFFFFFF
+"""What stands for the length of its value where there is none."""
+
 
 class Batch(NamedTuple):
     """Where the values and timestamps of a batch lie."""

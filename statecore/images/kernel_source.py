@@ -5,12 +5,14 @@ from __future__ import annotations
 from statecore.images.hash_source import add_rows, fill_filter, key_hash, xxh64
 from statecore.images.order_source import common_prefix, key_lengths, order_ties, sort_words, words_at
 from statecore.images.spill_source import (
+    divide_packed,
     keep_last,
     keep_rows,
     measure_kept,
     measure_packed,
     pack,
     route,
+    sample_packed,
     tag_packed,
     unpack,
 )
@@ -31,6 +33,7 @@ __all__ = [
     "common_prefix",
     "count_live",
     "data_blocks",
+    "divide_packed",
     "fill_filter",
     "gather",
     "intern_keys",
@@ -46,6 +49,7 @@ __all__ = [
     "pack",
     "rehash",
     "route",
+    "sample_packed",
     "sort_words",
     "survivors",
     "tag_keys",

@@ -168,7 +168,9 @@ class KeyTable:
         """Make room for at least one more key of that length, in whatever is full."""
         if self.keys * 2 >= len(self._table):
             if self._bits == _LAST_TABLE_BITS:
-                raise OverflowError("more than 2^30 distinct keys in one run; the memory budget should have cut it")
+                raise OverflowError(
+                    "more than 2^30 distinct keys in one table; the memory budget is too large for them"
+                )
             bits = self._bits + (2 if self._bits < 20 else 1)
             table = np.zeros(1 << bits, np.uint64)
             kernel.run("rehash", old=self._table, old_slots=len(self._table), new=table, bits=bits)

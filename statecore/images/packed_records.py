@@ -18,10 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statecore.images import kernel
-from statecore.images.kernel import PACKED_HEADER, UNPACKED
+from statecore.images.kernel import PACKED_DELETE, PACKED_HEADER, UNPACKED
 from statecore.images.key_table import Columns
 
-_DELETE = 0xFFFFFFFF
 _RECORD = struct.Struct("<IIq")
 _ROWS_AT_ONCE = 65_536
 _MEASURED = ("offsets", "width", "value_offsets", "value_width", "value_valid", "rows")
@@ -35,6 +34,26 @@ def last_writes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     table = np.zeros(1 << bits, np.uint64)
     end = kernel.run("keep_last", data=data, tags=tags, rows=rows, table=table, bits=bits)
     return data[:end]
+
+
+def sampled_keys(data: npt.NDArray[np.uint8], count: int) -> list[bytes]:
+    """Keys of about so many packed records, from all over them."""
+    every = max(1, len(data) // count)
+    places = np.empty(len(data) // every + 2, np.int64)
+    found = kernel.run("sample_packed", data=data, end=len(data), every=every, places=places)
+    keys = []
+    for at in places[:found].tolist():
+        length, _, _ = _RECORD.unpack(data[at : at + PACKED_HEADER].tobytes())
+        keys.append(data[at + PACKED_HEADER : at + PACKED_HEADER + length].tobytes())
+    return keys
+
+
+def divided(data: npt.NDArray[np.uint8], first: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Packed records with keys below one, in the same place, and the others; both in their order."""
+    above = np.empty(len(data), np.uint8)
+    bound = np.frombuffer(first, np.uint8)
+    end = kernel.run("divide_packed", data=data, end=len(data), bound=bound, bound_length=len(first), above=above)
+    return data[:end], above[: len(data) - end]
 
 
 def unpacked(data: npt.NDArray[np.uint8]) -> Iterator[Columns]:
@@ -100,5 +119,5 @@ class _Made:
 def packed_row(columns: Columns, row: int) -> npt.NDArray[np.uint8]:
     """One row, packed."""
     key, value = columns.keys[row].as_py(), columns.values[row].as_py()
-    header = _RECORD.pack(len(key), _DELETE if value is None else len(value), columns.timestamps[row].as_py())
+    header = _RECORD.pack(len(key), PACKED_DELETE if value is None else len(value), columns.timestamps[row].as_py())
     return np.frombuffer(header + key + (value or b""), np.uint8)

@@ -7,13 +7,15 @@ and if that does not halve what is held, records of the upper key ranges go to t
 values into contiguous buffers, turns values into rows of the store's kind, and writes the SST.
 Where the store has segments, it writes one SST for each, and none for those that have expired by what was seen so far.
 
-Runs of one builder may overlap; applied in their order, the later one wins.
+So a builder makes one run for each database. Only one that cuts (:class:`Overflow`) makes several, which overlap:
+applied in their order, the later one wins.
 """
 
 from __future__ import annotations
 
 import statecore.extras.pipeline
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -30,15 +32,16 @@ from statecore.formats.registry import row_format
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import kernel
+from statecore.images.chunks import EvenChunks, chunks_of, columns_of, stamped, validity_of
 from statecore.images.cuts import Cuts
 from statecore.images.key_table import Chunk, Columns, KeyTable
-from statecore.images.model import Below, RunFile, RunOrigin, Segmentation
+from statecore.images.model import Below, RunFile, RunOrigin, Segmentation, segment_order
 from statecore.images.records import checked_records, last_offset
-from statecore.images.run_writer import RunWriter, chunks_of, columns_of, stamped, validity_of
+from statecore.images.run_writer import RunWriter
 from statecore.images.spilled_table import SpilledTable
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
-"""Bytes of batches and table that a builder holds before it drops what was overwritten, or cuts a run."""
+"""Bytes of batches and table that a builder holds before it drops what was overwritten, or puts keys on the disk."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,9 @@ class RunBuilder:
         The batch is held by reference for a while: its buffers must not be written to afterwards.
 
         Raises:
-            Invalid: a record cannot be one of this kind of store.
-            Capacity: the directory has no room for a run that had to be cut.
+            Invalid: a record cannot be one of this kind of store, or the directory cannot be written.
+            Capacity: the directory has no room for what the budget does not hold.
+            Retryable: what lay on the disk is not what was written.
         """
         if self._table.bytes > self._room and self._table.keys:
             self._make_room()
@@ -174,6 +178,8 @@ class RunBuilder:
 
         Raises:
             Capacity: the directory has no room.
+            Invalid: the directory cannot be written, or the keys are too many and too long for one file.
+            Retryable: what lay on the disk is not what was written.
         """
         self._cuts.next = self._cuts.next if end is None else end
         self._cut()
@@ -203,17 +209,22 @@ class RunBuilder:
         """Write all that is held, a run for each database."""
         with ExitStack() as stack:
             writers: dict[int | None, RunWriter] = {}
+            chunks: dict[int | None, EvenChunks] = defaultdict(EvenChunks)
             for table in self._tables():
                 for segment, ids in self._by_segment(table):
                     if segment not in writers:
                         suffix = "" if segment is None else f".{segment}"
                         path = self._directory / f"run-{self._files:05d}{suffix}.sst"
                         writers[segment] = stack.enter_context(RunWriter(path))
-                    for chunk in self._rows(table, ids):
-                        writers[segment].add(chunk)
+                    for found in self._rows(table, ids):
+                        for chunk in chunks[segment].add(found):
+                            writers[segment].add(chunk)
                 del table  # before the next one is loaded
+            for segment, writer in writers.items():
+                for chunk in chunks[segment].rest():
+                    writer.add(chunk)
             made = [
-                replace(writer.finish(), segment=segment) for segment, writer in sorted(writers.items(), key=_order)
+                replace(writers[segment].finish(), segment=segment) for segment in sorted(writers, key=segment_order)
             ]
         for run in made:
             self._cuts.add(run, self._stream_time)
@@ -253,7 +264,7 @@ class RunBuilder:
                 yield segment, part
 
     def _keeps_deletes(self, segment: int | None) -> bool:
-        """Whether a delete must reach rows of this database that lie below, or were written by an earlier cut."""
+        """Whether a delete must reach rows of this database that lie below, or are in a run that was cut before."""
         return self._below.reaches(segment) or self._cuts.wrote(segment)
 
     def _rows(self, table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Chunk]:
@@ -277,10 +288,6 @@ class RunBuilder:
             nothing = [validity, pa.py_buffer(np.zeros(len(keys) + 1, np.int32)), pa.py_buffer(b"")]
             index.add(keys, pa.Array.from_buffers(pa.binary(), len(keys), nothing, nulls), pa.nulls(0, pa.int64()))
         return index
-
-
-def _order(item: tuple[int | None, object]) -> int:
-    return -1 if item[0] is None else item[0]
 
 
 def warm() -> None:

@@ -1,25 +1,24 @@
 """A file of blocks that has no name and goes with the process: memory on disk for who has too little of it.
 
 All blocks have the same size, and one that is freed is written over, so the file is as large as what it held at most,
-whatever the number of its users. Who will write no more can give back the room of what is freed. A block::
+whatever the number of its users. A block::
 
     uint32 bytes of the data   uint32 CRC-32C of them   data                                  (little-endian)
+
+The CRC begins with the block's number: zeros, or a block in another's place, are not taken for what was written.
 """
 
 from __future__ import annotations
 
 import statecore.extras.pipeline
 
-import ctypes
 import os
 import struct
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -77,12 +76,12 @@ class ScratchFile:
         reused = min(len(self._free), len(blocks))
         numbers = [self._free.pop() for _ in range(reused)]
         for number, data in zip(numbers, blocks, strict=False):
-            self._write([_HEADER.pack(len(data), crc32c(data)), data], number)
+            self._write([_header(number, data), data], number)
         for first in range(reused, len(blocks), _BLOCKS_AT_ONCE):
             some = blocks[first : first + _BLOCKS_AT_ONCE]
             at, self._blocks = self._blocks, self._blocks + len(some)
             numbers += range(at, self._blocks)
-            self._write([part for data in some for part in (_HEADER.pack(len(data), crc32c(data)), data)], at)
+            self._write([part for number, data in enumerate(some, at) for part in (_header(number, data), data)], at)
         return numbers
 
     def _write(self, parts: list[bytes | memoryview], number: int) -> None:
@@ -96,39 +95,42 @@ class ScratchFile:
         except OSError as error:
             raise write_error(self._directory, error) from error
 
-    def take(self, number: int, into: npt.NDArray[np.uint8], *, give_back: bool = False) -> int:
+    def take(self, number: int, into: npt.NDArray[np.uint8]) -> int:
         """Read a block and free it.
 
         Args:
             number: the block.
             into: room for as much as a block holds.
-            give_back: give its room back to the file system, where that can be done.
 
         Returns:
             How many bytes it has.
 
         Raises:
-            Retryable: it is not what was written.
+            Retryable: it cannot be read, or is not what was written.
         """
-        header = bytearray(_HEADER.size)
+        header, failure = bytearray(_HEADER.size), None
         try:
             got = os.preadv(self._file, [header, into[: self.capacity].data], number * self._block)
-        except OSError:
-            got = 0
-        size, crc = _HEADER.unpack(header)
-        if got < _HEADER.size + size or size > self.capacity or crc32c(into[:size].data) != crc:
+        except OSError as error:
+            got, failure = 0, error
+        size, _ = _HEADER.unpack(header)
+        if got < _HEADER.size + size or size > self.capacity or _header(number, into[:size].data) != header:
+            why = "are not what was written" if failure is None else f"cannot be read ({failure.strerror})"
             raise Retryable(
-                f"Records that were kept in {self._directory} for a while are not what was written.",
+                f"Records that did not fit into memory and were kept in {self._directory} meanwhile {why}.",
                 action="Check the disk and memory of this host, then run the job again.",
-            )
-        if give_back:
-            _punch(self._file, number * self._block, self._block)
+                path=str(self._directory),
+            ) from failure
         self._free.append(number)
         return size
 
     def close(self) -> None:
         """Let go of the file; again is fine. It goes with this object, too."""
         self._finalizer()
+
+
+def _header(number: int, data: memoryview) -> bytes:
+    return _HEADER.pack(len(data), crc32c(data, (number + 1) & 0xFFFFFFFF))
 
 
 def _unnamed(directory: Path) -> int:
@@ -138,24 +140,3 @@ def _unnamed(directory: Path) -> int:
         made, name = tempfile.mkstemp(dir=directory)
         Path(name).unlink()
         return made
-
-
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2
-
-
-def _punch(file: int, at: int, size: int) -> None:
-    """Give the room of a part of a file back, where the system can; else it comes back with the whole file."""
-    fallocate = _fallocate()
-    if fallocate is not None:
-        fallocate(file, _KEEP_SIZE | _PUNCH_HOLE, at, size)
-
-
-@cache
-def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Linux's ``fallocate``, which Python has no door to."""
-    try:
-        found = ctypes.CDLL(None).fallocate
-    except (AttributeError, OSError):
-        return None
-    found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return cast(Callable[[int, int, int, int], int], found)

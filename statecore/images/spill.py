@@ -193,12 +193,11 @@ class Spill:
                 row += 1
             self._write_buffers()
 
-    def take(self, number: int, *, give_back: bool = False) -> npt.NDArray[np.uint8]:
+    def take(self, number: int) -> npt.NDArray[np.uint8]:
         """The records of a range, packed, oldest first; it is empty from now on.
 
         Args:
             number: the range.
-            give_back: give the room of its blocks back to the file system.
 
         Returns:
             A part of a buffer that the next call uses again.
@@ -211,7 +210,7 @@ class Spill:
             self._taken = np.empty((len(of.blocks) * block + fill) * 9 // 8, np.uint8)
         at = 0
         for one in of.blocks:
-            at += self._file.take(one, self._taken[at : at + block], give_back=give_back)
+            at += self._file.take(one, self._taken[at : at + block])
         self._taken[at : at + fill] = self._buffers[number, :fill]
         of.blocks, of.written, of.live = array("q"), 0, 0
         self._fill[number] = 0

@@ -11,7 +11,7 @@ import statecore.extras.pipeline
 
 import numpy as np
 
-from statecore.images.kernel import NO_KEY, PACKED_HEADER, UNPACKED
+from statecore.images.kernel import NO_KEY, PACKED_DELETE, PACKED_HEADER, UNPACKED
 from statecore.images.table_source import key_tag
 from statecore.kernels.memory import (
     compare,
@@ -32,7 +32,6 @@ from statecore.kernels.memory import (
     word,
 )
 
-_DELETE = 0xFFFFFFFF
 _AHEAD, _SLOT_AHEAD = 8, 24
 _PLACE = (1 << 40) - 1
 _32 = np.uint64(32)
@@ -58,15 +57,15 @@ def route(offsets, width, data, valid, rows, bounds, bound_offsets, count, skip,
         low, high = 0, count
         while low < high:
             middle = (low + high) >> 1
-            if word(words + middle * 8) < mine:
-                low = middle + 1
-            else:
+            theirs = word(words + middle * 8)
+            greater = theirs > mine
+            if theirs == mine:
+                bound = get(bound_offsets, middle)
+                greater = compare(bounds + bound, get(bound_offsets, middle + 1) - bound, key, length) > 0
+            if greater:
                 high = middle
-        while low < count and word(words + low * 8) == mine:
-            bound = get(bound_offsets, low)
-            if compare(bounds + bound, get(bound_offsets, low + 1) - bound, key, length) > 0:
-                break
-            low += 1
+            else:
+                low = middle + 1
         put32(out, row, low)
     return 0
 
@@ -105,7 +104,7 @@ def pack(
         number -= first
         start = offset_at(offsets, width, row)
         size = offset_at(offsets, width, row + 1) - start
-        value, length, stored = 0, 0, _DELETE
+        value, length, stored = 0, 0, PACKED_DELETE
         if not value_valid or u8(value_valid + row):
             value = offset_at(value_offsets, value_width, row)
             length = offset_at(value_offsets, value_width, row + 1) - value
@@ -191,7 +190,7 @@ def tag_packed(data, end, tags):
     while at < end:
         size, length = le32(data + at), le32(data + at + 4)
         put32(tags, row, key_tag(data + at + PACKED_HEADER, size))
-        at += PACKED_HEADER + size + (0 if length == _DELETE else length)
+        at += PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
         row += 1
     return row
 
@@ -222,16 +221,45 @@ def keep_last(data, tags, rows, table, bits):
             slot = (slot + 1) & mask
         put_word(table + slot * 8, np.uint64(low | (at + 1)))
         put32(tags, row, slot)
-        at += PACKED_HEADER + size + (0 if length == _DELETE else length)
+        at += PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
     at, to = 0, 0
     for row in range(rows):
         if row + _AHEAD < rows:
             prefetch(table + le32(tags + (row + _AHEAD) * 4) * 8)
         length = le32(data + at + 4)
-        whole = PACKED_HEADER + le32(data + at) + (0 if length == _DELETE else length)
+        whole = PACKED_HEADER + le32(data + at) + (0 if length == PACKED_DELETE else length)
         if np.int64(word(table + le32(tags + row * 4) * 8)) & _PLACE == at + 1:
             move(data + to, data + at, whole)
             to += whole
+        at += whole
+    return to
+
+
+def sample_packed(data, end, every, places):
+    """Where records begin, about one in so many bytes; returns how many."""
+    at, found, ahead = 0, 0, 0
+    while at < end:
+        if at >= ahead:
+            put(places, found, at)
+            found += 1
+            ahead = at + every
+        size, length = le32(data + at), le32(data + at + 4)
+        at += PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
+    return found
+
+
+def divide_packed(data, end, bound, bound_length, above):
+    """Copy the records whose keys are not below a bound, and move the others to the front; returns where these end."""
+    at, to, out = 0, 0, 0
+    while at < end:
+        size, length = le32(data + at), le32(data + at + 4)
+        whole = PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
+        if compare(data + at + PACKED_HEADER, size, bound, bound_length) < 0:
+            move(data + to, data + at, whole)
+            to += whole
+        else:
+            copy(above + out, data + at, whole)
+            out += whole
         at += whole
     return to
 
@@ -244,7 +272,7 @@ def measure_packed(data, end, most, unpacked):
     at, rows, keys, values = 0, 0, 0, 0
     while rows < most and at + PACKED_HEADER <= end:
         size, length = le32(data + at), le32(data + at + 4)
-        if length == _DELETE:
+        if length == PACKED_DELETE:
             length = 0
         if size + length > end - at - PACKED_HEADER:
             break
@@ -266,7 +294,7 @@ def unpack(data, rows, key_offsets, keys, value_offsets, values, valid, stamps):
     for row in range(rows):
         size, length = le32(data + at), le32(data + at + 4)
         present = 1
-        if length == _DELETE:
+        if length == PACKED_DELETE:
             length, present = 0, 0
             deletes += 1
         put(stamps, row, np.int64(word(data + at + 8)))

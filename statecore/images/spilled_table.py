@@ -4,9 +4,12 @@ When the memory is full, the upper part of the keys goes to the disk, divided in
 all later records in them. The lower part stays in memory, with room to grow; when it has grown too large, its own upper
 part goes likewise. Which keys are in memory says nothing about what is written: it only costs.
 
+Each range on disk has a buffer of two blocks. They count as memory of the keys that stay, and leave them a quarter of
+the budget at least, so that the budget is exceeded where much more than forty times as much lies on disk.
+
 ::
 
-    budget    ├─ stays: 1/4 ─┤── grows: up to 5/8 ──┤─ a range: 1/8, and up to twice as much to tell its keys ─┤
+    budget    ├─ stays: 1/4 ─┤─ grows: up to 1/2 ─┤─ a range: 1/4, and about half as much to tell its keys ─┤
 """
 
 from __future__ import annotations
@@ -18,35 +21,34 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.key_table import Columns, KeyTable
-from statecore.images.packed_records import last_writes, unpacked
-from statecore.images.run_writer import chunks_of, columns_of
+from statecore.images.packed_records import divided, last_writes, sampled_keys, unpacked
 from statecore.images.spill import Spill
 
-_SAMPLED = 4096
+_SAMPLED = 1024
 """Keys that are looked at to see where ranges are to begin."""
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 64 << 10, 4 << 10
 _LEAST_BUDGET = 256 << 10
 """With less than this, ranges would be rewritten for every few records."""
 
-_STAYS, _GROWS, _FIRST, _LARGEST = 1 / 4, 5 / 8, 1 / 64, 1 / 8
+_STAYS, _GROWS, _FIRST, _LARGEST = 1 / 4, 1 / 2, 1 / 32, 1 / 4
 """Of the budget: what stays in memory, what that may grow to, what a range has first, and what it may have."""
 
 _LOOK_AGAIN = 1.125
 """How much the file grows before it is looked at again."""
 
-_MOST_WRITTEN = 3
-"""How many times the bytes that are wanted may be on disk."""
+_MOST_WRITTEN = 2
+"""How many times the bytes that are wanted may be on disk, more or less: what is wanted is estimated now and then."""
 
 
 class SpilledTable:
     """Key ranges on disk.
 
     Args:
-        directory: where the scratch file is made.
+        directory: where the scratch file is made; must exist.
         budget: bytes of memory, shared with the table of the keys that stay.
         new_table: makes an empty table.
 
@@ -61,7 +63,7 @@ class SpilledTable:
         self._looked = 0
         self._largest = int(self._budget * _LARGEST)
         self._new_table = new_table
-        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, self._budget >> 11)))
+        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, self._budget >> 10)))
 
     @property
     def memory(self) -> int:
@@ -79,12 +81,18 @@ class SpilledTable:
         return self._spill.file_bytes
 
     def take(self, table: KeyTable) -> KeyTable:
-        """Take the upper part of the keys of a table that has become too large; the rest comes back as a new one."""
+        """Take the upper part of the keys of a table that has become too large; the rest comes back as a new one.
+
+        Raises:
+            Capacity, Invalid, Retryable: as :meth:`add`.
+        """
         ids = table.survivors(tombstones=True)
-        share = min(0.9, self._budget * _STAYS / max(1, table.bytes))
-        shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / (self._budget * _FIRST))), endpoint=False)
+        share = min(0.9, min(self._budget * _STAYS, self.room / 2) / max(1, table.bytes))
+        # Only the first ranges grow in any case: where keys descend, each takes buffers and gets no more records.
+        size = self._largest / 2 if self._spill.ranges else self._budget * _FIRST
+        shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / size)), endpoint=False)
         step = max(1, len(ids) // _SAMPLED)
-        keys = [columns.keys for columns in _columns(table, ids[::step].copy())]
+        keys = [key for columns in _columns(table, ids[::step].copy()) for key in columns.keys.to_pylist()]
         firsts = _quantiles(keys, shares)
         self._spill.divide(0, firsts)
         rest = self._new_table()
@@ -95,7 +103,13 @@ class SpilledTable:
         return rest
 
     def add(self, columns: Columns) -> Columns:
-        """Take the records that lie in a range on disk; returns those that do not, and have a key."""
+        """Take the records that lie in a range on disk; returns those that do not, and have a key.
+
+        Raises:
+            Capacity: the disk is full.
+            Invalid: the file cannot be written.
+            Retryable: what was read back is not what was written.
+        """
         rest = self._spill.add(columns)
         ranges, written = self._spill.ranges, 0
         for number in reversed(range(len(ranges))):  # one that is divided moves those above it
@@ -108,10 +122,14 @@ class SpilledTable:
         return rest
 
     def tables(self) -> Iterator[KeyTable]:
-        """The keys of each range with their last writes, in key order."""
+        """The keys of each range with their last writes, in key order. Each range is gone when it has been taken.
+
+        Raises:
+            Retryable: what was read back is not what was written.
+        """
         for number in range(len(self._spill.ranges)):
             table = self._new_table()
-            for columns in unpacked(last_writes(self._spill.take(number, give_back=True))):
+            for columns in unpacked(last_writes(self._spill.take(number))):
                 table.add(*columns)
             yield table
 
@@ -140,14 +158,14 @@ class SpilledTable:
         written = len(data)
         data = last_writes(data)
         self._wanted = len(data) / max(1, written)
-        middle = _middle(data) if len(data) > self._largest // 2 else []
-        if middle:
-            self._spill.divide(number + 1, middle)
-            for columns in unpacked(data):
-                self._spill.add(columns)
-        else:
-            self._spill.put(number, data)
-        for one in self._spill.ranges[number : number + 1 + len(middle)]:
+        parts = max(2, round(2 * len(data) / self._largest)) if len(data) > self._largest // 2 else 1
+        firsts = _quantiles(sampled_keys(data, _SAMPLED), np.arange(1, parts) / parts) if parts > 1 else []
+        self._spill.divide(number + 1, firsts)
+        for place, first in reversed(list(enumerate(firsts, start=number + 1))):
+            data, above = divided(data, first)
+            self._spill.put(place, above)
+        self._spill.put(number, data)
+        for one in self._spill.ranges[number : number + 1 + len(firsts)]:
             one.live = one.written
 
 
@@ -155,17 +173,10 @@ def _columns(table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Columns]:
     return map(columns_of, chunks_of(table, ids))
 
 
-def _quantiles(keys: Sequence[pa.Array], shares: npt.NDArray[np.float64]) -> list[bytes]:
+def _quantiles(keys: Sequence[bytes], shares: npt.NDArray[np.float64]) -> list[bytes]:
     """Keys below which these shares of some keys lie, more or less; ascending, and never the least one."""
-    ordered = sorted({key for part in keys for key in part.to_pylist()})
+    ordered = sorted(set(keys))
     if len(ordered) < 2:
         return []
     at = np.unique(np.clip((len(ordered) * shares).astype(np.int64), 1, len(ordered) - 1))
     return [ordered[number] for number in at.tolist()]
-
-
-def _middle(data: npt.NDArray[np.uint8]) -> list[bytes]:
-    """A key to divide a range at; none where it has one key only."""
-    keys = [columns.keys for columns in unpacked(data)]
-    step = max(1, sum(map(len, keys)) // _SAMPLED)
-    return _quantiles([part.take(pa.array(np.arange(0, len(part), step))) for part in keys], np.array([0.5]))

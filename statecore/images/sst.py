@@ -188,7 +188,7 @@ class ColumnarSstWriter:
         if self._index_bytes + len(entries) > _MOST_INDEX_BYTES:
             raise Invalid(
                 f"The keys of {self._path} are too many and too long for one file: its index has more than 4 GiB.",
-                action="Divide the rows among several runs: more ranges of offsets make smaller ones.",
+                action="Give the job more workers: they read a partition in more ranges of offsets, for smaller runs.",
                 path=str(self._path),
             )
         self._index.append(entries)

@@ -17,7 +17,7 @@ from typing import Any
 from statecore.documents import encoded
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, FaultPoints
-from statecore.filesystem import make_directories, remove_tree, write_durably
+from statecore.filesystem import discard_tree, make_directories, write_durably
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.engine import Question, Workers
 from statecore.jobs.failures import as_statecore_error
@@ -163,7 +163,7 @@ class Job:
         The work is done by then, so a report that cannot be written is no failure. The staging goes first, because a
         full disk has room for the report then.
         """
-        remove_tree(staging)
+        discard_tree(staging)
         with suppress(OSError):
             self.save(self.report_file, report)
         sweep_plans(self.directory.work_path, time.time())

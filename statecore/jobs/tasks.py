@@ -216,11 +216,15 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     failed = threading.Event()
 
     def build() -> None:
-        while left and not failed.is_set():
-            with suppress(IndexError):  # the other one has taken the last
-                built.append(answer(_build_store, left.popleft()))
-                if isinstance(built[-1], Failure):
-                    failed.set()
+        while not failed.is_set():
+            try:
+                task = left.popleft()
+            except IndexError:  # the other one may have taken the last
+                return
+            found = answer(_build_store, task)
+            built.append(found)
+            if isinstance(found, Failure):
+                failed.set()
 
     with ThreadPoolExecutor(_IMAGES_AT_ONCE, "statecore-image") as pool:
         for building in [pool.submit(build) for _ in range(_IMAGES_AT_ONCE)]:

@@ -130,6 +130,19 @@ def test_what_the_system_refuses_has_a_kind_and_nothing_is_put(
     assert blobs.put_if_absent("a/b", b"bytes") is True
 
 
+def test_a_directory_that_somebody_made_anew_is_forced_to_the_disk_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    blobs.put_if_absent("a/b/c", b"1")
+    (tmp_path / "blobs/a").rename(tmp_path / "old")  # which keeps its inode from being given again
+    (tmp_path / "blobs/a/b").mkdir(parents=True)
+    happened: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: happened.append(Path(f"/proc/self/fd/{number}").readlink().name))
+    blobs.put_if_absent("a/b/d", b"1")
+    assert happened[-3:] == ["b", "a", "blobs"]
+
+
 def test_a_name_below_a_blob_cannot_be(tmp_path: Path) -> None:
     blobs = DirectoryBlobs(tmp_path / "blobs")
     blobs.put_if_absent("a", b"")

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.key_table import KeyTable
-from statecore.images.run_writer import chunks_of, columns_of
 from statecore.images.spilled_table import SpilledTable
 from tests.unit.images.test_packed_records import Row, columns, rows_of
 
@@ -69,4 +69,20 @@ def test_one_key_whose_values_are_larger_than_the_budget_is_kept(tmp_path: Path)
     grown = Grown(tmp_path, 1 << 18)
     for number in range(10):
         grown.add([(b"a", b"%d" % number * (1 << 19), number), (b"b" * 100_000, None, number)])
+    assert grown.found() == [grown.last[key] for key in sorted(grown.last)]
+
+
+def test_keys_that_descend_take_no_more_memory_than_others(tmp_path: Path) -> None:
+    grown = Grown(tmp_path, 2 << 20)
+    for first in range(100_000, 0, -1000):
+        grown.add([(b"%08d" % number, b"v" * 100, 7) for number in range(first, first - 1000, -1)])
+    assert grown.largest < 2 << 20
+    assert grown.found() == [grown.last[key] for key in sorted(grown.last)]
+
+
+def test_a_range_that_much_is_added_to_at_once_is_divided_into_as_many_as_it_takes(tmp_path: Path) -> None:
+    grown = Grown(tmp_path, 2 << 20)
+    for first in range(0, 200_000, 8000):  # a batch is half the budget
+        grown.add([(b"%08d" % number, b"v" * 100, 7) for number in range(first, first + 8000)])
+    assert max(one.written for one in grown.spilled._spill.ranges) < 1.5 * (2 << 20) / 8
     assert grown.found() == [grown.last[key] for key in sorted(grown.last)]

@@ -41,7 +41,7 @@ from statecore.images import (
 )
 from statecore.images.key_table import Columns, KeyTable
 from statecore.images.model import RunFile, SliceContent
-from statecore.images.packed_records import last_writes, unpacked
+from statecore.images.packed_records import divided, last_writes, sampled_keys, unpacked
 from statecore.images.runs_digest import merged_digest
 from statecore.images.spill import Spill
 from statecore.images.versions import kernel as versions_kernel
@@ -130,7 +130,9 @@ def ranges(chance: random.Random, path: Path, guard: bool) -> Any:
         data = made.take(number)
         data = guarded_copy(data) if guard else data.copy()
         last = last_writes(guarded_copy(data) if guard else data.copy())
-        for packed in (data, guarded_copy(last) if guard else last):
+        found.append(sampled_keys(data, chance.choice([1, 7, 100])))
+        parts = divided(guarded_copy(last) if guard else last.copy(), chance.choice(distinct))
+        for packed in (data, guarded_copy(last) if guard else last, *map(guarded_copy if guard else np.copy, parts)):
             found += [column.to_pylist() for columns in unpacked(packed) for column in columns]
     made.close()
     return found
