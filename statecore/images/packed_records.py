@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from statecore.images import kernel
+from statecore.images.chunks import columns_of
 from statecore.images.kernel import PACKED_DELETE, PACKED_HEADER, UNPACKED
-from statecore.images.key_table import Columns
+from statecore.images.key_table import Chunk, Columns
 
 _RECORD = struct.Struct("<IIq")
 _ROWS_AT_ONCE = 65_536
@@ -61,9 +61,19 @@ def unpacked(data: npt.NDArray[np.uint8]) -> Iterator[Columns]:
     measured = np.zeros(len(UNPACKED), np.int64)
     while len(data):
         end = kernel.run("measure_packed", data=data, end=len(data), most=_ROWS_AT_ONCE, unpacked=measured)
-        made = _Made(*measured.tolist())
-        deletes = kernel.run("unpack", data=data, **made.arguments("value_offsets", "stamps"))
-        yield made.columns(deletes)
+        made = _buffers(*measured.tolist())
+        kernel.run(
+            "unpack",
+            data=data,
+            rows=len(made.valid),
+            key_offsets=made.key_offsets,
+            keys=made.keys,
+            value_offsets=made.value_offsets,
+            values=made.values,
+            valid=made.valid,
+            stamps=made.timestamps,
+        )
+        yield columns_of(made)
         data = data[end:]
 
 
@@ -77,43 +87,31 @@ def kept_rows(ranges: npt.NDArray[np.uint32], source: Mapping[str, Any]) -> Colu
     measured = np.zeros(len(UNPACKED), np.int64)
     said = {name: source[name] for name in _MEASURED}
     kernel.run("measure_kept", ranges=ranges, unpacked=measured, **said)
-    made = _Made(*measured.tolist())
-    return made.columns(
-        kernel.run("keep_rows", ranges=ranges, **(made.arguments("new_offsets", "new_stamps") | dict(source)))
+    made = _buffers(*measured.tolist())
+    kernel.run(
+        "keep_rows",
+        **source,
+        ranges=ranges,
+        key_offsets=made.key_offsets,
+        keys=made.keys,
+        new_offsets=made.value_offsets,
+        values=made.values,
+        valid=made.valid,
+        new_stamps=made.timestamps,
     )
+    return columns_of(made)
 
 
-class _Made:
-    """Buffers of new columns."""
-
-    def __init__(self, rows: int, key_bytes: int, value_bytes: int) -> None:
-        self._rows = rows
-        self._key_offsets, self._value_offsets = np.empty(rows + 1, np.int64), np.empty(rows + 1, np.int64)
-        self._keys, self._values = np.empty(key_bytes, np.uint8), np.empty(value_bytes, np.uint8)
-        self._valid, self._stamps = np.empty(rows, np.uint8), np.empty(rows, np.int64)
-
-    def arguments(self, value_offsets: str, stamps: str) -> dict[str, Any]:
-        """What a kernel is given that writes them; two of them have other names where it reads such, too."""
-        return {
-            "rows": self._rows,
-            "key_offsets": self._key_offsets,
-            "keys": self._keys,
-            value_offsets: self._value_offsets,
-            "values": self._values,
-            "valid": self._valid,
-            stamps: self._stamps,
-        }
-
-    def columns(self, deletes: int) -> Columns:
-        """The columns, when they have been written."""
-        validity = pa.py_buffer(np.packbits(self._valid, bitorder="little")) if deletes else None
-        key_buffers = [None, pa.py_buffer(self._key_offsets), pa.py_buffer(self._keys)]
-        value_buffers = [validity, pa.py_buffer(self._value_offsets), pa.py_buffer(self._values)]
-        return Columns(
-            pa.Array.from_buffers(pa.large_binary(), self._rows, key_buffers),
-            pa.Array.from_buffers(pa.large_binary(), self._rows, value_buffers, deletes),
-            pa.Array.from_buffers(pa.int64(), self._rows, [None, pa.py_buffer(self._stamps)]),
-        )
+def _buffers(rows: int, key_bytes: int, value_bytes: int) -> Chunk:
+    """Buffers for so many rows, not filled yet."""
+    return Chunk(
+        key_offsets=np.empty(rows + 1, np.int64),
+        keys=np.empty(key_bytes, np.uint8),
+        value_offsets=np.empty(rows + 1, np.int64),
+        values=np.empty(value_bytes, np.uint8),
+        valid=np.empty(rows, np.uint8),
+        timestamps=np.empty(rows, np.int64),
+    )
 
 
 def packed_row(columns: Columns, row: int) -> npt.NDArray[np.uint8]:

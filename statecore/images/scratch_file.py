@@ -36,7 +36,7 @@ class ScratchFile:
 
     Args:
         directory: where the file is made; must exist.
-        block: bytes of a block; one that is a multiple of the file system's gives all of its room back.
+        block: bytes of a block.
 
     Attributes:
         capacity: bytes of data that a block holds at most.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 import numpy as np
+from numba import njit
 
 from statecore.images.kernel import NO_KEY, PACKED_DELETE, PACKED_HEADER, UNPACKED
 from statecore.images.table_source import key_tag
@@ -35,6 +36,13 @@ from statecore.kernels.memory import (
 _AHEAD, _SLOT_AHEAD = 8, 24
 _PLACE = (1 << 40) - 1
 _32 = np.uint64(32)
+
+
+@njit(error_model="numpy")
+def _record_bytes(record):
+    """Bytes of a packed record, its header included."""
+    length = le32(record + 4)
+    return PACKED_HEADER + le32(record) + (0 if length == PACKED_DELETE else length)
 
 
 def route(offsets, width, data, valid, rows, bounds, bound_offsets, count, skip, words, out):
@@ -188,9 +196,8 @@ def tag_packed(data, end, tags):
     """A tag of the key of each packed record; returns how many there are."""
     at, row = 0, 0
     while at < end:
-        size, length = le32(data + at), le32(data + at + 4)
-        put32(tags, row, key_tag(data + at + PACKED_HEADER, size))
-        at += PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
+        put32(tags, row, key_tag(data + at + PACKED_HEADER, le32(data + at)))
+        at += _record_bytes(data + at)
         row += 1
     return row
 
@@ -209,7 +216,7 @@ def keep_last(data, tags, rows, table, bits):
             prefetch(data + (np.int64(word(table + (le32(tags + (row + _AHEAD) * 4) >> shift) * 8)) & _PLACE))
         tag = le32(tags + row * 4)
         slot, low = tag >> shift, np.int64(tag & 0xFFFFFF) << 40
-        size, length = le32(data + at), le32(data + at + 4)
+        size = le32(data + at)
         while True:
             there = np.int64(word(table + slot * 8))
             if there == 0:
@@ -221,13 +228,12 @@ def keep_last(data, tags, rows, table, bits):
             slot = (slot + 1) & mask
         put_word(table + slot * 8, np.uint64(low | (at + 1)))
         put32(tags, row, slot)
-        at += PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
+        at += _record_bytes(data + at)
     at, to = 0, 0
     for row in range(rows):
         if row + _AHEAD < rows:
             prefetch(table + le32(tags + (row + _AHEAD) * 4) * 8)
-        length = le32(data + at + 4)
-        whole = PACKED_HEADER + le32(data + at) + (0 if length == PACKED_DELETE else length)
+        whole = _record_bytes(data + at)
         if np.int64(word(table + le32(tags + row * 4) * 8)) & _PLACE == at + 1:
             move(data + to, data + at, whole)
             to += whole
@@ -243,8 +249,7 @@ def sample_packed(data, end, every, places):
             put(places, found, at)
             found += 1
             ahead = at + every
-        size, length = le32(data + at), le32(data + at + 4)
-        at += PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
+        at += _record_bytes(data + at)
     return found
 
 
@@ -252,9 +257,8 @@ def divide_packed(data, end, bound, bound_length, above):
     """Copy the records whose keys are not below a bound, and move the others to the front; returns where these end."""
     at, to, out = 0, 0, 0
     while at < end:
-        size, length = le32(data + at), le32(data + at + 4)
-        whole = PACKED_HEADER + size + (0 if length == PACKED_DELETE else length)
-        if compare(data + at + PACKED_HEADER, size, bound, bound_length) < 0:
+        whole = _record_bytes(data + at)
+        if compare(data + at + PACKED_HEADER, le32(data + at), bound, bound_length) < 0:
             move(data + to, data + at, whole)
             to += whole
         else:

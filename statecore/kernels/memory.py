@@ -51,30 +51,24 @@ u32 = _load(32, types.uint32)
 i64 = _load(64, types.int64)
 
 
-@intrinsic
-def copy(typingctx, target, source, length):
-    """``memcpy`` between two addresses."""
+def _copier(raw: Any) -> Any:
+    """An intrinsic that copies bytes from one address to another."""
 
-    def emit(context, builder, signature, args):
-        to = builder.inttoptr(args[0], cgutils.voidptr_t)
-        at = builder.inttoptr(args[1], cgutils.voidptr_t)
-        cgutils.raw_memcpy(builder, to, at, args[2], 1)
-        return context.get_dummy_value()
+    @intrinsic
+    def copier(typingctx, target, source, length):
+        def emit(context, builder, signature, args):
+            to = builder.inttoptr(args[0], cgutils.voidptr_t)
+            at = builder.inttoptr(args[1], cgutils.voidptr_t)
+            raw(builder, to, at, args[2], 1)
+            return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), emit
+        return types.void(types.int64, types.int64, types.int64), emit
+
+    return copier
 
 
-@intrinsic
-def move(typingctx, target, source, length):
-    """``memmove`` between two addresses: they may overlap."""
-
-    def emit(context, builder, signature, args):
-        to = builder.inttoptr(args[0], cgutils.voidptr_t)
-        at = builder.inttoptr(args[1], cgutils.voidptr_t)
-        cgutils.raw_memmove(builder, to, at, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), emit
+copy = _copier(cgutils.raw_memcpy)
+move = _copier(cgutils.raw_memmove)  # they may overlap
 
 
 def _store(bits: int, what: str) -> Any:

@@ -17,10 +17,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from statecore.filesystem import sync_file
-from statecore.images.digest import Digest
-from statecore.images.model import RunFile, RunFormat
-from statecore.images.sst import ColumnarSstWriter
+from statecore.images.key_table import Chunk
+from statecore.images.model import RunFile
+from statecore.images.run_writer import RunWriter
 from statecore.images.versions import kernel
 from statecore.images.versions.replay import Rows
 
@@ -46,7 +45,7 @@ class RowFiles:
         self._directory = directory
         self._first = first_live
         self._width = max(1, -(-(last - first_live + 1) // MOST_FILES))
-        self._open: dict[int, _RowFile] = {}
+        self._open: dict[int, RunWriter] = {}
         self._done: list[RunFile] = []
         self._slices = 0
 
@@ -56,7 +55,7 @@ class RowFiles:
     def __exit__(self, *_: object) -> None:
         """Let go of the files."""
         for file in self._open.values():
-            file.close()
+            file.__exit__()
 
     def add(self, rows: Rows) -> None:
         """Append rows; keys come in ascending order, within a call and from one to the next.
@@ -76,8 +75,9 @@ class RowFiles:
         for lane, low, high in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             file = self._open.get(lane)
             if file is None:
-                file = self._open[lane] = _RowFile(self._path(lane))
-            file.add(rows, order[low:high])
+                file = self._open[lane] = RunWriter(self._path(lane))
+            for part in _parts(rows, order[low:high]):
+                file.add(_gathered(rows, part))
         self._slices += 1
 
     def finish(self) -> list[RunFile]:
@@ -92,53 +92,14 @@ class RowFiles:
 
     def _finish(self, lanes: Sequence[int]) -> None:
         for lane in lanes:
-            self._done.append(self._open[lane].finish())
-            del self._open[lane]
+            with self._open.pop(lane) as file:
+                self._done.append(file.finish())
 
     def _path(self, lane: int) -> Path:
         if lane < 0:
             return self._directory / "latest.sst"
         suffix = "" if self._width == 1 else f"-{self._slices:05d}"
         return self._directory / f"segment-{self._first + lane * self._width}{suffix}.sst"
-
-
-class _RowFile:
-    """One SST file being written, durable when finished."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._digest = Digest()
-        self._writer = ColumnarSstWriter(path)
-        self._first = self._last = b""
-
-    def close(self) -> None:
-        self._writer.__exit__()
-
-    def add(self, rows: Rows, order: npt.NDArray[np.int64]) -> None:
-        for part in _parts(rows, order):
-            key_offsets, keys, value_offsets, values = _gathered(rows, part)
-            if not self._digest.rows:
-                self._first = keys[: key_offsets[1]].tobytes()
-            self._last = keys[key_offsets[-2] :].tobytes()
-            self._digest.add(key_offsets, keys, value_offsets, values)
-            self._writer.add(key_offsets, keys, value_offsets, values, None)
-
-    def finish(self) -> RunFile:
-        sha256 = self._writer.finish()
-        self.close()
-        sync_file(self._path)
-        return RunFile(
-            path=self._path,
-            format=RunFormat.SST,
-            rows=self._digest.rows,
-            deletes=0,
-            bytes=self._digest.bytes,
-            file_bytes=self._path.stat().st_size,
-            sha256=sha256,
-            digest=self._digest.hexdigest(),
-            min_key=self._first.hex(),
-            max_key=self._last.hex(),
-        )
 
 
 def _parts(rows: Rows, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
@@ -153,9 +114,7 @@ def _parts(rows: Rows, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.
         low = high
 
 
-def _gathered(
-    rows: Rows, part: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def _gathered(rows: Rows, part: npt.NDArray[np.int64]) -> Chunk:
     key_bytes, value_bytes = rows.described[part, 2:].sum(axis=0).tolist()
     key_offsets, value_offsets = np.zeros(len(part) + 1, np.int64), np.zeros(len(part) + 1, np.int64)
     keys, values = np.empty(key_bytes, np.uint8), np.empty(value_bytes, np.uint8)
@@ -171,4 +130,5 @@ def _gathered(
         value_offsets=value_offsets,
         values=values,
     )
-    return key_offsets, keys, value_offsets, values
+    valid, timestamps = np.ones(len(part), np.uint8), np.zeros(len(part), np.int64)  # none is deleted or stamped here
+    return Chunk(key_offsets, keys, value_offsets, values, valid, timestamps)
