@@ -63,7 +63,7 @@ def arranged(way: Way, ranges: int) -> Iterator[None]:
         yield
 
 
-def _cut(ranges: int, partitions: Collection[OffsetRange], *_: object) -> list[OffsetRange]:
+def _cut(ranges: int, partitions: Collection[OffsetRange], *_: object, **__: object) -> list[OffsetRange]:
     return [part for whole in partitions for part in split_range(whole, ranges)]
 
 

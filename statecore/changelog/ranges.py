@@ -21,6 +21,10 @@ MOST_RANGES = 8
 """Ranges of one partition at most. Each becomes a run, and in the worst case each run has all the keys; then three of
 eight runs are left in the store and six are merged, which takes twice the disk of the store besides the store."""
 
+MOST_SPILLED = 3
+"""Ranges of one partition at most where one is more than memory holds. What memory does not hold takes twice its bytes
+besides the run, so in the worst case three such ranges take twice the disk of the store besides the store."""
+
 
 def split_range(
     whole: OffsetRange, parts: int, *, smallest: int = 1, shape: PartitionShape | None = None
@@ -52,6 +56,7 @@ def plan_ranges(
     workers: int,
     shapes: Mapping[TopicPartition, PartitionShape] = {},
     *,
+    memory_budget: int | None = None,
     most: int = MOST_RANGES,
     smallest: int = SMALLEST_WORK,
 ) -> list[OffsetRange]:
@@ -64,6 +69,7 @@ def plan_ranges(
         partitions: one range a partition, as far as it is to be read; empty ones are kept (they become empty runs).
         workers: tasks that run at the same time.
         shapes: what is known of the partitions; of others nothing but their offsets is.
+        memory_budget: bytes of records that a task may hold; ``None`` for any number.
         most: ranges of one partition at most.
         smallest: work of a range at least.
 
@@ -71,14 +77,36 @@ def plan_ranges(
         All ranges, the largest first (so that the last tasks to start are short), those of equal size in the given
         order.
     """
-    wholes = list(partitions)
-    known = {whole: shapes.get(whole.topic_partition) or PartitionShape.of_offsets(whole) for whole in wholes}
-    total = sum(shape.work for shape in known.values())
-    share = max(1, smallest, -(-total // max(1, workers)))
+    counts = ranges_of(partitions, workers, shapes, memory_budget=memory_budget, most=most, smallest=smallest)
     planned: list[tuple[float, OffsetRange]] = []
-    for whole, shape in known.items():
-        # Rounded: a partition that is a little above the share is not worth a second range.
-        parts = int(min(most, max(1, shape.work // smallest), max(1, (2 * shape.work + share) // (2 * share))))
-        ranges = split_range(whole, parts, shape=shape)
+    for whole, count in counts.items():
+        shape = _known(whole, shapes)
+        ranges = split_range(whole, count, shape=shape)
         planned += [(shape.work / len(ranges), one) for one in ranges]
     return [one for _, one in sorted(planned, key=lambda found: -found[0])]
+
+
+def ranges_of(
+    partitions: Iterable[OffsetRange],
+    workers: int,
+    shapes: Mapping[TopicPartition, PartitionShape] = {},
+    *,
+    memory_budget: int | None = None,
+    most: int = MOST_RANGES,
+    smallest: int = SMALLEST_WORK,
+) -> dict[OffsetRange, int]:
+    """Into how many ranges each partition is cut; arguments as of :func:`plan_ranges`."""
+    known = {whole: _known(whole, shapes) for whole in partitions}
+    total = sum(shape.work for shape in known.values())
+    share = max(1, smallest, -(-total // max(1, workers)))
+    counts: dict[OffsetRange, int] = {}
+    for whole, shape in known.items():
+        # Rounded: a partition that is a little above the share is not worth a second range.
+        wanted = min(most, max(1, shape.work // smallest), max(1, (2 * shape.work + share) // (2 * share)))
+        fits = memory_budget is None or shape.bytes / wanted <= memory_budget
+        counts[whole] = wanted if fits else min(wanted, MOST_SPILLED)
+    return counts
+
+
+def _known(whole: OffsetRange, shapes: Mapping[TopicPartition, PartitionShape]) -> PartitionShape:
+    return shapes.get(whole.topic_partition) or PartitionShape.of_offsets(whole)

@@ -8,16 +8,14 @@ of the older ones away) and how large they are when they are decompressed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from statecore.changelog.model import OffsetRange
-from statecore.errors import StatecoreError
+from statecore.changelog.samples import Sample, samples
 from statecore.formats.topic_partition import TopicPartition
-from statecore.isolation import IsolationLevel
 
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
@@ -32,8 +30,6 @@ WORTH_A_LOOK = 1_000_000
 """Offsets from which on a partition is sampled; of fewer the shape is worth less than the look."""
 
 _MOST_SAMPLED = 16
-_SAMPLE_BYTES = 256 << 10
-_PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -78,51 +74,45 @@ class PartitionShape:
         )
 
 
-def shapes_of(
-    cluster: Cluster, spans: Iterable[OffsetRange], sizes: Mapping[TopicPartition, int] | None
+def unseen_shapes(
+    spans: Iterable[OffsetRange], sizes: Mapping[TopicPartition, int] | None
 ) -> dict[TopicPartition, PartitionShape]:
-    """Shapes of partitions; large ones are looked at.
-
-    Where one cannot be read now nothing is known but its offsets and its size: the read itself will say what is wrong.
+    """Shapes of partitions that nobody looked at.
 
     Args:
-        cluster: where they are.
         spans: one range a partition, as far as it is to be read.
         sizes: bytes of the logs, as the brokers keep them; ``None`` where they do not say.
     """
     known = {} if sizes is None else sizes
-    found = {span.topic_partition: PartitionShape.of_offsets(span, known.get(span.topic_partition)) for span in spans}
-    large = [shape.span for shape in found.values() if shape.span.end - shape.span.start >= WORTH_A_LOOK]
-    large.sort(key=lambda span: (-known.get(span.topic_partition, 0), span.start - span.end))
-    for span in large[:_MOST_SAMPLED]:
-        with suppress(StatecoreError):
-            found[span.topic_partition] = _sampled(cluster, span)
-    return found
+    return {span.topic_partition: PartitionShape.of_offsets(span, known.get(span.topic_partition)) for span in spans}
 
 
-def _sampled(cluster: Cluster, span: OffsetRange) -> PartitionShape:
-    size = span.end - span.start
-    records, decoded = [], 0.0
-    for place in range(PLACES):
-        start, end = (span.start + size * at // PLACES for at in (place, place + 1))
-        density, record_bytes = _looked_at(cluster, OffsetRange(span.topic, span.partition, start, end))
-        records.append(density * (end - start))
-        decoded += records[-1] * record_bytes
-    return PartitionShape(span, tuple(records), decoded)
+def look_at(cluster: Cluster, shapes: Iterable[PartitionShape]) -> dict[TopicPartition, PartitionShape]:
+    """Shapes of the large ones of these partitions, looked at.
+
+    Where one cannot be read now nothing more is known of it: the read itself will say what is wrong.
+
+    Args:
+        cluster: where they are.
+        shapes: what is known of them; the largest come first, and there is an end to how many are looked at.
+    """
+    large = [shape for shape in shapes if shape.span.end - shape.span.start >= WORTH_A_LOOK]
+    large = sorted(large, key=lambda shape: -shape.work)[:_MOST_SAMPLED]
+    pieces = {shape.span: _pieces(shape.span) for shape in large}
+    seen = samples(cluster, [piece for of_span in pieces.values() for piece in of_span])
+    return {
+        span.topic_partition: _seen(span, [(piece, seen[piece]) for piece in of_span])
+        for span, of_span in pieces.items()
+        if all(piece in seen for piece in of_span)
+    }
 
 
-def _looked_at(cluster: Cluster, piece: OffsetRange) -> tuple[float, float]:
-    """Records to an offset, and bytes of a record, at the beginning of a piece of a log."""
-    from pyarrow import compute
+def _pieces(span: OffsetRange) -> list[OffsetRange]:
+    cuts = [span.start + (span.end - span.start) * place // PLACES for place in range(PLACES + 1)]
+    return [OffsetRange(span.topic, span.partition, start, end) for start, end in pairwise(cuts)]
 
-    from statecore.changelog.reader import ChangelogReader, ReaderOptions
 
-    reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_SAMPLE_BYTES, stall_timeout=_PATIENCE))
-    batches = reader.read(piece, IsolationLevel.READ_UNCOMMITTED)
-    first = next(batches, None)
-    del batches  # which lets go of its connection
-    if first is None:
-        return 0.0, 0.0
-    last = first.column("offset")[-1].as_py()
-    lengths = (compute.sum(compute.binary_length(first.column(name))).as_py() or 0 for name in ("key", "value"))
-    return first.num_rows / (last + 1 - piece.start), sum(lengths) / first.num_rows
+def _seen(span: OffsetRange, seen: Sequence[tuple[OffsetRange, Sample]]) -> PartitionShape:
+    records = [sample.density * (piece.end - piece.start) for piece, sample in seen]
+    size = sum(count * sample.record_bytes for count, (_, sample) in zip(records, seen, strict=True))
+    return PartitionShape(span, tuple(records), size)

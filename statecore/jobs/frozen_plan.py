@@ -29,7 +29,7 @@ RUNS = "runs"
 """In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>.json``."""
 
 MERGED = "merged"
-"""In a plan's staging directory: ``merged/<task>/<store>/<runs>.<n>-<of>/``, each with its ``result.json``."""
+"""In a plan's staging directory: ``merged/<task>/<store>/<runs>.<n>-<of>.json``."""
 
 IMAGES = "images"
 """In a plan's staging directory: ``images/<task>/<store>/``, each with its ``result.json``."""

@@ -208,6 +208,7 @@ def make_plan(
     offsets: Mapping[TopicPartition, LogOffsets],
     *,
     parallelism: int,
+    memory_budget: int | None = None,
     versioned: VersionedStart = VersionedStart.HISTORY,
     shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _nothing_known,
 ) -> RestorePlan:
@@ -219,6 +220,7 @@ def make_plan(
         topics: descriptions of the changelogs.
         offsets: one look at the log offsets of all partitions.
         parallelism: tasks that can run at once; decides how far large partitions are split.
+        memory_budget: bytes of records that a task may hold; ``None`` for any number.
         versioned: what versioned stores are to find when the application starts.
         shapes: tells of partitions that are read what is known of their records; decides where they are split.
     """
@@ -230,7 +232,7 @@ def make_plan(
             whole.append((store, OffsetRange(store.changelog, partition, min(seen.log_start, end), end)))
     ranges: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
     read = {span for store, span in whole if span.start < span.end and not is_left(store, versioned)}
-    for part in plan_ranges(read, parallelism, shapes(read)):
+    for part in plan_ranges(read, parallelism, shapes(read), memory_budget=memory_budget):
         ranges[part.topic_partition].append((part.start, part.end))
     partitions = tuple(
         PartitionPlan(

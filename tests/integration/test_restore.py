@@ -86,7 +86,7 @@ def test_a_partition_cut_into_ranges_gives_the_same_rows(world: World, monkeypat
     assert min(store.runs for store in report.stores) >= 3
 
 
-def _cut_everywhere(partitions: Any, *_: Any) -> list[Any]:
+def _cut_everywhere(partitions: Any, *_: Any, **__: Any) -> list[Any]:
     from statecore.changelog.ranges import split_range
 
     return [part for whole in partitions for part in split_range(whole, 5)]
@@ -119,7 +119,7 @@ def test_kafka_streams_finds_keys_of_any_length_through_the_filters(
         assert sum(running.restored_records().values()) == 0
 
 
-def _cut_in_three(partitions: Any, *_: Any) -> list[Any]:
+def _cut_in_three(partitions: Any, *_: Any, **__: Any) -> list[Any]:
     from statecore.changelog.ranges import split_range
 
     return [part for whole in partitions for part in split_range(whole, 3)]
@@ -364,7 +364,7 @@ def test_a_disk_without_room_is_refused_beforehand(world: World, monkeypatch: py
     world.feed()
     world.live()
     world.lose()
-    monkeypatch.setattr("statecore.jobs.restore.log_sizes", lambda *_: {"all": 1 << 60})
+    monkeypatch.setattr("statecore.changelog.weighing.log_sizes", lambda *_: {"all": 1 << 60})
     error = refused(world, StatecoreError, "are needed")
     assert error.exit_code == 15
 

@@ -91,6 +91,14 @@ def test_a_compacted_log_is_cut_where_half_of_its_records_lie() -> None:
     assert first.end == second.start == 10 + 10_000_000 + 3_750_000
 
 
+def test_what_memory_does_not_hold_is_cut_into_three_because_of_the_disk_that_it_takes() -> None:
+    (whole,) = _partitions(80_000_000)
+    shapes = {whole.topic_partition: PartitionShape(whole, (80e6,), 80e8)}
+    for budget, ranges in ((None, 8), (10**9, 8), (10**9 - 1, 3)):
+        assert len(plan_ranges([whole], 16, shapes, memory_budget=budget)) == ranges
+    assert len(plan_ranges([whole], 2, shapes, memory_budget=1)) == 2
+
+
 @given(
     records=st.lists(st.floats(0, 1e9), min_size=1, max_size=9),
     size=st.integers(0, 1 << 40),

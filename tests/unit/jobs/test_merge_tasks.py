@@ -64,7 +64,9 @@ def ranges_of(
         span = OffsetRange(CHANGELOG.topic, 0, 100 * number, 100 * number + 100)
         file = replace(written(path / f"{number}.sst", rows), segment=segment, start=span.start, end=span.end)
         staging.keep(place.blobs(), file)
-        result = RangeResult("0_0", "store", span, (file.run,), ReadStatistics(records=1, position=span.end), 0.1, {})
+        result = RangeResult(
+            "0_0", "store", span, (file.run,), ReadStatistics(records=1, position=span.end), 0.1, {}, {}
+        )
         place.blobs().put_if_absent(staging.result_name("0_0", "store", span), RANGE_RESULT.encode(result))
         results.append(result)
     return results
