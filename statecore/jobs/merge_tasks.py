@@ -7,7 +7,7 @@ published as a range is: its files are blobs, and its result is put when they ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from statecore.blobs.base import Blobs
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.images.merge_policy import slices_of
-from statecore.images.model import Run, SliceContent
+from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
 from statecore.jobs import staging
 from statecore.jobs.answers import answers
 from statecore.jobs.engine import Failure
@@ -182,6 +182,36 @@ def _finished_slice(task: SliceTask, blobs: Blobs) -> SliceResult | None:
         return result
     forget_slice(blobs, result)
     return None
+
+
+def joined(
+    slices: Sequence[SliceResult], runs: Sequence[RunFile], at_hand: Callable[[Run], RunFile]
+) -> dict[int | None, MergedDatabase]:
+    """The databases of a store that were merged slice by slice, by segment.
+
+    Args:
+        slices: all slices of these databases.
+        runs: all runs of the store, in the order they are applied.
+        at_hand: finds the file of a run that was made.
+
+    Raises:
+        Corrupted: the slices do not have all entries of the runs, each once.
+    """
+    merged: dict[int | None, MergedDatabase] = {}
+    if not slices:
+        return merged
+    from statecore.images.slices import join_slices
+
+    for segment in {of_slice.segment for of_slice in slices}:
+        its_slices = sorted((one for one in slices if one.segment == segment), key=lambda one: one.part)
+        its_runs = [run for run in runs if run.segment == segment]
+        merged[segment] = join_slices(its_runs, [one.content for one in its_slices], at_hand)
+    return merged
+
+
+def spent_on(slices: Sequence[SliceResult]) -> tuple[float, float]:
+    """Wall and CPU seconds of the tasks that made some slices."""
+    return sum(one.seconds for one in slices), sum(one.cpu for one in slices)
 
 
 def forget_slice(blobs: Blobs, result: SliceResult) -> None:

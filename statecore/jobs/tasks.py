@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Below, Image, MergedDatabase, Run, RunFile, Segmentation
+from statecore.images.model import Below, Image, Run, RunFile, Segmentation
 from statecore.jobs import staging
 from statecore.jobs.answers import answer, answers
 from statecore.jobs.engine import Failure
-from statecore.jobs.merge_tasks import SliceResult, forget_slice
+from statecore.jobs.merge_tasks import SliceResult, forget_slice, joined, spent_on
 from statecore.jobs.staging_place import ReadingProgress, StagingPlace
 from statecore.stopwatch import Stopwatch
 
@@ -180,7 +180,6 @@ class ImageResult:
 IMAGE_RESULT = DocumentType(
     "result of an image", 3, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
 )
-
 
 _IMAGES_AT_ONCE = 2
 
@@ -352,9 +351,8 @@ def _build_store(task: ImageTask) -> ImageResult:
             for of_slice in task.slices:
                 forget_slice(blobs, of_slice)
             raise
-        seconds = watch.wall["image"] + sum(of_slice.seconds for of_slice in task.slices)
-        cpu = watch.cpu["image"] + sum(of_slice.cpu for of_slice in task.slices)
-        result = ImageResult(task.task, task.store, image, seconds, cpu)
+        seconds, cpu = spent_on(task.slices)
+        result = ImageResult(task.task, task.store, image, watch.wall["image"] + seconds, watch.cpu["image"] + cpu)
         while not staging.publish(attempt, final, IMAGE_RESULT.encode(result)):
             found = _finished_image(task, final)
             if found is not None:
@@ -379,26 +377,10 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         runs = [file for of_range in files for file in of_range]
         if task.segmentation is not None:
             segmented = SegmentedRuns(task.store, task.segmentation, task.stream_time)
-    merged = _merged(task, runs, lambda run: staging.at_hand(blobs, run, scratch))
+    merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
     image = build_image(target, task.kind, runs, task.offsets, segmented=segmented, merged=merged)
     shutil.rmtree(scratch)
     return image
-
-
-def _merged(
-    task: ImageTask, runs: Sequence[RunFile], at_hand: Callable[[Run], RunFile]
-) -> dict[int | None, MergedDatabase]:
-    """The databases that were merged slice by slice."""
-    merged: dict[int | None, MergedDatabase] = {}
-    if not task.slices:
-        return merged
-    from statecore.images.slices import join_slices
-
-    for segment in {of_slice.segment for of_slice in task.slices}:
-        its_slices = sorted((one for one in task.slices if one.segment == segment), key=lambda one: one.part)
-        its_runs = [run for run in runs if run.segment == segment]
-        merged[segment] = join_slices(its_runs, [one.content for one in its_slices], at_hand)
-    return merged
 
 
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:

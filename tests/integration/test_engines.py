@@ -86,7 +86,7 @@ def test_a_partition_is_read_and_merged_by_all_processes_and_kafka_streams_resto
     request = world.request(request_id="killed")
     with pytest.raises(FaultInjected):
         run_restore(request, ProcessEngine(2), faults=InjectedFault("restore.after-images"))
-    merged = {path: path.stat().st_ino for path in state_dir.rglob("merged/**/result.json")}
+    merged = {path: path.stat().st_ino for path in state_dir.rglob("merged/**/*.json")}
     assert len(merged) >= 2 * len(before)
     for images in list(state_dir.rglob(".statecore/**/images")):
         shutil.rmtree(images)
@@ -95,7 +95,7 @@ def test_a_partition_is_read_and_merged_by_all_processes_and_kafka_streams_resto
     class Look(InjectedFault):
         def reach(self, point: str) -> None:
             if point == "restore.after-images":
-                kept.update({path: path.stat().st_ino for path in state_dir.rglob("merged/**/result.json")})
+                kept.update({path: path.stat().st_ino for path in state_dir.rglob("merged/**/*.json")})
 
     report = run_restore(request, ProcessEngine(2), faults=Look("restore.after-images"))
     assert isinstance(report, RestoreReport)
@@ -105,7 +105,7 @@ def test_a_partition_is_read_and_merged_by_all_processes_and_kafka_streams_resto
     assert world.reopen() == (before, 0)
 
 
-def cut_in_five(partitions: Any, *_: Any) -> list[Any]:
+def cut_in_five(partitions: Any, *_: Any, **__: Any) -> list[Any]:
     return [part for whole in partitions for part in split_range(whole, 5)]
 
 

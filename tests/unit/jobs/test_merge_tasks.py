@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from statecore.changelog.model import OffsetRange, ReadStatistics
-from statecore.errors import Corrupted, NotFound
+from statecore.errors import Capacity, Corrupted, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import merge_policy
@@ -21,6 +22,7 @@ from statecore.jobs import staging
 from statecore.jobs.engine import Failure
 from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.stages import build_images
 from statecore.jobs.staging_place import DirectoryPlace
 from statecore.jobs.tasks import RANGE_RESULT, ImageResult, ImageTask, RangeResult, build_stores
@@ -28,6 +30,8 @@ from statecore.progress import NullProgress
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.images.sst_files import Rows, written
 from tests.unit.images.test_runs_digest import of_dict
+from tests.unit.jobs import work
+from tests.unit.jobs.support import spec
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
 KIND = StoreKind.KEY_VALUE
@@ -125,6 +129,59 @@ def test_a_finished_slice_is_not_merged_again(
     first = merged(tasks_of(place, results))
     monkeypatch.setattr("statecore.images.slices.merge_slice", lambda *_: pytest.fail("merged again"))
     assert merged(tasks_of(place, results)) == first
+
+
+def test_a_slice_whose_worker_was_killed_is_merged_again_and_no_other(place: DirectoryPlace, tmp_path: Path) -> None:
+    rows = contents(5)
+    results = ranges_of(place, tmp_path / "runs", rows)
+    tasks = tasks_of(place, results)
+    (before,) = merged(tasks[:1])
+    was = blob(place, before.name).stat().st_ino
+    left = Path(place.directory) / "attempts"
+    with (
+        ProcessEngine(1, preloaded=()).start("test", spec()) as workers,
+        pytest.raises(Capacity, match="while slices were merged"),
+    ):
+        workers.run(work.merge_and_die, [tasks[:2]], "slices were merged")
+    assert len(list(left.rglob("merged-*"))) == 1, "it was killed in the middle"
+    with pytest.raises(NotFound):
+        place.blobs().head(tasks[1].name)
+    place.prepare()
+    assert not any(left.iterdir())
+    slices = merged_by_processes(tasks)
+    assert blob(place, before.name).stat().st_ino == was
+    assert content_of(built(place, results, slices)) == of_dict(rows)
+
+
+def merged_by_processes(tasks: Sequence[SliceTask]) -> list[SliceResult]:
+    with ProcessEngine(2, preloaded=()).start("test", spec()) as workers:
+        answers = workers.run(merge_slices, [[task] for task in tasks], "slices were merged")
+    return sorted((one for one in answers if isinstance(one, SliceResult)), key=lambda one: one.part)
+
+
+def test_a_slice_is_forced_to_the_disk_once_with_the_word_of_it(
+    place: DirectoryPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = tasks_of(place, ranges_of(place, tmp_path / "runs", contents(5)))
+    merged(tasks[:1])
+    forced: list[str] = []
+    fsync = os.fsync
+
+    def force(descriptor: int) -> None:
+        forced.append(os.path.relpath(Path(f"/proc/self/fd/{descriptor}").readlink(), place.directory))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", force)
+    (one,) = merged(tasks[1:2])
+    assert len(one.made) == 1
+    attempts = [name for name in forced if name.startswith("attempts/")]
+    assert len(attempts) == 2, "as it is written, and, which costs nothing then, as it is put"
+    assert len([name for name in forced if name.startswith("~partial/")]) == 1, "the word of it"
+    assert set(forced) - set(attempts) - {name for name in forced if name.startswith("~partial/")} == {
+        "files",
+        "merged/0_0/store",
+    }
+    assert len(forced) == 5
 
 
 def torn(path: Path) -> None:
