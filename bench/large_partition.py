@@ -5,7 +5,8 @@
 The same changelog of one partition is restored by one process, by two of which one builds the image alone (as it was
 before databases were divided by their keys), and by two that share both stages; in turns, on one broker. The digests
 must be equal. ``--ranges`` cuts the partition into so many ranges whatever the workers: with four and more, runs have
-to be merged. Printed are medians of the wall seconds of the phases, and the CPU seconds of the workers.
+to be merged. Printed are medians: wall seconds of the whole and of the phases, CPU seconds of the workers with their
+start, and of each stage: ``write`` grows as the partition is cut, because each range writes the keys that it has.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
 
 _NEVER = 1 << 60
+_PRINTED = ("runs", "whole", "read", "build", "CPU of the workers") + tuple(
+    f"CPU of {stage}" for stage in ("decode", "collect", "write", "image")
+)
 
 
 @dataclass(frozen=True)
@@ -106,14 +110,14 @@ def main() -> None:
                     print(turn, way.name, report.phases, f"{cpu:.1f} s CPU", file=sys.stderr)
                     digests.add(report.stores[0].digest)
                     runs = float(report.stores[0].runs)
-                    found[way.name].append({**report.phases, "CPU of the workers": cpu, "runs": runs})
+                    stages = {f"CPU of {stage}": seconds for stage, seconds in report.cpu.items()}
+                    whole = {"whole": report.seconds, "CPU of the workers": cpu, "runs": runs}
+                    found[way.name].append({**report.phases, **stages, **whole})
         finally:
             broker.stop()
     assert len(digests) == 1, digests
     for name, figures in found.items():
-        words = [
-            f"{of} {median(one[of] for one in figures):.2f}" for of in ("runs", "read", "build", "CPU of the workers")
-        ]
+        words = [f"{of} {median(one[of] for one in figures):.2f}" for of in _PRINTED]
         print(f"{name:26s}", "   ".join(words))
 
 
