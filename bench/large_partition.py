@@ -33,9 +33,8 @@ from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
 
 _NEVER = 1 << 60
-_PRINTED = ("runs", "whole", "read", "build", "CPU of the workers") + tuple(
-    f"CPU of {stage}" for stage in ("decode", "collect", "write", "image")
-)
+_STAGES = ("decode", "collect", "write", "image")
+_PRINTED = ("runs", "whole", "read", "build", "CPU of the workers", *(f"CPU of {stage}" for stage in _STAGES))
 
 
 @dataclass(frozen=True)
