@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -310,12 +311,18 @@ def test_a_source_topic_reused_as_changelog_is_restored_up_to_what_the_group_has
     assert [(part.end, part.committed_offset) for part in plan.partitions] == [(17, 16), (0, -4)]
 
 
-def test_the_plan_is_shown_and_nothing_is_changed(world: World) -> None:
+def test_the_plan_is_shown_with_what_it_takes_and_nothing_is_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.feed()
     world.live()
     world.lose()
-    plan = run_restore(world.request(plan_only=True))
+    monkeypatch.setattr("statecore.jobs.estimate.free_room", lambda path: (path, 1000))
+    said: list[str] = []
+    plan = run_restore(world.request(plan_only=True), say=said.append)
     assert isinstance(plan, RestorePlan)
+    assert any(re.search(r"note: About [\d,]+ records of .* are read\.", note) for note in said)
+    assert any(re.search(r"note: .* has 1000 B free, and the restore takes up to", note) for note in said)
     assert sorted(part.task for part in plan.partitions) == ["0_0", "0_0", "0_1", "0_1"]
     assert not (world.state_dir / world.application_id).exists()
 
