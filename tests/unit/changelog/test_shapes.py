@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
@@ -12,7 +14,7 @@ from statecore.changelog.shapes import PartitionShape, look_at, unseen_shapes
 from statecore.formats.topic_partition import TopicPartition
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.conftest import Connect
-from tests.unit.changelog.scripted import ScriptedBrokers, fetch_error, part
+from tests.unit.changelog.scripted import NEWEST, ScriptedBrokers, fetch_error, part
 
 TP = TopicPartition("orders", 0)
 SPAN = OffsetRange("orders", 0, 0, 1600)
@@ -61,6 +63,18 @@ def test_nothing_is_said_of_a_log_that_cannot_be_read_now(
     assert look_at(cluster, [gone]) == {}
     compacted.next(FetchRequest, fetch_error(1))  # the log's start has moved beyond the first place
     assert look_at(cluster, [PartitionShape.of_offsets(SPAN)]) == {}
+
+
+@pytest.mark.parametrize("newest", [4, 11, 12, 13])
+def test_an_older_broker_is_looked_at_in_its_own_version(
+    start: Callable[..., ScriptedBrokers], connect: Connect, newest: int
+) -> None:
+    brokers = start(versions=NEWEST | {FetchRequest.API_KEY: (0, newest)})
+    brokers.add("orders", [part([batch([Record(offset, 1, b"k", b"v" * 99) for offset in range(10)])])])
+    piece = OffsetRange("orders", 0, 0, 10)
+    found = samples.samples(connect(brokers), [piece])
+    assert found == {piece: Sample(1.0, pytest.approx(100, abs=4))}
+    assert [request.API_VERSION for request in brokers.asked(FetchRequest)] == [newest]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "xerial", "lz4", "zstd"])
