@@ -122,7 +122,7 @@ def sample_of(records: bytes, piece: OffsetRange) -> Sample | None:
     if not batches:
         return Sample(0.0, 0.0) if seen else None
     count = sum(batch.records for batch in batches if not batch.is_control)
-    density = count / (batches[-1].following - min(piece.start, batches[0].first))
+    density = count / max(1, batches[-1].following - min(piece.start, batches[0].first))
     sizes = (_decompressed(batch) / batch.records for batch in batches if batch.records and not batch.is_control)
     return Sample(density, max(0.0, next(sizes, _FRAMING_BYTES) - _FRAMING_BYTES))
 

@@ -272,8 +272,8 @@ def _doing(request: RestoreRequest) -> str:
 
 def _doubts(directory: StateDirectory, request: RestoreRequest, disk: DiskNeed) -> list[str]:
     """Which disk may have too little room."""
-    places = {directory.path, staging_base(request.staging_dir, directory)}
-    return sorted({note for place in places if (note := disk.doubt(place)) is not None})
+    elsewhere = [staging_base(request.staging_dir, directory)] if request.staging_dir else []
+    return [note for place in (directory.path, *elsewhere) if (note := disk.doubt(place)) is not None]
 
 
 def _owner_note(directory: StateDirectory) -> str:
