@@ -24,10 +24,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.filesystem import file_sha256, link_or_copy, sync_file, sync_tree, tree_bytes
+from statecore.filesystem import file_hashes, file_sha256, link_or_copy, sync_file, sync_tree, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
@@ -36,16 +37,18 @@ from statecore.images.bases import Bases, CheckedBase, checked_bases, link_base
 from statecore.images.digest import EMPTY, combined, digest_rows
 from statecore.images.identity import image_identity
 from statecore.images.merge import check_order, merged_file
-from statecore.images.merge_policy import slices_to_merge, sorted_runs
-from statecore.images.merging import damaged
-from statecore.images.model import ROW_VERSION, Image, RunFile, RunFormat, Segmentation, StoreDigest
+from statecore.images.merge_policy import runs_to_merge
+from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
 from statecore.images.runs_digest import merged_digest
+from statecore.images.tables import damaged
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
 from statecore.stores.settings import KEEP_FILES, Durability
 
 _WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS, witnessed=False)
 """A database in the making is nobody's: it is forced to the disk once, when it is closed."""
+
+_NOT_MERGED: Mapping[int | None, MergedDatabase] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def build_image(
     *,
     segmented: SegmentedRuns | None = None,
     bases: Bases | None = None,
+    merged: Mapping[int | None, MergedDatabase] = _NOT_MERGED,
 ) -> Image:
     """Make the databases of these runs, closed and durable when this returns.
 
@@ -100,6 +104,8 @@ def build_image(
             (``OFFSET_UNKNOWN``).
         segmented: how the store is divided by time; required where the kind has segments.
         bases: the databases below the runs.
+        merged: by segment (``None`` where the store has none) the databases whose runs were merged before, slice by
+            slice (:mod:`statecore.images.slices`); of others, and of those on a base, the runs are merged here.
 
     Returns:
         The image. What it holds is unknown where one of its databases has a base; see :func:`verify_image`.
@@ -126,8 +132,8 @@ def build_image(
             raise ValueError(f"an image of a {kind.value} store needs its segmentation")
         databases, expired = _live_databases(directory, runs, below, segmented)
     content: StoreDigest | None = StoreDigest(0, 0, EMPTY)
-    for database in databases.values():
-        found = _build_database(database, kind, offsets)
+    for segment, database in databases.items():
+        found = _build_database(database, kind, offsets, merged.get(segment))
         content = None if content is None or found is None else combined(content, found)
     if kind.is_segmented:
         sync_file(directory.parent)  # the databases are durable, each with its name in the store's directory
@@ -229,14 +235,17 @@ def _live_databases(
     return databases, expired
 
 
-def _build_database(database: _Database, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> StoreDigest | None:
+def _build_database(
+    database: _Database, kind: StoreKind, offsets: Mapping[TopicPartition, int], merged: MergedDatabase | None
+) -> StoreDigest | None:
     directory, base = database.directory, database.base
-    for run in database.runs:
+    merged = merged if base is None else None
+    for run in database.runs if merged is None else merged.files:
         _check_present(run)
     if base is not None:
         link_base(base, directory)
     with RocksDBStore(directory, kind, create=base is None, settings=_WHEN_CLOSED) as store:
-        runs = _merged(directory, base, database.runs)
+        runs = _merged(directory, base, database.runs) if merged is None else merged.files
         # Links, so that a run survives for a retry; ingest moves (renames) what it is given.
         staged = [directory / f"run-{number:05d}.ingest" for number in range(len(runs))]
         for run, target in zip(runs, staged, strict=True):
@@ -246,7 +255,7 @@ def _build_database(database: _Database, kind: StoreKind, offsets: Mapping[Topic
                 link_or_copy(run.path, target)
         files = store.ingest(staged)
         _check_ingested(runs, files)
-        found = merged_digest(runs, files) if base is None else None
+        found = None if base is not None else merged_digest(runs, files) if merged is None else merged.content
         store.commit(offsets)
     forget_witness(directory)
     if base is not None:
@@ -256,19 +265,17 @@ def _build_database(database: _Database, kind: StoreKind, offsets: Mapping[Topic
 
 def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) -> list[RunFile]:
     """The runs, those merged that Kafka Streams would otherwise merge when it opens the database."""
-    layers = sorted_runs(runs, on_base=base is not None)
-    sizes = [sum(run.file_bytes for run in runs[layer]) for layer in layers]
     merged: list[RunFile] = []
     done = 0
-    for part in slices_to_merge(sizes, () if base is None else base.sorted_runs):
-        start, end = layers[part][0].start, layers[part][-1].stop
-        merged += runs[done:start]
-        done = end
-        together = runs[start:end]
+    for group in runs_to_merge(runs, None if base is None else base.sorted_runs):
+        merged += runs[done : group.start]
+        done = group.stop
+        together = runs[group]
         for run in together:
             if file_sha256(run.path) != run.sha256:
                 raise damaged(run, "is not the file it was when it was finished (its SHA-256 differs)")
-        made = merged_file(directory / f"merged-{start:05d}", together, keep_tombstones=base is not None or start > 0)
+        path = directory / f"merged-{group.start:05d}"
+        made = merged_file(path, together, keep_tombstones=base is not None or group.start > 0)
         merged += [] if made is None else [made]
     return merged + list(runs[done:])
 
@@ -341,6 +348,6 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
             f"{len(runs)} runs were ingested, but {len(files)} files appeared: {', '.join(map(str, files))}.",
             action="Run the job again, and report this if it happens twice.",
         )
-    for run, file in zip(runs, files, strict=True):
-        if file.stat().st_size != run.file_bytes or file_sha256(file) != run.sha256:
+    for run, file, sha256 in zip(runs, files, file_hashes(files), strict=True):
+        if file.stat().st_size != run.file_bytes or sha256 != run.sha256:
             raise damaged(run, f"is not the file it was when it was finished (the SHA-256 of {file} differs)")

@@ -22,9 +22,10 @@ import numpy as np
 
 from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
-from statecore.images.merging import MergingRuns, Rows, open_table
+from statecore.images.merging import MergingRuns, Rows
 from statecore.images.model import Run, RunFile, RunFormat
 from statecore.images.run_writer import write_run
+from statecore.images.tables import open_table
 
 # Blocks of the file end where chunks do, so another limit is another file. A larger row is copied alone.
 _ROWS_AT_ONCE = 4096
@@ -61,11 +62,25 @@ def merged_file(path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool) -
     """As :func:`merge_runs`, for who knows the order of the runs otherwise: those of a global store are of several
     partitions. The run says no offsets.
     """
+    refuse_records(runs)
+    merging = MergingRuns(runs, [open_table(run, run.path) for run in runs])
+    return write_merged(path, runs, merging, keep_tombstones=keep_tombstones)
+
+
+def refuse_records(runs: Sequence[Run]) -> None:
+    """Refuse runs that hold no rows.
+
+    Raises:
+        Invalid: they do not.
+    """
     if any(run.format is not RunFormat.SST for run in runs):
         raise Invalid(
             "Records of a versioned store are no rows, and are not merged.", action="Build the store from all of them."
         )
-    merging = MergingRuns(runs, [open_table(run, run.path) for run in runs])
+
+
+def write_merged(path: Path, runs: Sequence[RunFile], merging: MergingRuns, *, keep_tombstones: bool) -> RunFile | None:
+    """As :func:`merged_file`, of the rows of the runs that ``merging`` reads."""
     chunks = _chunks(merging, keep_tombstones)
     first = next(chunks, None)
     if first is None:

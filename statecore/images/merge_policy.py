@@ -26,6 +26,9 @@ from statecore.images.model import Run
 MOST_UNMERGED = 3
 """Sorted runs that RocksDB never rewrites, whatever their sizes."""
 
+SLICE_BYTES = 64 << 20
+"""Bytes of runs that are worth a slice of their own: half a second of work, and a usual size for a file of RocksDB."""
+
 _TRIGGER = MOST_UNMERGED + 1
 _AMPLIFICATION_PERCENT = 200
 _SIZE_RATIO_PERCENT = 1
@@ -51,6 +54,29 @@ def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slic
     ends = _cheapest_ends(sizes, groups)
     starts = [0, *ends[:-1]]
     return [slice(start, end) for start, end in zip(starts, ends, strict=True) if end - start > 1]
+
+
+def runs_to_merge(runs: Sequence[Run], base: Sequence[int] | None = None) -> list[slice]:
+    """Which runs of a database are to be merged before it is opened, as :func:`slices_to_merge` says.
+
+    Args:
+        runs: in the order they are applied.
+        base: bytes of the sorted runs below, oldest first; ``None`` where nothing lies below.
+    """
+    layers = sorted_runs(runs, on_base=base is not None)
+    sizes = [sum(run.file_bytes for run in runs[layer]) for layer in layers]
+    return [slice(layers[of][0].start, layers[of][-1].stop) for of in slices_to_merge(sizes, base or ())]
+
+
+def slices_of(runs: Sequence[Run]) -> int:
+    """Into how many slices the keys of a database are divided; 1 where that is not worth it.
+
+    Args:
+        runs: all runs of the database, in the order they are applied.
+    """
+    if len(sorted_runs(runs)) < 2:  # nothing is merged, and nothing has to be added up
+        return 1
+    return max(1, sum(run.file_bytes for run in runs) // SLICE_BYTES)
 
 
 def rewrites(sizes: Sequence[int]) -> bool:

@@ -41,7 +41,9 @@ class Cursor(NamedTuple):
     is_value: int = 0
     """0: a delete."""
     entries: int = 0
-    """Entries read."""
+    """Entries read, of those that lie in the range of keys."""
+    skipping: int = 0
+    """1 while it may stand before the key to begin at."""
 
 
 class State(NamedTuple):
@@ -67,6 +69,14 @@ class State(NamedTuple):
     """Number of the run that could not go on to its next row; -1 where all could."""
     damage: int = 0
     """Why that run cannot be read: one of ``DAMAGE``."""
+    low: int = 0
+    """Address of the key to begin at."""
+    low_length: int = 0
+    """Its bytes; 0 to begin with the first key."""
+    high: int = 0
+    """Address of the key to end before."""
+    high_length: int = -1
+    """Its bytes; -1 to end with the last key."""
 
 
 CURSOR, STATE = numbered(Cursor), numbered(State)

@@ -128,6 +128,40 @@ def _advance(cursor):
 
 
 @njit(error_model="numpy")
+def _is_before(cursor, key, length):
+    """Whether the row that a run stands at comes before a key."""
+    return compare(get(cursor, CURSOR.key), get(cursor, CURSOR.key_length), key, length) < 0
+
+
+@njit(error_model="numpy")
+def _step(cursor, state):
+    """Step to the next row of a run that lies in the range of keys."""
+    found = _advance(cursor)
+    # Only in the last block that is to be read a key can lie behind the range.
+    if found == _READY and get(cursor, CURSOR.index_at) == get(cursor, CURSOR.index_end):
+        length = get(state, STATE.high_length)
+        if length >= 0 and not _is_before(cursor, get(state, STATE.high), length):
+            put(cursor, CURSOR.entries, get(cursor, CURSOR.entries) - 1)
+            return _EXHAUSTED
+    return found
+
+
+@njit(error_model="numpy")
+def _first(cursor, state):
+    """Step to the first row of a run that lies in the range of keys."""
+    found = _step(cursor, state)
+    while found == _READY and get(cursor, CURSOR.skipping):
+        if not _is_before(cursor, get(state, STATE.low), get(state, STATE.low_length)):
+            put(cursor, CURSOR.skipping, 0)
+            put(cursor, CURSOR.entries, 1)
+            return found
+        found = _step(cursor, state)
+    if found == _EXHAUSTED:
+        put(cursor, CURSOR.entries, 0)
+    return found
+
+
+@njit(error_model="numpy")
 def _is_first(cursors, left, right):
     """Whether the row of the left run comes before that of the right one."""
     one, other = cursors + left * _CURSOR_BYTES, cursors + right * _CURSOR_BYTES
@@ -156,9 +190,9 @@ def _sink(cursors, heap, size, place):
 
 
 @njit(error_model="numpy")
-def _follow(cursors, heap, size):
+def _follow(cursors, heap, state, size):
     """Step to the next row of the run on top of the heap: how that went, and how many runs have rows left."""
-    found = _advance(cursors + get(heap, 0) * _CURSOR_BYTES)
+    found = _step(cursors + get(heap, 0) * _CURSOR_BYTES, state)
     if found == _EXHAUSTED:
         size -= 1
         put(heap, 0, get(heap, size))
@@ -185,14 +219,14 @@ def _resume(cursors, heap, state, size):
     if get(state, STATE.stopped) < 0:
         return _READY, size
     put(state, STATE.stopped, -1)
-    return _follow(cursors, heap, size)
+    return _follow(cursors, heap, state, size)
 
 
 def begin(cursors, count, heap, state):
-    """Step to the first row of each run and put the runs into the heap."""
+    """Step to the first row of each run in the range of keys, and put the runs that have one into the heap."""
     size = get(state, STATE.heap_size)
     for run in range(get(state, STATE.begun), count):
-        found = _advance(cursors + run * _CURSOR_BYTES)
+        found = _first(cursors + run * _CURSOR_BYTES, state)
         if found == _READY:
             put(heap, size, run)
             size += 1
@@ -239,7 +273,7 @@ def merge(cursors, heap, state, limit, seed_a, seed_b):
                 _add(cursor, state, first_seed, second_seed)
         previous = run
         read += 1
-        found, size = _follow(cursors, heap, size)
+        found, size = _follow(cursors, heap, state, size)
     put(state, STATE.heap_size, size)
     put(state, STATE.last_length, last_length)
     if found != _READY:
@@ -295,7 +329,7 @@ def take(
                 put_word(last + i, word(key + i))
             last_length = length
         previous = run
-        found, size = _follow(cursors, heap, size)
+        found, size = _follow(cursors, heap, state, size)
     put(state, STATE.heap_size, size)
     put(state, STATE.last_length, last_length)
     put(state, STATE.taken, count)

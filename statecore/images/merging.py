@@ -8,35 +8,21 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
-import struct
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from statecore.errors import Corrupted
-from statecore.images import kernel, merged_kernel
+from statecore.images import merged_kernel
 from statecore.images.addresses import address_of
 from statecore.images.digest import SEEDS
 from statecore.images.merged_kernel import CURSOR, DAMAGE, DAMAGED, MORE, NEEDS_ROOM, STATE, Cursor, State
 from statecore.images.model import RunFile
-from statecore.images.sst import FORMAT_VERSION
+from statecore.images.tables import KeyRange, Table, damaged, first_block, index_entry
 
-_MAGIC = 0x88E241B785F4CFF7
-_XXH64 = 3
-_FOOTER_BYTES = 53
-_TRAILER_BYTES = 5
+_ALL = KeyRange()
 _KEY_ROOM = 256  # bytes that each run has for its key before a longer one comes
-
-
-class Table(NamedTuple):
-    """A run's file: its bytes, and where its index entries begin (data blocks lie before) and end."""
-
-    data: npt.NDArray[np.uint8]
-    entries: int
-    entries_end: int
 
 
 class Rows(NamedTuple):
@@ -54,29 +40,32 @@ class MergingRuns:
 
     Args:
         runs: the runs in the order they were applied.
-        tables: their files, from :func:`open_table`.
+        tables: their files, from :func:`statecore.images.tables.open_table`.
+        keys: which of their rows are read; only blocks that may hold such keys are looked at.
 
     Raises:
         Corrupted: a run is not in the format that its footer says.
     """
 
-    def __init__(self, runs: Sequence[RunFile], tables: Sequence[Table]) -> None:
+    def __init__(self, runs: Sequence[RunFile], tables: Sequence[Table], keys: KeyRange = _ALL) -> None:
         count = len(runs)
         self._runs, self._tables = runs, tables
+        self._is_whole = keys == _ALL
+        self._low = np.frombuffer(keys.low or b"\0", np.uint8)
+        self._high = np.frombuffer(keys.high or b"\0", np.uint8)
         self._cursors, self._heap = np.zeros((count, len(CURSOR)), np.int64), np.zeros(count, np.int64)
         self._keys = [np.zeros(_KEY_ROOM, np.uint8) for _ in runs]
         self._last = np.zeros(_KEY_ROOM, np.uint8)
-        self._state = np.array(State(last=address_of(self._last)), np.int64)
-        for cursor, table, key in zip(self._cursors, tables, self._keys, strict=True):
-            start = address_of(table.data)
-            cursor[:] = Cursor(
-                file=start,
-                limit=table.entries,
-                index_at=start + table.entries,
-                index_end=start + table.entries_end,
-                key=address_of(key),
-                key_room=len(key),
-            )
+        bounds = State(
+            last=address_of(self._last),
+            low=address_of(self._low),
+            low_length=len(keys.low),
+            high=address_of(self._high),
+            high_length=-1 if keys.high is None else len(keys.high),
+        )
+        self._state = np.array(bounds, np.int64)
+        for cursor, run, table, key in zip(self._cursors, runs, tables, self._keys, strict=True):
+            cursor[:] = _cursor(run, table, keys)._replace(key=address_of(key), key_room=len(key))
         self._more = self._call(
             lambda: merged_kernel.run("begin", cursors=self._cursors, count=count, heap=self._heap, state=self._state)
         )
@@ -85,6 +74,11 @@ class MergingRuns:
     def state(self) -> State:
         """What the kernels have counted so far."""
         return State(*self._state.tolist())
+
+    @property
+    def entries(self) -> list[int]:
+        """Entries read so far of each run, of those in the range of keys."""
+        return [int(entries) for entries in self._cursors[:, CURSOR.entries]]
 
     @property
     def next_row_bytes(self) -> tuple[int, int]:
@@ -161,63 +155,38 @@ class MergingRuns:
 
     def _call_and_check_end(self, work: Callable[[], int]) -> bool:
         self._more = self._call(work)
-        if not self._more:
-            self._check_entries()
+        if self._is_whole and not self._more:
+            check_entries(self._runs, self.entries)
         return self._more
 
-    def _check_entries(self) -> None:
-        for run, entries in zip(self._runs, self._cursors[:, CURSOR.entries].tolist(), strict=True):
-            if entries != run.rows + run.deletes:
-                raise damaged(run, f"has {entries} entries instead of {run.rows + run.deletes}")
 
+def check_entries(runs: Sequence[RunFile], entries: Sequence[int]) -> None:
+    """Make sure that all of some runs was read.
 
-def open_table(run: RunFile, path: Path) -> Table:
-    """Map the file of a run and find its index.
+    Args:
+        runs: the runs.
+        entries: entries read of each.
 
     Raises:
-        Corrupted: it is no file of the columnar writer, or its index is damaged.
+        Corrupted: a run has not as many as it should.
     """
-    if path.stat().st_size < _FOOTER_BYTES:
-        raise damaged(run, "is too short for an SST file")
-    data = np.memmap(path, np.uint8, "r")
-    footer = data[-_FOOTER_BYTES:].tobytes()
-    version, magic = struct.unpack_from("<IQ", footer, 41)
-    if magic != _MAGIC:
-        raise damaged(run, "does not end as an SST file does")
-    if (version, footer[0]) != (FORMAT_VERSION, _XXH64):
-        raise damaged(run, f"is in format version {version} with checksums of type {footer[0]}, which no run is")
-    _, _, offset, size = _numbers(run, footer[1:41])
-    room = len(data) - _FOOTER_BYTES - _TRAILER_BYTES
-    if size < 8 or offset > room or size > room - offset:
-        raise damaged(run, "has an index outside of the file")
-    whole = data[offset : offset + size + 1]
-    (checksum,) = struct.unpack("<I", data[offset + size + 1 : offset + size + _TRAILER_BYTES].tobytes())
-    if whole[-1] or kernel.run("xxh64", address=whole, length=len(whole), seed=0) & 0xFFFFFFFF != checksum:
-        raise damaged(run, "has an index whose checksum differs")
-    (blocks,) = struct.unpack("<I", whole[-5:-1].tobytes())
-    if not 0 < blocks <= (size - 4) // 4:
-        raise damaged(run, "has an index without entries or with too many")
-    return Table(data, offset, offset + size - 4 - 4 * blocks)
+    for run, found in zip(runs, entries, strict=True):
+        if found != run.rows + run.deletes:
+            raise damaged(run, f"has {found} entries instead of {run.rows + run.deletes}")
 
 
-def _numbers(run: RunFile, data: bytes) -> list[int]:
-    """The four numbers of a footer's handles."""
-    numbers, number, shift = [], 0, 0
-    for byte in data:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            numbers.append(number)
-            number = shift = 0
-    if len(numbers) < 4:
-        raise damaged(run, "has a footer without handles")
-    return numbers[:4]
-
-
-def damaged(run: RunFile, how: str) -> Corrupted:
-    """The error for a run that is not what it was or must be."""
-    return Corrupted(
-        f"The run {run.path} {how}.",
-        action="Build the run again; if it happens twice, check the disk and memory of this host.",
-        path=str(run.path),
+def _cursor(run: RunFile, table: Table, keys: KeyRange) -> Cursor:
+    """A cursor at the first block that may hold a key of the range, up to the last one that may."""
+    start = address_of(table.data)
+    cursor = Cursor(
+        file=start, limit=table.entries, index_at=start + table.entries, index_end=start + table.entries_end
     )
+    if keys.high is not None and (last := first_block(run, table, keys.high)) is not None:
+        cursor = cursor._replace(index_end=start + index_entry(run, table, last).following)
+    if keys.low:
+        first = first_block(run, table, keys.low)
+        if first is None:
+            return cursor._replace(index_at=cursor.index_end)
+        found = index_entry(run, table, first)
+        cursor = cursor._replace(index_at=start + found.at, next_block=found.offset, skipping=1)
+    return cursor

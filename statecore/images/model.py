@@ -231,3 +231,31 @@ class Image:
         if self.rows is None or self.bytes is None or self.digest is None:
             return None
         return StoreDigest(self.rows, self.bytes, self.digest)
+
+
+@dataclass(frozen=True)
+class SliceContent:
+    """What a slice of the keys of a database holds, and what was written of it (:mod:`statecore.images.slices`).
+
+    Attributes:
+        made: for each group of runs that was merged the run that came of it; ``None`` where no row was left.
+        content: what the database shows of these keys.
+        entries: how many entries of each of its runs lie there.
+    """
+
+    made: tuple[Run | None, ...]
+    content: StoreDigest
+    entries: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MergedDatabase:
+    """A database whose runs were merged, and added up, before its image is built.
+
+    Attributes:
+        files: what is to be ingested, in this order.
+        content: what it will show.
+    """
+
+    files: tuple[RunFile, ...]
+    content: StoreDigest

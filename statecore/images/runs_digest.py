@@ -25,8 +25,9 @@ import numpy as np
 
 from statecore.images import kernel, merged_kernel
 from statecore.images.digest import EMPTY, combined
-from statecore.images.merging import MergingRuns, Table, open_table
+from statecore.images.merging import MergingRuns
 from statecore.images.model import Run, RunFile, StoreDigest
+from statecore.images.tables import Table, open_table
 
 # A second of work at most, so that an interrupt is heard.
 _ROWS_AT_ONCE = 4 << 20
@@ -75,7 +76,15 @@ def overlapping(runs: Sequence[Run]) -> list[list[int]]:
 
 
 def _merge(runs: Sequence[RunFile], tables: Sequence[Table]) -> StoreDigest:
-    merging = MergingRuns(runs, tables)
+    return added_up(MergingRuns(runs, tables))
+
+
+def added_up(merging: MergingRuns) -> StoreDigest:
+    """What is shown of all rows that are left to be read.
+
+    Raises:
+        Corrupted: a run is not in the format of runs.
+    """
     while merging.add_up(_ROWS_AT_ONCE):
         pass
     found = merging.state

@@ -110,6 +110,13 @@ class Workers(Protocol):
 class Engine(Protocol):
     """Where the tasks of jobs are worked on."""
 
+    def expected(self, spec: ApplicationSpec) -> int:
+        """Batches that its workers would work on at once, as far as that is known before they are started; else 1.
+
+        Args:
+            spec: the application it is done for.
+        """
+
     def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:
         """Start workers, in the background, as the driver plans meanwhile; at the end they are let go.
 

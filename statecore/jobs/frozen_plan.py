@@ -28,6 +28,9 @@ PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
 RUNS = "runs"
 """In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>.json``."""
 
+MERGED = "merged"
+"""In a plan's staging directory: ``merged/<task>/<store>/<runs>.<n>-<of>.json``."""
+
 IMAGES = "images"
 """In a plan's staging directory: ``images/<task>/<store>/``, each with its ``result.json``."""
 

@@ -24,12 +24,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
+from statecore.changelog.shapes import PartitionShape
 from statecore.documents import DocumentType
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -196,6 +197,10 @@ def task_of(store: StoreSpec, partition: int) -> str:
     return f"__{store.topology}__/{task}" if store.topology else task
 
 
+def _nothing_known(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
+    return {}
+
+
 def make_plan(
     spec: ApplicationSpec,
     wanted: Mapping[StoreSpec, Sequence[int]],
@@ -203,7 +208,9 @@ def make_plan(
     offsets: Mapping[TopicPartition, LogOffsets],
     *,
     parallelism: int,
+    memory_budget: int | None = None,
     versioned: VersionedStart = VersionedStart.HISTORY,
+    shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _nothing_known,
 ) -> RestorePlan:
     """Freeze the offsets of a restore and cut them into ranges.
 
@@ -213,7 +220,9 @@ def make_plan(
         topics: descriptions of the changelogs.
         offsets: one look at the log offsets of all partitions.
         parallelism: tasks that can run at once; decides how far large partitions are split.
+        memory_budget: bytes of records that a task may hold; ``None`` for any number.
         versioned: what versioned stores are to find when the application starts.
+        shapes: tells of partitions that are read what is known of their records; decides where they are split.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
@@ -223,7 +232,7 @@ def make_plan(
             whole.append((store, OffsetRange(store.changelog, partition, min(seen.log_start, end), end)))
     ranges: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
     read = {span for store, span in whole if span.start < span.end and not is_left(store, versioned)}
-    for part in plan_ranges(read, parallelism):
+    for part in plan_ranges(read, parallelism, shapes(read), memory_budget=memory_budget):
         ranges[part.topic_partition].append((part.start, part.end))
     partitions = tuple(
         PartitionPlan(

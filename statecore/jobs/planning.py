@@ -9,14 +9,18 @@ exactly-once, would wipe the task. Such a plan is made anew (:func:`why_stale`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
+from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.weighing import Weights, weigh
 from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.notes import notes_of
 from statecore.jobs.plan import (
@@ -40,6 +44,14 @@ POLL_INTERVAL = 0.5
 _DEFAULT_DELETE_RETENTION_MS = 86_400_000
 
 
+class PlannedRestore(NamedTuple):
+    """A plan that was just made: what it is, what the operator should know, and the disk that it takes."""
+
+    plan: RestorePlan
+    notes: tuple[str, ...]
+    disk: DiskNeed
+
+
 def plan_restore(
     cluster: Cluster,
     spec: ApplicationSpec,
@@ -48,7 +60,7 @@ def plan_restore(
     parallelism: Callable[[], int],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> tuple[RestorePlan, tuple[str, ...]]:
+) -> PlannedRestore:
     """Look at the topics once, check all preconditions, and freeze the plan.
 
     Under exactly-once an open transaction keeps the last stable offset below the log end; the job waits for it, up to
@@ -62,9 +74,6 @@ def plan_restore(
         parallelism: batches that the engine works on at once; asked for late, because the engine starts meanwhile.
         clock: monotonic seconds.
         sleep: waits for seconds.
-
-    Returns:
-        The plan, and notes for the operator.
 
     Raises:
         Invalid: the request does not fit spec or topics.
@@ -84,10 +93,30 @@ def plan_restore(
     committed = committed_offsets(cluster, spec.application_id, reused)
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
     consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
+    workers = parallelism()
+    budget = request.memory_budget
+    weights = Weights({}, 0)
+
+    def shapes(spans: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
+        nonlocal weights
+        weights = weigh(cluster, spans, workers, budget, all_of_them=request.plan_only)
+        return weights.shapes
+
     plan = make_plan(
-        spec, wanted, topics, {**offsets, **consumed}, parallelism=parallelism(), versioned=request.versioned
+        spec,
+        wanted,
+        topics,
+        {**offsets, **consumed},
+        parallelism=workers,
+        memory_budget=budget,
+        versioned=request.versioned,
+        shapes=shapes,
     )
-    return plan, notes_of(cluster, spec, plan, request)
+    notes = notes_of(cluster, spec, plan, request)
+    disk = disk_need(plan, weights, workers, budget)
+    if request.plan_only:
+        notes = (*notes, estimate_of(plan, weights, disk, budget))
+    return PlannedRestore(plan, notes, disk)
 
 
 def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:

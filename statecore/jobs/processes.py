@@ -63,6 +63,10 @@ class ProcessEngine:
                 f"{self.processes} processes do no work.", action="Give at least one, or leave the number out."
             )
 
+    def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
+        """See :class:`statecore.jobs.engine.Engine`."""
+        return self.processes or _cores()
+
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[ProcessWorkers]:  # noqa: ARG002
         """See :class:`statecore.jobs.engine.Engine`."""

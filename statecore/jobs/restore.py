@@ -25,12 +25,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.sizes import log_sizes
 from statecore.documents import Document
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.frozen_plan import FrozenPlan, load_plan, save_plan
 from statecore.jobs.job import Job, Surroundings, spec_of
@@ -42,6 +42,7 @@ from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, read_runs
+from statecore.jobs.staging import staging_base
 from statecore.jobs.staging_place import DirectoryPlace
 from statecore.jobs.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
@@ -94,9 +95,9 @@ def _run_restore(
     if request.plan_only:
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
-            plan, notes = plan_restore(cluster, spec, request, parallelism=lambda: 1)
+            plan, notes, disk = plan_restore(cluster, spec, request, parallelism=lambda: engine.expected(spec))
         progress.done()
-        for note in (*notes, _owner_note(directory)):
+        for note in (*notes, *_doubts(directory, request, disk), _owner_note(directory)):
             say(f"note: {note}")
         return plan
     owner_note = _owner_note(directory)  # before the lock, which makes the directory that would then be its own model
@@ -216,15 +217,15 @@ class _Restore(Job):
                     return frozen.plan, ("The plan of an earlier attempt of this request was taken up.", *notes)
                 why = (f"The plan of an earlier attempt of this request was made anew: {stale}.",)
             made_at = time.time()
-            plan, notes = plan_restore(cluster, self.spec, self.request, parallelism=workers.parallelism)
+            plan, notes, disk = plan_restore(cluster, self.spec, self.request, parallelism=workers.parallelism)
             self._placement(plan)
-            self._ensure_room(cluster, plan)
+            room = self._ensure_room(disk)
             self.brokers = cluster.brokers()
         request = self.request
         save_plan(
             self.plan_file, FrozenPlan(plan, request.partitions, made_at, request.request_id, str(self.work.absolute()))
         )
-        return plan, (*why, *notes)
+        return plan, (*why, *notes, *room)
 
     def _why_stale(self, frozen: FrozenPlan, cluster: Cluster) -> str | None:
         topics = cluster.describe_topics(sorted({part.topic for part in frozen.plan.partitions}))
@@ -235,14 +236,12 @@ class _Restore(Job):
     def _placement(self, plan: RestorePlan, staged: Path | None = None) -> PlacementPlan:
         return placement_of(plan, staged, self.spec, self.directory, self.request, resumes=self.resumes)
 
-    def _ensure_room(self, cluster: Cluster, plan: RestorePlan) -> None:
-        """Refuse when the disk cannot hold the runs: at least what the broker stores for the changelogs it reads."""
-        sizes = log_sizes(cluster, {part.topic_partition for part in plan.partitions if part.ranges})
-        if sizes is None:
-            return
-        self.directory.ensure_room(sum(sizes.values()))
+    def _ensure_room(self, disk: DiskNeed) -> list[str]:
+        """Refuse when a disk certainly cannot hold what is made, and say where one may not."""
+        self.directory.ensure_room(disk.least)
         if self.request.staging_dir:
-            ensure_room(self.work, sum(sizes.values()))
+            ensure_room(self.work, disk.least)
+        return _doubts(self.directory, self.request, disk)
 
     def _report(
         self,
@@ -269,6 +268,12 @@ class _Restore(Job):
 
 def _doing(request: RestoreRequest) -> str:
     return f"stores were restored in {request.state_dir}"
+
+
+def _doubts(directory: StateDirectory, request: RestoreRequest, disk: DiskNeed) -> list[str]:
+    """Which disk may have too little room."""
+    elsewhere = [staging_base(request.staging_dir, directory)] if request.staging_dir else []
+    return [note for place in (directory.path, *elsewhere) if (note := disk.doubt(place)) is not None]
 
 
 def _owner_note(directory: StateDirectory) -> str:

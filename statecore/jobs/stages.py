@@ -1,4 +1,4 @@
-"""The two stages of a restore: ranges → runs, runs → images.
+"""The two stages of a restore: ranges → runs, runs → images; between them large databases are merged.
 
 A stage is handed to the engine in batches, the largest first; small ranges and small stores share one.
 """
@@ -13,9 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Invalid, Retryable
+from statecore.formats.segments import first_live_segment
 from statecore.images.model import Below
 from statecore.jobs import staging
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
+from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import by_size
 from statecore.jobs.staging_place import StagingPlace
@@ -131,6 +133,8 @@ def build_images(
     """
     sizes = {key: sum(part.end - part.start for part in parts) for key, parts in plan.stores.items()}
     largest_first = sorted(plan.stores.items(), key=lambda item: (-sizes[item[0]], item[0]))
+    staging.prepare(directory)
+    slices = _merge(workers, plan, runs, place)
     tasks = [
         ImageTask(
             place,
@@ -142,10 +146,10 @@ def build_images(
             runs.get((task, store), ()),
             memory_budget,
             parts[0].segmentation,
+            tuple(slices.get((task, store), ())),
         )
         for (task, store), parts in largest_first
     ]
-    staging.prepare(directory)
     progress.phase("build", len(tasks), "stores")
     batches = batched(tasks, [sizes[key] for key, _ in largest_first], workers.parallelism())
     with _Watch(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
@@ -160,6 +164,35 @@ def build_images(
             action="Give a staging directory on a file system that all executors share with the driver.",
         )
     return {(result.task, result.store): result for result in results}
+
+
+def _merge(
+    workers: Workers,
+    plan: RestorePlan,
+    runs: dict[tuple[str, str], tuple[RangeResult, ...]],
+    place: StagingPlace,
+) -> dict[tuple[str, str], list[SliceResult]]:
+    """Have the runs of large databases merged by all workers; what is small is merged by whoever builds the image."""
+    tasks: list[SliceTask] = []
+    for (task, store), parts in plan.stores.items():
+        of, results = parts[0].segmentation, runs.get((task, store), ())
+        if parts[0].kind.is_versioned:
+            continue
+        stream_time = max((result.stream_time for result in results), default=-1)
+        first = 0 if of is None else first_live_segment(stream_time, of.retention_ms, of.interval_ms)
+        names = [staging.result_name(task, store, result.offset_range) for result in results]
+        tasks += slice_tasks(place, task, store, [run for result in results for run in result.runs], names, first)
+    tasks.sort(key=_slice_bytes, reverse=True)
+    batches = batched(tasks, [_BATCH_OFFSETS] * len(tasks), workers.parallelism())
+    results_of = {task.name: (task.task, task.store) for task in tasks}
+    merged: dict[tuple[str, str], list[SliceResult]] = defaultdict(list)
+    for found in _run(workers, batches, merge_slices, f"runs of {plan.application_id} were merged"):
+        merged[results_of[found.name]].append(found)
+    return merged
+
+
+def _slice_bytes(task: SliceTask) -> int:
+    return sum(run.file_bytes for run in task.runs) // task.parts
 
 
 def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> list[list[TaskT]]:

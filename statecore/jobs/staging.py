@@ -4,6 +4,7 @@ Stage one (ranges → runs) knows blobs only (:mod:`statecore.jobs.staging_place
 
     files/<sha256>                                      a run
     runs/<task>/<store>/<p>.<start>-<end>.json          what was read of a range: names its runs
+    merged/<task>/<store>/<runs>.<n>-<of>.json          what was merged of a slice of a database: names its files
 
 The result of a range is put when all its runs are there, durable, so it is the mark that they are complete.
 
@@ -40,7 +41,7 @@ from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import file_sha256, make_directories, write_durably
 from statecore.images.model import Run, RunFile
-from statecore.jobs.frozen_plan import IMAGES, RUNS
+from statecore.jobs.frozen_plan import IMAGES, MERGED, RUNS
 
 if TYPE_CHECKING:
     from statecore.placement.state_directory import StateDirectory
@@ -76,6 +77,11 @@ def range_name(task: str, store: str, span: OffsetRange) -> str:
 def result_name(task: str, store: str, span: OffsetRange) -> str:
     """The blob that says what was read of a range."""
     return f"{RUNS}/{range_name(task, store, span)}.json"
+
+
+def slice_name(task: str, store: str, inputs: str) -> str:
+    """The blob that says what was made of a slice of a database."""
+    return f"{MERGED}/{task}/{store}/{inputs}.json"
 
 
 def run_name(run: Run) -> str:

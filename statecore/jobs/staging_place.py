@@ -27,6 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
@@ -163,7 +164,7 @@ class DirectoryPlace(StagingPlace):
 
     def blobs(self) -> Blobs:
         """See :class:`StagingPlace`."""
-        return DirectoryBlobs(self.directory)
+        return _of_directory(self.directory)
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -241,6 +242,12 @@ class ReadingProgress:
         with suppress(Retryable, OSError):  # the range is read all the same
             self._place.tell(self._reading, offsets, self._told)
             self._told = offsets
+
+
+@lru_cache(maxsize=4)
+def _of_directory(directory: str) -> DirectoryBlobs:
+    """The blobs of a directory, which know which names of directories are on the disk: once forced, not again."""
+    return DirectoryBlobs(directory)
 
 
 def _is_there(blobs: Blobs, name: str) -> bool:

@@ -12,25 +12,26 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from statecore.blobs.base import Blobs
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.documents import DocumentType
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, Image, Run, RunFile, Segmentation
 from statecore.jobs import staging
+from statecore.jobs.answers import answer, answers
 from statecore.jobs.engine import Failure
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.merge_tasks import SliceResult, forget_slice, joined, spent_on
 from statecore.jobs.staging_place import ReadingProgress, StagingPlace
 from statecore.stopwatch import Stopwatch
 
@@ -140,6 +141,7 @@ class ImageTask:
         ranges: what was read, in the order it is applied.
         memory_budget: bytes of records to hold at once.
         segmentation: how the store is divided by time, if it is.
+        slices: all slices of the databases whose runs were merged before.
     """
 
     place: StagingPlace
@@ -151,6 +153,7 @@ class ImageTask:
     ranges: tuple[RangeResult, ...]
     memory_budget: int
     segmentation: Segmentation | None = None
+    slices: tuple[SliceResult, ...] = ()
 
     @property
     def where(self) -> str:
@@ -165,7 +168,7 @@ class ImageTask:
 
 @dataclass(frozen=True)
 class ImageResult:
-    """A finished image, and the wall and CPU seconds that it took the thread that built it."""
+    """A finished image, and the wall and CPU seconds of the thread that built it and of its slices."""
 
     task: str
     store: str
@@ -178,33 +181,7 @@ IMAGE_RESULT = DocumentType(
     "result of an image", 3, ImageResult, "Nothing is to be done: the image is built again.", is_sealed=True
 )
 
-
 _IMAGES_AT_ONCE = 2
-
-TaskT = TypeVar("TaskT", RangeTask, ImageTask)
-ResultT = TypeVar("ResultT", RangeResult, ImageResult)
-
-
-def _answers(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[ResultT | Failure]:
-    """One after the other, up to the first that fails: the job fails with it, and the others would be for nothing."""
-    answers: list[ResultT | Failure] = []
-    for task in tasks:
-        answers.append(_answer(work, task))
-        if isinstance(answers[-1], Failure):
-            break
-    return answers
-
-
-def _answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
-    doing = f"store {task.store!r} of task {task.task} was built in {task.where}"
-    try:
-        task.place.check_failure()
-        return work(task)
-    except Exception as error:
-        failure = as_statecore_error(error, doing, task=task.task, store=task.store)
-        if not isinstance(failure, Retryable):
-            task.place.announce_failure()
-        return Failure(failure.to_json())
 
 
 def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
@@ -216,7 +193,7 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     cluster = Cluster(of.bootstrap_servers, of.kafka, timeout=of.timeout)
     progress = ReadingProgress(first.place, first.task, first.store, first.offset_range)
     try:
-        return _answers(partial(_read_range, cluster, first.place.blobs(), progress), tasks)
+        return answers(partial(_read_range, cluster, first.place.blobs(), progress), tasks)
     finally:
         progress.close()
         with suppress(Exception):  # what was read is there, whatever a broker says to the farewell
@@ -232,8 +209,8 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     together = [task for task in tasks if not task.kind.is_versioned]
     alone = [task for task in tasks if task.kind.is_versioned]
     if len(together) < _IMAGES_AT_ONCE:
-        return _answers(_build_store, tasks)
-    answers: list[ImageResult | Failure] = []
+        return answers(_build_store, tasks)
+    built: list[ImageResult | Failure] = []
     left = deque(together)
     failed = threading.Event()
 
@@ -243,15 +220,15 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
                 task = left.popleft()
             except IndexError:  # the other one may have taken the last
                 return
-            answer = _answer(_build_store, task)
-            answers.append(answer)
-            if isinstance(answer, Failure):
+            found = answer(_build_store, task)
+            built.append(found)
+            if isinstance(found, Failure):
                 failed.set()
 
     with ThreadPoolExecutor(_IMAGES_AT_ONCE, "statecore-image") as pool:
         for building in [pool.submit(build) for _ in range(_IMAGES_AT_ONCE)]:
             building.result()
-    return answers if failed.is_set() else answers + _answers(_build_store, alone)
+    return built if failed.is_set() else built + answers(_build_store, alone)
 
 
 def _read_range(cluster: Cluster, blobs: Blobs, progress: ReadingProgress, task: RangeTask) -> RangeResult:
@@ -371,8 +348,11 @@ def _build_store(task: ImageTask) -> ImageResult:
             # A retry must not find the same runs again.
             for of_range in task.ranges:
                 _forget(blobs, of_range)
+            for of_slice in task.slices:
+                forget_slice(blobs, of_slice)
             raise
-        result = ImageResult(task.task, task.store, image, watch.wall["image"], watch.cpu["image"])
+        seconds, cpu = spent_on(task.slices)
+        result = ImageResult(task.task, task.store, image, watch.wall["image"] + seconds, watch.cpu["image"] + cpu)
         while not staging.publish(attempt, final, IMAGE_RESULT.encode(result)):
             found = _finished_image(task, final)
             if found is not None:
@@ -397,7 +377,8 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         runs = [file for of_range in files for file in of_range]
         if task.segmentation is not None:
             segmented = SegmentedRuns(task.store, task.segmentation, task.stream_time)
-    image = build_image(target, task.kind, runs, task.offsets, segmented=segmented)
+    merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
+    image = build_image(target, task.kind, runs, task.offsets, segmented=segmented, merged=merged)
     shutil.rmtree(scratch)
     return image
 

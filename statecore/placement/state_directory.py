@@ -228,9 +228,7 @@ def ensure_room(path: Path, needed: int) -> None:
     Raises:
         Capacity: with how much there is and how much is needed.
     """
-    where = _nearest_existing(path)
-    system = os.statvfs(where)
-    free = system.f_bavail * system.f_frsize
+    where, free = free_room(path)
     if free < needed:
         raise Capacity(
             f"{where} has {_mebibytes(free)} free, and about {_mebibytes(needed)} are needed.",
@@ -239,6 +237,13 @@ def ensure_room(path: Path, needed: int) -> None:
             free=free,
             needed=needed,
         )
+
+
+def free_room(path: Path) -> tuple[Path, int]:
+    """What there is of ``path``, which need not exist, and the bytes that this user may still write there."""
+    where = _nearest_existing(path)
+    system = os.statvfs(where)
+    return where, system.f_bavail * system.f_frsize
 
 
 def _nearest_existing(path: Path) -> Path:

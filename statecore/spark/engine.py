@@ -7,6 +7,8 @@ job of ten seconds can do without.
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -33,6 +35,15 @@ class SparkEngine:
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+
+    def expected(self, spec: ApplicationSpec) -> int:
+        """See :class:`statecore.jobs.engine.Engine`. It is known of a local master alone."""
+        conf = {**spec.spark.to_conf(), **self.conf}
+        master = self.master or conf.get("spark.master") or "local[*]"
+        local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
+        if local is None:
+            return 1
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
 
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[SparkWorkers]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from statecore.changelog.ranges import split_range
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.engine import Engine
 from statecore.jobs.processes import ProcessEngine
@@ -65,6 +66,47 @@ def test_without_java_the_command_line_rebuilds_what_kafka_streams_opens_and_res
     assert (report["master"], report["executors"]) == (PROCESSES, 2)
     assert world.rows() == rows
     assert world.reopen() == (before, 0)
+
+
+def test_a_partition_is_read_and_merged_by_all_processes_and_kafka_streams_restores_nothing_of_it(
+    broker: Broker,
+    streams_jvm: StreamsJvm,
+    application_id: str,
+    state_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five ranges and several slices of the keys of each store partition; killed, and gone on with what was merged."""
+    world = World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+    world.feed(rounds=6)
+    before = world.live()
+    rows = world.rows()
+    world.lose()
+    monkeypatch.setattr("statecore.jobs.plan.plan_ranges", cut_in_five)
+    monkeypatch.setattr("statecore.images.merge_policy.SLICE_BYTES", 4000)
+    request = world.request(request_id="killed")
+    with pytest.raises(FaultInjected):
+        run_restore(request, ProcessEngine(2), faults=InjectedFault("restore.after-images"))
+    merged = {path: path.stat().st_ino for path in state_dir.rglob("merged/**/*.json")}
+    assert len(merged) >= 2 * len(before)
+    for images in list(state_dir.rglob(".statecore/**/images")):
+        shutil.rmtree(images)
+    kept: dict[Path, int] = {}
+
+    class Look(InjectedFault):
+        def reach(self, point: str) -> None:
+            if point == "restore.after-images":
+                kept.update({path: path.stat().st_ino for path in state_dir.rglob("merged/**/*.json")})
+
+    report = run_restore(request, ProcessEngine(2), faults=Look("restore.after-images"))
+    assert isinstance(report, RestoreReport)
+    assert kept == merged
+    assert min(store.runs for store in report.stores) >= 3
+    assert world.rows() == rows
+    assert world.reopen() == (before, 0)
+
+
+def cut_in_five(partitions: Any, *_: Any, **__: Any) -> list[Any]:
+    return [part for whole in partitions for part in split_range(whole, 5)]
 
 
 @pytest.fixture(scope="module")

@@ -128,7 +128,7 @@ def live(world: KindsWorld) -> Story:
     return Story(**told)
 
 
-def cut_everywhere(partitions: Any, _workers: int) -> list[Any]:
+def cut_everywhere(partitions: Any, *_: Any, **__: Any) -> list[Any]:
     from statecore.changelog.ranges import split_range
 
     return [part for whole in partitions for part in split_range(whole, 2)]

@@ -19,6 +19,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange
 from statecore.changelog.ranges import split_range
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
+from statecore.changelog.shapes import PartitionShape, look_at
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness.broker import Broker
@@ -183,7 +184,9 @@ def test_transactions_committed_aborted_and_left_open_read_as_a_plain_consumer_r
     assert_same(broker, cluster, topic_name)
 
 
-def test_a_compacted_topic_reads_over_its_gaps(broker: Broker, cluster: Cluster, topic_name: str) -> None:
+def test_a_compacted_topic_reads_over_its_gaps_and_its_records_are_estimated(
+    broker: Broker, cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     create(
         broker,
         topic_name,
@@ -218,6 +221,10 @@ def test_a_compacted_topic_reads_over_its_gaps(broker: Broker, cluster: Cluster,
     assert mine == before
     assert [row for part in parts for row in part] == before
     assert reader.statistics.position == end
+    monkeypatch.setattr("statecore.changelog.shapes.WORTH_A_LOOK", 100)
+    shape = look_at(cluster, [PartitionShape.of_offsets(OffsetRange(topic_name, 0, 0, end))])[tp]
+    after = plain(broker, topic_name, UNCOMMITTED, end)  # compaction goes on
+    assert len(after) - end / 10 < sum(shape.records) < len(before) + end / 10
     rows, reader = columnar(cluster, OffsetRange(topic_name, 0, gaps[0], gaps[0] + 1), UNCOMMITTED)
     assert (rows, reader.statistics.position) == ([], gaps[0] + 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def test_a_partition_cut_into_ranges_gives_the_same_rows(world: World, monkeypat
     assert min(store.runs for store in report.stores) >= 3
 
 
-def _cut_everywhere(partitions: Any, _workers: int) -> list[Any]:
+def _cut_everywhere(partitions: Any, *_: Any, **__: Any) -> list[Any]:
     from statecore.changelog.ranges import split_range
 
     return [part for whole in partitions for part in split_range(whole, 5)]
@@ -119,7 +120,7 @@ def test_kafka_streams_finds_keys_of_any_length_through_the_filters(
         assert sum(running.restored_records().values()) == 0
 
 
-def _cut_in_three(partitions: Any, _workers: int) -> list[Any]:
+def _cut_in_three(partitions: Any, *_: Any, **__: Any) -> list[Any]:
     from statecore.changelog.ranges import split_range
 
     return [part for whole in partitions for part in split_range(whole, 3)]
@@ -310,12 +311,18 @@ def test_a_source_topic_reused_as_changelog_is_restored_up_to_what_the_group_has
     assert [(part.end, part.committed_offset) for part in plan.partitions] == [(17, 16), (0, -4)]
 
 
-def test_the_plan_is_shown_and_nothing_is_changed(world: World) -> None:
+def test_the_plan_is_shown_with_what_it_takes_and_nothing_is_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.feed()
     world.live()
     world.lose()
-    plan = run_restore(world.request(plan_only=True))
+    monkeypatch.setattr("statecore.jobs.estimate.free_room", lambda path: (path, 1000))
+    said: list[str] = []
+    plan = run_restore(world.request(plan_only=True), say=said.append)
     assert isinstance(plan, RestorePlan)
+    assert any(re.search(r"note: About [\d,]+ records of .* are read\.", note) for note in said)
+    assert any(re.search(r"note: .* has 1000 B free, and the restore takes up to", note) for note in said)
     assert sorted(part.task for part in plan.partitions) == ["0_0", "0_0", "0_1", "0_1"]
     assert not (world.state_dir / world.application_id).exists()
 
@@ -364,7 +371,7 @@ def test_a_disk_without_room_is_refused_beforehand(world: World, monkeypatch: py
     world.feed()
     world.live()
     world.lose()
-    monkeypatch.setattr("statecore.jobs.restore.log_sizes", lambda *_: {"all": 1 << 60})
+    monkeypatch.setattr("statecore.changelog.weighing.log_sizes", lambda *_: {"all": 1 << 60})
     error = refused(world, StatecoreError, "are needed")
     assert error.exit_code == 15
 

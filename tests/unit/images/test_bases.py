@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Rdict
 
+from statecore import filesystem
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
@@ -105,7 +106,8 @@ def test_only_what_moved_is_hashed_and_nothing_is_scanned(tmp_path: Path, monkey
     base_until(tmp_path / "base", 4000)
     runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING)
     hashed = []
-    monkeypatch.setattr(image_module, "file_sha256", lambda path: hashed.append(path) or file_sha256(path))
+    for module in (image_module, filesystem):
+        monkeypatch.setattr(module, "file_sha256", lambda path: hashed.append(path) or file_sha256(path))
     monkeypatch.setattr(RocksDBStore, "scan_lists", lambda _: pytest.fail("the database was scanned"))
     build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
     assert [path.stat().st_ino for path in hashed] == [run.path.stat().st_ino for run in runs]

@@ -87,7 +87,7 @@ def test_neither_building_an_image_nor_looking_into_it_rewrites_a_file(
     """As many overlapping files as RocksDB would merge by itself."""
     runs = runs_of(tmp_path / "runs", rows=400)
     assert len(runs) == 15
-    monkeypatch.setattr(image, "slices_to_merge", lambda *_: [])
+    monkeypatch.setattr("statecore.images.merge_policy.slices_to_merge", lambda *_: [])
     build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999})
     files = {file.name: (file.stat().st_ino, file.read_bytes()) for file in (tmp_path / "image").glob("*.sst")}
     assert {Path(run.path).read_bytes() for run in runs} <= {data for _, data in files.values()}

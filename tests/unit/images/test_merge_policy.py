@@ -88,7 +88,7 @@ def test_rocksdb_with_kafka_streams_options_rewrites_what_is_said_here(
 ) -> None:
     runs = runs_of(tmp_path, [{b"key-%05d" % key: os.urandom(500) for key in range(count)} for count in rows])
     if not merging:
-        monkeypatch.setattr("statecore.images.image.slices_to_merge", lambda *_: [])
+        monkeypatch.setattr("statecore.images.merge_policy.slices_to_merge", lambda *_: [])
     build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 1})
     before = sst_files(tmp_path / "image")
     with RocksDBStore(tmp_path / "image", KIND) as store:  # automatic compaction, as Kafka Streams has it

@@ -14,12 +14,12 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import frozen_plan, planning
 from statecore.jobs.frozen_plan import FROZEN_PLAN, FrozenPlan, load_plan, save_plan, sweep_plans
 from statecore.jobs.plan import VersionedStart
-from statecore.jobs.planning import covers, plan_restore, why_stale
+from statecore.jobs.planning import PlannedRestore, covers, plan_restore, why_stale
 from statecore.jobs.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
@@ -46,6 +46,9 @@ class FakeCluster:
     def list_topics(self) -> list[str]:
         return self.topics
 
+    def leader(self, tp: TopicPartition) -> Any:
+        raise Retryable(f"Nobody leads {tp}.", action="Wait.")
+
 
 def spec(guarantee: str = "exactly_once_v2", number: str = "0", **stores: Any) -> ApplicationSpec:
     declared = stores or {"a": {"kind": "key-value"}, "b": {"kind": "timestamped-key-value"}}
@@ -67,7 +70,7 @@ def request(**fields: Any) -> RestoreRequest:
 
 def plan(
     declared: ApplicationSpec | None = None, asked: RestoreRequest | None = None, cluster: FakeCluster | None = None
-) -> tuple[Any, tuple[str, ...]]:
+) -> PlannedRestore:
     fake = cast(Cluster, cluster or FakeCluster())
     return plan_restore(fake, declared or spec(), asked or request(), parallelism=lambda: 2)
 
@@ -198,7 +201,7 @@ def test_a_log_that_was_cut_below_the_plans_end_makes_it_stale(frozen: FrozenPla
 def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_plan_stale(tmp_path: Path) -> None:
     declared = spec(v={"kind": "versioned-key-value", "retention": "10m"})
     waits: list[float] = []
-    made, notes = plan_restore(
+    made, notes, _ = plan_restore(
         cast(Cluster, FakeCluster(seen=LogOffsets(0, 50, 100))),  # a transaction is open
         declared,
         request(transaction_wait=60.0),
@@ -234,7 +237,7 @@ def test_changelogs_that_no_declared_store_has_are_named_with_what_will_happen()
 
 
 def test_stores_of_named_topologies_belong_to_its_tasks() -> None:
-    made, _ = plan(spec(a={"kind": "key-value", "topology": "north"}))
+    made, *_ = plan(spec(a={"kind": "key-value", "topology": "north"}))
     assert {part.task.rpartition("_")[0] for part in made.partitions} == {"__north__/0"}
 
 
@@ -252,7 +255,7 @@ def test_a_global_store_that_is_not_restored_is_named_with_the_reason(
 ) -> None:
     application = spec()
     document = {**spec_to_mapping(application), "global_stores": {"products": {**declared, "topic": "products"}}}
-    made, notes = plan(parse_spec(document), request(partitions=partitions))
+    made, notes, _ = plan(parse_spec(document), request(partitions=partitions))
     assert {part.store for part in made.partitions} == {"a", "b"}
     assert notes == (f"Global store 'products' was left out: {why}; Kafka Streams restores it itself.",)
 
@@ -270,7 +273,7 @@ def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_applicatio
 
     monkeypatch.setattr(planning, "committed_offsets", fake)
     declared = spec(a={"kind": "key-value", "changelog": "profiles"}, b={"kind": "key-value"})
-    made, _ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
+    made, *_ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 100, 100)))
     by_store = {part.store: part for part in made.partitions}
     assert (by_store["a"].end, by_store["a"].committed_offset, by_store["a"].tail_left) == (end, offset, 0)
     assert by_store["b"].end == 100
@@ -292,13 +295,13 @@ def test_a_source_topic_whose_records_are_gone_gets_no_offset_before_its_start(
 ) -> None:
     monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts, committed))
     declared = spec(a={"kind": "key-value", "changelog": "profiles"})
-    made, _ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 10, 10)))
+    made, *_ = plan(declared, cluster=FakeCluster(seen=LogOffsets(10, 10, 10)))
     assert {(part.ranges, part.committed_offset) for part in made.partitions} == {((), -4)}
 
 
 def test_a_source_topic_without_records_needs_no_committed_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "committed_offsets", lambda _, __, parts: dict.fromkeys(parts))
-    made, _ = plan(
+    made, *_ = plan(
         spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=FakeCluster(seen=LogOffsets(0, 0, 0))
     )
     assert {part.committed_offset for part in made.partitions} == {-4}
@@ -332,3 +335,13 @@ def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path, monk
     os.utime(plans / "young.json", (1e9 - 90 * day, 1e9 - 90 * day))
     sweep_plans(tmp_path, 1e9)
     assert {file.name for file in plans.iterdir()} == {"new.json", "young.json"}
+
+
+def test_a_plan_alone_says_what_it_will_take() -> None:
+    asked = replace(request(), plan_only=True)
+    _, notes, _ = plan(asked=asked)
+    (estimate,) = (note for note in notes if "are read" in note)
+    assert estimate.startswith("About 400 records of 39 KiB in 4 ranges are read.")
+    assert "512 MiB of records (--memory-budget)" in estimate
+    assert "39 KiB of disk" in estimate
+    assert not any("are read" in note for note in plan()[1])

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from statecore import filesystem
 from statecore.blobs.base import Blobs
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
@@ -455,6 +456,9 @@ def test_a_small_store_partition_costs_few_forced_writes_and_no_thread(
         return {name: max(0, (many[name] - few[name]) / 16) for name in ("fsync", "mkdir", "start")}
 
     images_of(several(task, 1))  # what a process does once
+    # Its threads that wait for the disk come as they are needed, and stay.
+    all_are_there = threading.Barrier(filesystem._FILES_AT_ONCE, timeout=60)
+    list(filesystem._threads().map(lambda _: all_are_there.wait(), range(filesystem._FILES_AT_ONCE)))
     counted = Counted(monkeypatch)
     ranges = several(task, 21)
     few, many = counted.of(lambda: read_ranges(ranges[1:3])), counted.of(lambda: read_ranges(ranges[3:]))

@@ -7,11 +7,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
 
 from statecore.errors import Retryable
 from statecore.jobs.engine import Failure
+from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices
+
+if TYPE_CHECKING:
+    from statecore.images.key_table import Chunk
+    from statecore.images.merging import MergingRuns
 
 PATIENCE = 60.0
 
@@ -49,6 +56,21 @@ def die(batch: Sequence[int]) -> list[int | Failure]:
     os.kill(os.getpid(), batch[0])
     time.sleep(PATIENCE)
     return []
+
+
+def merge_and_die(batch: Sequence[SliceTask]) -> list[SliceResult | Failure]:
+    """Merge slices, and be killed when some rows of the first one that is not merged yet are written."""
+    from statecore.images import merge
+
+    def some(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:
+        for number, chunk in enumerate(chunks(merging, keep_tombstones)):
+            if number == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield chunk
+
+    chunks = merge._chunks
+    with mock.patch.object(merge, "_ROWS_AT_ONCE", 64), mock.patch.object(merge, "_chunks", some):
+        return merge_slices(batch)
 
 
 def crash(batch: Sequence[int]) -> list[int | Failure]:

@@ -34,10 +34,13 @@ from statecore.images import (
     merging,
     packed_records,
     runs_digest,
+    slices,
     spill,
     sst,
+    tables,
 )
 from statecore.images.key_table import Columns, KeyTable
+from statecore.images.model import RunFile, SliceContent
 from statecore.images.packed_records import divided, last_writes, sampled_keys, unpacked
 from statecore.images.runs_digest import merged_digest
 from statecore.images.spill import Spill
@@ -56,7 +59,7 @@ from tests.unit.kernels.guard import arrow_column, between_guards, guarded_copy
 
 MODULES = (
     *(addresses, changelog_kernel, decoder_module, digest, kernel, key_table, merge, merged_kernel, merging),
-    *(packed_records, runs_digest, spill, sst),
+    *(packed_records, runs_digest, slices, spill, sst, tables),
     *(versions_kernel, replay_module, rows_module, table_module),
 )
 
@@ -155,7 +158,14 @@ def files(chance: random.Random, path: Path, guard: bool) -> Any:
     kept = chance.random() < 0.5
     one = merge.merge_runs(path / f"{guard}merged.sst", runs, keep_tombstones=kept)
     written_again = None if one is None else (one.sha256, one.digest)
-    return [(run.sha256, run.digest) for run in runs], merged_digest(runs, files_of(runs)), written_again, hashes
+    together = merged_digest(runs, files_of(runs)), in_slices(path / f"slices{guard}", runs, 3)
+    return [(run.sha256, run.digest) for run in runs], together, written_again, hashes
+
+
+def in_slices(directory: Path, runs: list[RunFile], parts: int) -> list[SliceContent]:
+    """What each slice of the keys of some runs holds."""
+    directory.mkdir(exist_ok=True)
+    return [slices.merge_slice(directory, runs, part, parts)[0] for part in range(parts)]
 
 
 def damaged_files(chance: random.Random, path: Path, guard: bool) -> Any:
@@ -181,6 +191,7 @@ def damaged_files(chance: random.Random, path: Path, guard: bool) -> Any:
     for read in (
         lambda: merged_digest([good, run], files_of([good, run])),
         lambda: merge.merge_runs(path / f"merged{guard}.sst", [good, run], keep_tombstones=True),
+        lambda: in_slices(path / f"slices{guard}", [good, run], 2),
     ):
         try:
             result = read()

@@ -1,0 +1,55 @@
+"""How large the partitions of a job are, asked as cheaply as the answer is worth.
+
+The brokers are asked once how many bytes the logs have. A look at the records follows only where something depends on
+it: a partition that is not cut is read as it is, whatever its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import OffsetRange
+from statecore.changelog.ranges import ranges_of
+from statecore.changelog.shapes import PartitionShape, look_at, unseen_shapes
+from statecore.changelog.sizes import log_sizes
+from statecore.formats.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What is known of the partitions of a job.
+
+    Attributes:
+        shapes: of each partition.
+        log_bytes: bytes of all logs as the brokers keep them; ``None`` where they do not say.
+    """
+
+    shapes: Mapping[TopicPartition, PartitionShape]
+    log_bytes: int | None
+
+
+def weigh(
+    cluster: Cluster, spans: Collection[OffsetRange], workers: int, memory_budget: int, *, all_of_them: bool = False
+) -> Weights:
+    """Weigh partitions.
+
+    Args:
+        cluster: where they are.
+        spans: one range a partition, as far as it is to be read.
+        workers: tasks that run at the same time.
+        memory_budget: bytes of records that a task may hold.
+        all_of_them: whether large ones that are not cut are looked at, too, for an estimate of them all.
+    """
+    sizes = log_sizes(cluster, [span.topic_partition for span in spans]) if spans else {}
+    shapes = unseen_shapes(spans, sizes)
+    seen: set[TopicPartition] = set()
+    while wanted := {
+        span.topic_partition
+        for span, count in ranges_of(spans, workers, shapes, memory_budget=memory_budget).items()
+        if (count > 1 or all_of_them) and span.topic_partition not in seen
+    }:
+        seen |= wanted
+        shapes |= look_at(cluster, [shapes[tp] for tp in wanted])  # others weigh less now, and may be cut instead
+    return Weights(shapes, None if sizes is None else sum(sizes.values()))

@@ -1,0 +1,154 @@
+"""The files of runs where they lie, mapped into memory: where their blocks are, and which keys are in them.
+
+A file of our own layout (:mod:`statecore.images.sst`) has an index entry for each data block, with a key that is no
+less than the last one of its block and less than the first one of the next. So a range of keys is found, and a file is
+divided, without a look at a row.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from statecore.errors import Corrupted
+from statecore.images import kernel
+from statecore.images.model import RunFile
+from statecore.images.sst import FORMAT_VERSION
+
+_MAGIC = 0x88E241B785F4CFF7
+_XXH64 = 3
+_FOOTER_BYTES = 53
+_TRAILER_BYTES = 5
+
+
+class Table(NamedTuple):
+    """A run's file: its bytes, and where its index entries begin (data blocks lie before) and end."""
+
+    data: npt.NDArray[np.uint8]
+    entries: int
+    entries_end: int
+    blocks: int
+    """How many index entries there are."""
+
+
+class KeyRange(NamedTuple):
+    """Keys from ``low`` on, up to and without ``high``; ``None``: up to the last one."""
+
+    low: bytes = b""
+    high: bytes | None = None
+
+
+class IndexEntry(NamedTuple):
+    """An index entry: where it lies and where the next one does, and what it says of its data block."""
+
+    at: int
+    following: int
+    key: bytes
+    offset: int
+    size: int
+
+
+def open_table(run: RunFile, path: Path) -> Table:
+    """Map the file of a run and find its index.
+
+    Raises:
+        Corrupted: it is no file of the columnar writer, or its index is damaged.
+    """
+    if path.stat().st_size < _FOOTER_BYTES:
+        raise damaged(run, "is too short for an SST file")
+    data = np.memmap(path, np.uint8, "r")
+    footer = data[-_FOOTER_BYTES:].tobytes()
+    version, magic = struct.unpack_from("<IQ", footer, 41)
+    if magic != _MAGIC:
+        raise damaged(run, "does not end as an SST file does")
+    if (version, footer[0]) != (FORMAT_VERSION, _XXH64):
+        raise damaged(run, f"is in format version {version} with checksums of type {footer[0]}, which no run is")
+    _, _, offset, size = _numbers(run, footer[1:41])
+    room = len(data) - _FOOTER_BYTES - _TRAILER_BYTES
+    if size < 8 or offset > room or size > room - offset:
+        raise damaged(run, "has an index outside of the file")
+    whole = data[offset : offset + size + 1]
+    (checksum,) = struct.unpack("<I", data[offset + size + 1 : offset + size + _TRAILER_BYTES].tobytes())
+    if whole[-1] or kernel.run("xxh64", address=whole, length=len(whole), seed=0) & 0xFFFFFFFF != checksum:
+        raise damaged(run, "has an index whose checksum differs")
+    (blocks,) = struct.unpack("<I", whole[-5:-1].tobytes())
+    if not 0 < blocks <= (size - 4) // 4:
+        raise damaged(run, "has an index without entries or with too many")
+    return Table(data, offset, offset + size - 4 - 4 * blocks, blocks)
+
+
+def _numbers(run: RunFile, data: bytes) -> list[int]:
+    """The four numbers of a footer's handles."""
+    numbers, number, shift = [], 0, 0
+    for byte in data:
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(number)
+            number = shift = 0
+    if len(numbers) < 4:
+        raise damaged(run, "has a footer without handles")
+    return numbers[:4]
+
+
+def damaged(run: RunFile, how: str) -> Corrupted:
+    """The error for a run that is not what it was or must be."""
+    return Corrupted(
+        f"The run {run.path} {how}.",
+        action="Build the run again; if it happens twice, check the disk and memory of this host.",
+        path=str(run.path),
+    )
+
+
+def index_entry(run: RunFile, table: Table, block: int) -> IndexEntry:
+    """The index entry of a block.
+
+    Raises:
+        Corrupted: there is none where the index says.
+    """
+    data = table.data.data
+    start = table.entries_end + 4 * block
+    at = table.entries + int.from_bytes(data[start : start + 4], "little")
+    following = table.entries_end
+    if block + 1 < table.blocks:
+        following = table.entries + int.from_bytes(data[start + 4 : start + 8], "little")
+    if not table.entries <= at < following <= table.entries_end or data[at]:
+        raise damaged(run, "has an index whose entries do not ascend")
+    length, begin = _varint(run, data, at + 1, following)
+    offset, behind = _varint(run, data, begin + length, following)
+    size, _ = _varint(run, data, behind, following)
+    return IndexEntry(at, following, bytes(data[begin : begin + length]), offset, size)
+
+
+def first_block(run: RunFile, table: Table, key: bytes) -> int | None:
+    """The first block that may hold a key which is not less than this one; ``None`` where all keys are less.
+
+    Raises:
+        Corrupted: the index cannot be read.
+    """
+    low, high = 0, table.blocks
+    while low < high:
+        middle = (low + high) // 2
+        if index_entry(run, table, middle).key < key:
+            low = middle + 1
+        else:
+            high = middle
+    return None if low == table.blocks else low
+
+
+def _varint(run: RunFile, data: memoryview, at: int, end: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < end and shift < 63:
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, at
+        shift += 7
+    raise damaged(run, "has an index entry that does not fit into the index")

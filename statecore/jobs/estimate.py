@@ -1,0 +1,111 @@
+"""What a plan will take, said before anything is done: ranges, bytes, memory and disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.changelog.weighing import Weights
+from statecore.images.merge_policy import MOST_UNMERGED
+from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.placement.state_directory import free_room
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@dataclass(frozen=True)
+class DiskNeed:
+    """What a restore needs of the disk, in bytes.
+
+    Attributes:
+        least: what it is refused without; the logs as the brokers keep them, 0 where they do not say.
+        stores: what the stores take at most: no record replaces another.
+        besides: what lies beside them at most, while they are built.
+    """
+
+    least: int
+    stores: int
+    besides: int
+
+    @property
+    def most(self) -> int:
+        """What it takes at most at any time."""
+        return self.stores + self.besides
+
+    def doubt(self, path: Path) -> str | None:
+        """What the operator should know where a disk may have too little room; ``None`` where it certainly has enough.
+
+        Args:
+            path: what is made; it need not exist.
+        """
+        where, free = free_room(path)
+        if not self.least or free >= self.most:
+            return None
+        return (
+            f"{where} has {said(free)} free, and the restore takes up to {said(self.most)} while it works, as far as "
+            "the sizes of its changelogs tell. If the disk becomes full, it stops (exit 15), and what runs is not "
+            "touched; then make room, or restore fewer stores or partitions at a time."
+        )
+
+
+def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: int) -> DiskNeed:
+    """What a plan needs of the disk.
+
+    All that is read becomes runs, and runs are linked into images. Two things lie beside them, one after the other. A
+    range that is more than memory holds has a scratch file until it is read, of no more bytes than are read
+    (:mod:`statecore.images.spilled_table`), and each worker has one such range at a time. Where an image has many runs
+    these are merged, and lie beside what was made of them until the restore ends. So do the records of versioned
+    stores. A range of some kinds with segments may become many runs where it is more than memory holds.
+
+    Args:
+        plan: the plan.
+        weights: what is known of its partitions.
+        workers: tasks that run at the same time.
+        memory_budget: bytes of records that a task may hold.
+    """
+    spilled: list[float] = []
+    stores = merged = 0.0
+    for parts in plan.stores.values():
+        read = [(_bytes_of(part, weights), len(part.ranges)) for part in parts if part.ranges]
+        of_ranges = [size / count for size, count in read for _ in range(count)]
+        too_large = [size for size in of_ranges if size > memory_budget]
+        spilled += too_large
+        stores += sum(of_ranges)
+        kind = parts[0].kind
+        if len(of_ranges) > MOST_UNMERGED or kind.is_versioned or (kind.is_segmented and too_large):
+            merged += sum(of_ranges)
+    scratch = sum(sorted(spilled, reverse=True)[:workers])
+    return DiskNeed(weights.log_bytes or 0, round(stores), round(max(scratch, merged)))
+
+
+def _bytes_of(part: PartitionPlan, weights: Weights) -> float:
+    return weights.shapes[part.topic_partition].bytes
+
+
+def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed, memory_budget: int) -> str:
+    """The estimate as a sentence for the operator.
+
+    Args:
+        plan: the plan.
+        weights: what is known of its partitions.
+        disk: what it needs of the disk.
+        memory_budget: bytes of records that a task may hold.
+    """
+    read = [(weights.shapes[part.topic_partition], len(part.ranges)) for part in plan.partitions if part.ranges]
+    records = sum(sum(shape.records) for shape, _ in read)
+    size = sum(shape.bytes for shape, _ in read)
+    return (
+        f"About {records:,.0f} records of {said(size)} in {sum(ranges for _, ranges in read)} ranges are read. Each "
+        f"worker holds up to {said(memory_budget)} of records (--memory-budget). The stores take at most about "
+        f"{said(disk.stores)} of disk, and {said(disk.besides)} more while they are built; less where records replace "
+        "others, and then at most twice as much more as the stores take."
+    )
+
+
+def said(count: float) -> str:
+    """Bytes as people say them."""
+    for unit in _UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.0f} {_UNITS[-1]}"

@@ -1,0 +1,101 @@
+"""Large logs are looked at: how many records there are to an offset, and how large they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kafka.protocol.consumer.fetch import FetchRequest
+
+from statecore.changelog import samples, shapes
+from statecore.changelog.model import OffsetRange
+from statecore.changelog.samples import Sample, sample_of
+from statecore.changelog.shapes import PartitionShape, look_at, unseen_shapes
+from statecore.formats.topic_partition import TopicPartition
+from tests.unit.changelog.build import Record, batch, marker
+from tests.unit.changelog.conftest import Connect
+from tests.unit.changelog.scripted import NEWEST, ScriptedBrokers, fetch_error, part
+
+TP = TopicPartition("orders", 0)
+SPAN = OffsetRange("orders", 0, 0, 1600)
+
+
+@pytest.fixture
+def compacted(brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch) -> ScriptedBrokers:
+    """Every tenth record is left of the older half, all of the newer one; a key and a value have a hundred bytes."""
+    offsets = [*range(0, 800, 10), *range(800, 1600)]
+    records = [Record(offset, 1, b"k%04d" % offset, b"v" * 95) for offset in offsets]
+    brokers.add("orders", [part([batch(records[at : at + 10]) for at in range(0, len(records), 10)])])
+    monkeypatch.setattr(shapes, "WORTH_A_LOOK", 1000)
+    monkeypatch.setattr(samples, "SAMPLE_BYTES", len(batch(records[:10])))
+    return brokers
+
+
+def test_a_large_log_is_looked_at_in_a_few_places(compacted: ScriptedBrokers, connect: Connect) -> None:
+    cluster = connect(compacted)
+    cluster.log_offsets([TP])
+    connections = compacted.open_connections()
+    found = look_at(cluster, [PartitionShape.of_offsets(SPAN)])[TP]
+    older, newer = found.records[:4], found.records[4:]
+    assert len(found.records) == shapes.PLACES == len(compacted.seen(FetchRequest))
+    assert sum(older) == pytest.approx(80, rel=0.2)
+    assert sum(newer) == pytest.approx(800, rel=0.2)
+    assert found.bytes == pytest.approx(100 * sum(found.records), rel=0.05)
+    assert 800 < found.offset_at(0.5) < 1300
+    assert compacted.open_connections() == connections
+
+
+def test_a_small_log_is_not_looked_at(compacted: ScriptedBrokers, connect: Connect) -> None:
+    small = OffsetRange("orders", 0, 0, 999)
+    shape = PartitionShape(small, (999.0,), 5000.0)
+    assert unseen_shapes([small], {TP: 5000}) == {TP: shape}
+    assert unseen_shapes([small], None) == {TP: PartitionShape(small, (999.0,), 99_900.0)}
+    assert look_at(connect(compacted), [shape]) == {}
+    assert not compacted.seen(FetchRequest)
+
+
+def test_nothing_is_said_of_a_log_that_cannot_be_read_now(
+    compacted: ScriptedBrokers, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "PATIENCE", 0.2)
+    gone = PartitionShape.of_offsets(OffsetRange("nowhere", 0, 0, 1600))
+    cluster = connect(compacted, timeout=1.0)
+    assert look_at(cluster, [gone]) == {}
+    compacted.next(FetchRequest, fetch_error(1))  # the log's start has moved beyond the first place
+    assert look_at(cluster, [PartitionShape.of_offsets(SPAN)]) == {}
+
+
+@pytest.mark.parametrize("newest", [4, 11, 12, 13])
+def test_an_older_broker_is_looked_at_in_its_own_version(
+    start: Callable[..., ScriptedBrokers], connect: Connect, newest: int
+) -> None:
+    brokers = start(versions=NEWEST | {FetchRequest.API_KEY: (0, newest)})
+    brokers.add("orders", [part([batch([Record(offset, 1, b"k", b"v" * 99) for offset in range(10)])])])
+    piece = OffsetRange("orders", 0, 0, 10)
+    found = samples.samples(connect(brokers), [piece])
+    assert found == {piece: Sample(1.0, pytest.approx(100, abs=4))}
+    assert [request.API_VERSION for request in brokers.asked(FetchRequest)] == [newest]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "xerial", "lz4", "zstd"])
+def test_records_are_weighed_decompressed_whatever_their_codec(codec: str) -> None:
+    data = batch([Record(offset, 1, b"k" * 16, b"v" * 84) for offset in range(10, 60)], codec=codec)
+    found = sample_of(data + data[:40], OffsetRange("orders", 0, 10, 100))
+    assert found is not None
+    assert found.density == 1.0
+    assert found.record_bytes == pytest.approx(100, abs=4)
+
+
+def test_markers_are_no_records_and_what_lies_behind_the_piece_says_that_it_is_empty() -> None:
+    data = batch([Record(0, 1, b"k", b"v")]) + marker(1, 7, commit=True)
+    found = sample_of(data, OffsetRange("orders", 0, 0, 100))
+    assert found is not None
+    assert found.density == 0.5
+    assert sample_of(batch([Record(100, 1, b"k", b"v")]), OffsetRange("orders", 0, 0, 100)) == Sample(0.0, 0.0)
+
+
+def test_nothing_is_said_where_no_batch_came_whole_or_in_a_format_that_is_known() -> None:
+    data = batch([Record(0, 1, b"k", b"v")])
+    assert sample_of(data[:-1], SPAN) is None
+    assert sample_of(b"", SPAN) is None
+    assert sample_of(data[:16] + b"\1" + data[17:], SPAN) is None

@@ -1,0 +1,71 @@
+"""Partitions are weighed by their bytes, and looked at only where something depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from statecore.changelog import weighing
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import OffsetRange
+from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.weighing import Weights, weigh
+from statecore.formats.topic_partition import TopicPartition
+
+MILLION = 1_000_000
+BUDGET = 1 << 30
+
+
+class Looks:
+    """Which partitions were looked at; each turns out to have a share of the records that its offsets allow."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, share: float, sizes: dict[TopicPartition, int] | None) -> None:
+        self.seen: list[list[int]] = []
+        self.share = share
+        self.asked = 0
+        self.sizes = sizes
+        monkeypatch.setattr(weighing, "look_at", self.look_at)
+        monkeypatch.setattr(weighing, "log_sizes", self.log_sizes)
+
+    def look_at(self, _: Cluster, shapes: Iterable[PartitionShape]) -> dict[TopicPartition, PartitionShape]:
+        spans = [shape.span for shape in shapes]
+        self.seen.append(sorted(span.partition for span in spans))
+        records = {span: (span.end - span.start) * self.share for span in spans}
+        return {span.topic_partition: PartitionShape(span, (n,), 100 * n) for span, n in records.items()}
+
+    def log_sizes(self, *_: object) -> dict[TopicPartition, int] | None:
+        self.asked += 1
+        return self.sizes
+
+    def weigh(self, *sizes: int, workers: int = 2, all_of_them: bool = False) -> Weights:
+        spans = [OffsetRange("t", number, 0, size) for number, size in enumerate(sizes)]
+        return weigh(Cluster("nowhere:1"), spans, workers, BUDGET, all_of_them=all_of_them)
+
+
+def test_partitions_that_are_not_cut_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, 1.0, {TopicPartition("t", 0): 7, TopicPartition("t", 1): 5})
+    assert looks.weigh(*[5 * MILLION] * 4).log_bytes == 12
+    assert (looks.seen, looks.asked) == ([], 1)
+
+
+def test_for_an_estimate_all_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, 0.5, None)
+    weights = looks.weigh(*[5 * MILLION] * 4, all_of_them=True)
+    assert weights.log_bytes is None
+    assert sum(sum(shape.records) for shape in weights.shapes.values()) == 10 * MILLION
+    assert looks.seen == [[0, 1, 2, 3]]
+
+
+def test_a_partition_that_is_to_be_cut_because_another_weighs_less_is_looked_at_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = Looks(monkeypatch, 0.01, None)
+    looks.weigh(40 * MILLION, 8 * MILLION)
+    assert looks.seen == [[0], [1]]
+
+
+def test_of_nothing_that_is_read_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, 1.0, None)
+    assert looks.weigh() == Weights({}, 0)
+    assert looks.asked == 0

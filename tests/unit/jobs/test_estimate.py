@@ -1,0 +1,77 @@
+"""What a restore takes of the disk is said beforehand, as a bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from statecore.changelog.model import OffsetRange
+from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.weighing import Weights
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
+from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.spec.model import ProcessingGuarantee
+
+MIB = 1 << 20
+
+
+class Part(NamedTuple):
+    """A partition: its size, into how many ranges it is cut, its kind."""
+
+    mebibytes: int
+    ranges: int = 1
+    kind: StoreKind = StoreKind.KEY_VALUE
+
+
+def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
+    spans = [OffsetRange("t", number, 0, 1000) for number in range(len(parts))]
+    shapes = {
+        span.topic_partition: PartitionShape(span, (1000.0,), float(part.mebibytes * MIB))
+        for span, part in zip(spans, parts, strict=True)
+    }
+    partitions = [
+        PartitionPlan(
+            "store", part.kind, f"0_{n}", "t", "", n, 0, 1000, 1000, tuple((r, r + 1) for r in range(part.ranges))
+        )
+        for n, part in enumerate(parts)
+    ]
+    return RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, tuple(partitions)), Weights(shapes, 5 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("parts", "besides"),
+    [
+        ([Part(100), Part(100)], 0),  # memory holds them
+        ([Part(300), Part(400), Part(500)], 900),  # a scratch file of each range that is at work
+        ([Part(300, 3)], 0),
+        ([Part(600, 3)], 400),
+        ([Part(500, 5)], 500),  # five runs are merged
+        ([Part(500, 5), Part(300, 5), Part(900)], 900),  # one after the other
+        ([Part(10, 1, StoreKind.VERSIONED_KEY_VALUE)], 10),
+        ([Part(400, 1, StoreKind.EMIT_FINAL_WINDOW)], 400),
+        ([Part(40, 0)], 0),  # nothing of it is read
+    ],
+)
+def test_what_lies_beside_the_stores_while_they_are_built(parts: list[Part], besides: int) -> None:
+    need = disk_need(*planned(*parts), workers=2, memory_budget=150 * MIB)
+    assert need == DiskNeed(5 * MIB, sum(part.mebibytes * MIB for part in parts if part.ranges), besides * MIB)
+
+
+def test_the_estimate_says_it() -> None:
+    plan, weights = planned(Part(300), Part(400))
+    need = disk_need(plan, weights, 2, 200 * MIB)
+    said = estimate_of(plan, weights, need, 200 * MIB)
+    assert "About 2,000 records of 700 MiB in 2 ranges" in said
+    assert "700 MiB of disk, and 700 MiB more while they are built" in said
+
+
+def test_a_disk_that_may_be_too_small_is_named(tmp_path: Path) -> None:
+    assert DiskNeed(1, 1000, 1000).doubt(tmp_path) is None
+    said = DiskNeed(1, 1 << 59, 1 << 59).doubt(tmp_path / "not" / "there")
+    assert said is not None
+    assert str(tmp_path) in said
+    assert "takes up to 1024 PiB" in said
+    assert DiskNeed(0, 1 << 59, 1 << 59).doubt(tmp_path) is None  # nobody knows how large the logs are
