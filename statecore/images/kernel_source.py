@@ -5,19 +5,18 @@ from __future__ import annotations
 from statecore.images.hash_source import add_rows, fill_filter, key_hash, xxh64
 from statecore.images.order_source import common_prefix, key_lengths, order_ties, sort_words, words_at
 from statecore.images.spill_source import (
-    divide_packed,
+    drop_first,
     keep_last,
-    keep_rows,
-    measure_kept,
     measure_packed,
     pack,
+    repack,
     route,
-    sample_packed,
     tag_packed,
     unpack,
 )
 from statecore.images.sst_source import data_blocks
 from statecore.images.table_source import (
+    append_keys,
     count_live,
     gather,
     intern_keys,
@@ -30,26 +29,25 @@ from statecore.images.table_source import (
 
 __all__ = [
     "add_rows",
+    "append_keys",
     "common_prefix",
     "count_live",
     "data_blocks",
-    "divide_packed",
+    "drop_first",
     "fill_filter",
     "gather",
     "intern_keys",
     "keep_last",
     "keep_live",
-    "keep_rows",
     "key_hash",
     "key_lengths",
     "key_times",
-    "measure_kept",
     "measure_packed",
     "order_ties",
     "pack",
     "rehash",
+    "repack",
     "route",
-    "sample_packed",
     "sort_words",
     "survivors",
     "tag_keys",

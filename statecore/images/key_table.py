@@ -146,6 +146,28 @@ class KeyTable:
                 return
             self._grow(len(keys[row].as_buffer()))
 
+    def append(self, keys: pa.Array, values: pa.Array, timestamps: pa.Array) -> None:
+        """Add keys that are not here, each once and none null. After that no other rows can be added."""
+        rows = len(keys)
+        if rows == 0:
+            return
+        column = binary_column(keys)
+        more = int(keys.get_total_buffer_size()) + 8 * rows  # those of long keys, each on a multiple of eight
+        self._reserve(self.keys + rows, int(self._used[USED.arena_bytes]) + more)
+        ids = np.empty(rows, np.uint32)
+        kernel.run(
+            "append_keys",
+            offsets=column.offsets,
+            width=column.width,
+            data=column.data,
+            ids=ids,
+            rows=rows,
+            batch=self._hold(ids, values, timestamps),
+            entries=self._entries,
+            arena=self._arena,
+            used=self._used,
+        )
+
     def _hold(self, ids: npt.NDArray[np.uint32], values: pa.Array, timestamps: pa.Array) -> int:
         column = binary_column(values)
         # Whole buffers, not the slice of them: that is what holding the batch keeps alive.
@@ -175,13 +197,17 @@ class KeyTable:
             table = np.zeros(1 << bits, np.uint64)
             kernel.run("rehash", old=self._table, old_slots=len(self._table), new=table, bits=bits)
             self._table, self._bits = table, bits
-        if self.keys == len(self._entries):
-            entries = np.empty((len(self._entries) * 2, kernel.ENTRY_WORDS), np.uint64)
-            entries[: self.keys] = self._entries
+        self._reserve(self.keys + 1, int(self._used[USED.arena_bytes]) + key_bytes + 8)
+
+    def _reserve(self, keys: int, arena_bytes: int) -> None:
+        """Make room for so many keys and so many bytes of long ones, and for as much again if there is not enough."""
+        if keys > len(self._entries):
+            entries = np.empty((max(keys, 2 * len(self._entries)), kernel.ENTRY_WORDS), np.uint64)
+            entries[: self.keys] = self._entries[: self.keys]
             self._entries = entries
-        used = int(self._used[USED.arena_bytes])
-        if used + key_bytes + 8 > self._arena.nbytes:
-            arena = np.empty(max(2 * self._arena.nbytes, used + key_bytes + 8) // 8 + 1, np.uint64)
+        if arena_bytes > self._arena.nbytes:
+            used = int(self._used[USED.arena_bytes])
+            arena = np.empty(max(2 * self._arena.nbytes, arena_bytes) // 8 + 1, np.uint64)
             arena[: used // 8] = self._arena[: used // 8]
             self._arena = arena
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -23,37 +22,29 @@ from statecore.images.key_table import Chunk, Columns
 
 _RECORD = struct.Struct("<IIq")
 _ROWS_AT_ONCE = 65_536
-_MEASURED = ("offsets", "width", "value_offsets", "value_width", "value_valid", "rows")
 
 
 def last_writes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """The last of the packed records of each key, in their order, in the same place."""
-    tags = np.empty(len(data) // PACKED_HEADER, np.uint32)  # what is not written to takes no memory
-    rows = kernel.run("tag_packed", data=data, end=len(data), tags=tags)
+    most = len(data) // PACKED_HEADER
+    tags, places = np.empty(most, np.uint32), np.empty(most, np.int64)  # what is not written to takes no memory
+    rows = kernel.run("tag_packed", data=data, end=len(data), tags=tags, places=places)
     bits = (2 * rows).bit_length()
     table = np.zeros(1 << bits, np.uint64)
-    end = kernel.run("keep_last", data=data, tags=tags, rows=rows, table=table, bits=bits)
+    end = kernel.run("keep_last", data=data, tags=tags, places=places, rows=rows, table=table, bits=bits)
     return data[:end]
 
 
-def sampled_keys(data: npt.NDArray[np.uint8], count: int) -> list[bytes]:
-    """Keys of about so many packed records, from all over them."""
-    every = max(1, len(data) // count)
-    places = np.empty(len(data) // every + 2, np.int64)
-    found = kernel.run("sample_packed", data=data, end=len(data), every=every, places=places)
-    keys = []
-    for at in places[:found].tolist():
-        length, _, _ = _RECORD.unpack(data[at : at + PACKED_HEADER].tobytes())
-        keys.append(data[at + PACKED_HEADER : at + PACKED_HEADER + length].tobytes())
-    return keys
+def record_bytes(data: npt.NDArray[np.uint8]) -> int:
+    """Bytes of the first of some packed records."""
+    key, value, _ = _RECORD.unpack(data[:PACKED_HEADER].tobytes())
+    return PACKED_HEADER + int(key) + (0 if value == PACKED_DELETE else int(value))
 
 
-def divided(data: npt.NDArray[np.uint8], first: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Packed records with keys below one, in the same place, and the others; both in their order."""
-    above = np.empty(len(data), np.uint8)
-    bound = np.frombuffer(first, np.uint8)
-    end = kernel.run("divide_packed", data=data, end=len(data), bound=bound, bound_length=len(first), above=above)
-    return data[:end], above[: len(data) - end]
+def whole_records(data: npt.NDArray[np.uint8]) -> int:
+    """Where the last one of packed records ends that is not cut."""
+    found = np.empty(len(UNPACKED), np.int64)
+    return kernel.run("measure_packed", data=data, end=len(data), most=len(data), unpacked=found)
 
 
 def unpacked(data: npt.NDArray[np.uint8]) -> Iterator[Columns]:
@@ -75,31 +66,6 @@ def unpacked(data: npt.NDArray[np.uint8]) -> Iterator[Columns]:
         )
         yield columns_of(made)
         data = data[end:]
-
-
-def kept_rows(ranges: npt.NDArray[np.uint32], source: Mapping[str, Any]) -> Columns:
-    """The rows of range 0, in buffers of their own.
-
-    Args:
-        ranges: the range of each row.
-        source: the columns as arguments of a kernel.
-    """
-    measured = np.zeros(len(UNPACKED), np.int64)
-    said = {name: source[name] for name in _MEASURED}
-    kernel.run("measure_kept", ranges=ranges, unpacked=measured, **said)
-    made = _buffers(*measured.tolist())
-    kernel.run(
-        "keep_rows",
-        **source,
-        ranges=ranges,
-        key_offsets=made.key_offsets,
-        keys=made.keys,
-        new_offsets=made.value_offsets,
-        values=made.values,
-        valid=made.valid,
-        new_stamps=made.timestamps,
-    )
-    return columns_of(made)
 
 
 def _buffers(rows: int, key_bytes: int, value_bytes: int) -> Chunk:

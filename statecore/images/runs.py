@@ -129,7 +129,7 @@ class RunBuilder:
         self._records = self._null_keys = self._peak = self._shrinks = self._expired = 0
         self._stream_time = stream_time
         self._table = self._new_table()
-        self._overflowing: SpilledTable | None = None
+        self._spilled: SpilledTable | None = None
 
     @property
     def statistics(self) -> RunStatistics:
@@ -153,22 +153,22 @@ class RunBuilder:
             Capacity: the directory has no room for what the budget does not hold.
             Retryable: what lay on the disk is not what was written.
         """
-        if self._table.bytes > self._room and self._table.keys:
+        if self._table.bytes > self._budget and self._table.keys:
             self._make_room()
         form = self._format
         records = checked_records(batch, form, self._changelog)
         if form.time_at is not None and batch.num_rows:
             self._stream_time = max(self._stream_time, int(form.times(records.keys).max()))
         columns = Columns(form.row_keys(records.keys), form.row_values(records), records.timestamps)
-        if self._overflowing is not None:
+        if self._spilled is None:
+            self._table.add(*columns)
+        else:
             self._null_keys += records.keys.null_count
-            columns = self._overflowing.add(columns)
-        self._table.add(*columns)
+            self._spilled.add(columns)
         self._records += batch.num_rows
         if batch.num_rows:
             self._cuts.next = last_offset(batch) + 1
-        spilled = 0 if self._overflowing is None else self._overflowing.memory
-        self._peak = max(self._peak, self._table.bytes + spilled)
+        self._peak = max(self._peak, self._table.bytes if self._spilled is None else self._spilled.memory)
 
     def finish(self, end: int | None = None) -> list[RunFile]:
         """Write what is left and return all runs, in the order they must be applied; none when no row survived.
@@ -188,22 +188,17 @@ class RunBuilder:
     def _new_table(self) -> KeyTable:
         return KeyTable(timestamps=self._format.stamped)
 
-    @property
-    def _room(self) -> int:
-        """Bytes that the table in memory may have; what is on disk needs some, too."""
-        return self._budget if self._overflowing is None else self._overflowing.room
-
     def _make_room(self) -> None:
         self._table.shrink()
         self._shrinks += 1
-        if self._table.bytes <= (self._room // 2 if self._overflowing is None else self._room * 3 // 4):
+        if self._table.bytes <= self._budget // 2:
             return
         if self._overflow is Overflow.CUT or self._format.indexed:
             self._cut()
         else:
-            self._overflowing = self._overflowing or SpilledTable(self._directory, self._budget, self._new_table)
             self._null_keys += self._table.null_keys
-            self._table = self._overflowing.take(self._table)
+            table, self._table = self._table, self._new_table()
+            self._spilled = SpilledTable(self._directory, self._budget, table, self._new_table)
 
     def _cut(self) -> None:
         """Write all that is held, a run for each database."""
@@ -234,12 +229,12 @@ class RunBuilder:
         """All keys that are held, in tables that follow one another in key order."""
         table, self._table = self._table, self._new_table()
         self._null_keys += table.null_keys
-        yield table
-        del table
-        if self._overflowing is not None:
-            yield from self._overflowing.tables()
-            self._overflowing.close()
-            self._overflowing = None
+        if self._spilled is None:
+            yield table
+            return
+        yield from self._spilled.tables()
+        self._spilled.close()
+        self._spilled = None
 
     def _by_segment(self, table: KeyTable) -> Iterator[tuple[int | None, npt.NDArray[np.uint32]]]:
         """The keys to write of each live segment, oldest first; all of them where the store has none."""

@@ -5,13 +5,14 @@ Memories", 1986), divided by ranges of keys instead of hashes. Ranges follow one
 range only the last write of each key counts, so a builder that takes one range after the other, each small enough for
 its memory, writes one sorted run without ever merging::
 
-    keys    a ────────────┬───────────┬──────────┬──────────▶ z
-            in memory     range 0     range 1    range 2          bounds: the keys at which ranges begin
-                          blocks      blocks     blocks           records in offset order
+    keys    ────────────┬───────────┬──────────┬──────────▶
+            range 0     range 1     range 2    range 3         bounds: the keys at which ranges begin but for the first
+            blocks      blocks      blocks     blocks          records in offset order
 
-Records are packed into a buffer for each range. When it is full, its whole blocks go to a scratch file that all ranges
-share (:mod:`.scratch_file`). The blocks of a range, one after the other, are its records (:mod:`.packed_records`); one
-may begin in a block and end in the next.
+Records are packed into a buffer for each range. When it is full, its whole blocks go to a scratch file
+(:mod:`.scratch_file`). The blocks of a range, one after the other, are its records (:mod:`.packed_records`); one may
+begin in a block and end in the next. Ranges share a few files, those next to each other the same one, so that the disk
+has the room of the first ones back while the last ones are still read.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, groupby, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,16 @@ import numpy.typing as npt
 from statecore.images import kernel
 from statecore.images.addresses import binary_column
 from statecore.images.key_table import Columns
-from statecore.images.packed_records import kept_rows, packed_row
+from statecore.images.packed_records import last_writes, packed_row, record_bytes, whole_records
 from statecore.images.scratch_file import ScratchFile
 
 _BUFFER_BLOCKS = 2
 """Of a buffer: what is left of a block when whole ones were written, and room for one more."""
+
+_FILES, _READ_AT_ONCE = 8, 16
+
+_BUCKET_BITS = 10
+"""Between the least and the greatest bound there are so many buckets, a power of two, which are searched at once."""
 
 
 @dataclass
@@ -44,12 +50,14 @@ class Range:
 
     Attributes:
         first: the key that the range begins at.
+        file: which of the files its blocks are in.
         blocks: of its records, oldest first, but for those in its buffer.
         written: bytes of these blocks.
         live: bytes of its records when it was last rewritten: as many are still wanted, more or less.
     """
 
     first: bytes
+    file: int = 0
     blocks: array[int] = field(default_factory=lambda: array("q"))
     written: int = 0
     live: int = 0
@@ -57,41 +65,64 @@ class Range:
 
 @dataclass
 class _Bounds:
-    """The first keys of all ranges, as the kernel reads them."""
+    """The keys at which ranges begin, as the kernel reads them."""
 
     keys: list[bytes]
     data: npt.NDArray[np.uint8] = field(init=False)
     offsets: npt.NDArray[np.int64] = field(init=False)
     words: npt.NDArray[np.uint64] = field(init=False)
     skip: int = field(init=False)
+    shift: int = field(init=False)
+    starts: npt.NDArray[np.uint32] = field(init=False)
 
     def __post_init__(self) -> None:
         ends = zip(self.keys[0], self.keys[-1], strict=False) if self.keys else ()  # the keys ascend
         self.skip = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
         self.data = np.frombuffer(b"".join(self.keys) + bytes(8), np.uint8)
         self.offsets = np.cumsum([0, *map(len, self.keys)]).astype(np.int64)
-        words = [key[self.skip : self.skip + 8].ljust(8, b"\0") for key in self.keys]
-        self.words = np.array([int.from_bytes(word, "big") for word in words], np.uint64)
+        words = [int.from_bytes(key[self.skip : self.skip + 8].ljust(8, b"\0"), "big") for key in self.keys]
+        self.words = np.array(words, np.uint64)
+        least, most = (words[0], words[-1]) if words else (0, 0)
+        self.shift = max(0, (most - least).bit_length() - _BUCKET_BITS)
+        buckets = [(word - least) >> self.shift for word in words]
+        self.starts = np.searchsorted(buckets, np.arange((1 << _BUCKET_BITS) + 1)).astype(np.uint32)
+
+    @property
+    def arguments(self) -> dict[str, int | npt.NDArray[Any]]:
+        """What kernels are called with."""
+        return {
+            "bounds": self.data,
+            "bound_offsets": self.offsets,
+            "count": len(self.keys),
+            "skip": self.skip,
+            "words": self.words,
+            "starts": self.starts,
+            "shift": self.shift,
+        }
 
 
 class Spill:
-    """Records divided by key range; those below the first range are not its own.
+    """Records divided by key range; there is one range at first.
 
     Args:
         directory: where the scratch file is made; must exist.
         block: bytes of its blocks.
+
+    Attributes:
+        buffer: bytes of memory that a range takes.
 
     Raises:
         Capacity, Invalid: as :class:`ScratchFile`.
     """
 
     def __init__(self, directory: Path, block: int) -> None:
-        self._file = ScratchFile(directory, block)
-        self._room = _BUFFER_BLOCKS * self._file.capacity
-        self._ranges: list[Range] = []
+        self._files = [ScratchFile(directory, block) for _ in range(_FILES)]
+        self._capacity = self._files[0].capacity
+        self.buffer = _BUFFER_BLOCKS * self._capacity
+        self._ranges = [Range(b"")]
         self._bounds = _Bounds([])
-        self._buffers = np.empty((0, self._room), np.uint8)
-        self._fill = np.zeros(0, np.int64)
+        self._buffers = np.empty((1, self.buffer), np.uint8)
+        self._fill = np.zeros(1, np.int64)
         self._taken = np.empty(0, np.uint8)
 
     @property
@@ -105,39 +136,101 @@ class Spill:
         return self._buffers.nbytes + self._taken.nbytes
 
     @property
-    def file_bytes(self) -> int:
-        """The size of the scratch file."""
-        return self._file.size
+    def written(self) -> int:
+        """Bytes of all blocks."""
+        return sum(one.written for one in self._ranges)
 
-    def divide(self, at: int, firsts: Sequence[bytes]) -> None:
-        """Begin ranges.
+    @property
+    def file_bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size for file in self._files)
+
+    def divide(self, number: int, firsts: Sequence[bytes]) -> None:
+        """Begin ranges within one; its records go where they belong.
 
         Args:
-            at: in front of which range.
-            firsts: the keys they begin at: ascending, between the first keys of their neighbours. What lies in them
-                already, in the range before, stays there, so that one must have been taken.
+            number: the range.
+            firsts: the keys they begin at, ascending, within that range.
+
+        Raises:
+            Capacity, Invalid: as :meth:`ScratchFile.write`.
+            Retryable: a block is not what was written.
         """
-        self._ranges[at:at] = map(Range, firsts)
-        self._bounds = _Bounds([one.first for one in self._ranges])
+        pieces = self._pieces(number, _READ_AT_ONCE)
+        at, fresh = number + 1, not self.file_bytes
+        self._ranges[at:at] = [Range(first, self._ranges[number].file) for first in firsts]
+        if fresh:
+            for place, one in enumerate(self._ranges):
+                one.file = place * _FILES // len(self._ranges)
+        self._bounds = _Bounds([one.first for one in self._ranges[1:]])
         self._buffers = np.insert(self._buffers, [at] * len(firsts), 0, axis=0)
         self._fill = np.insert(self._fill, [at] * len(firsts), 0)
+        _each_whole(pieces, self._repack)
 
-    def add(self, columns: Columns) -> Columns:
-        """Take the records that lie in a range.
+    def squeeze(self, number: int, size: int) -> None:
+        """Drop what was overwritten within so many bytes of a range.
 
-        Returns:
-            Those that lie below the first, in buffers of their own; none without a key.
+        Raises:
+            Capacity, Invalid: as :meth:`ScratchFile.write`.
+            Retryable: a block is not what was written.
+        """
+
+        def squeezed(data: npt.NDArray[np.uint8]) -> int:
+            end = whole_records(data)
+            self.put(number, last_writes(data[:end]))
+            return end
+
+        _each_whole(self._pieces(number, max(1, size // self._capacity)), squeezed)
+
+    def _repack(self, data: npt.NDArray[np.uint8]) -> int:
+        """Append packed records to the ranges they belong to; returns where the last one ends that is not cut."""
+        bounds, full, at = self._bounds, np.empty(1, np.int64), 0
+        while True:
+            at = kernel.run(
+                "repack",
+                data=data,
+                at=at,
+                end=len(data),
+                **bounds.arguments,
+                buffers=self._buffers,
+                room=self.buffer,
+                fill=self._fill,
+                full=full,
+            )
+            if full[0] < 0:
+                return at
+            if self._fill[full[0]] < self._capacity:  # the record is larger than a block
+                end = at + record_bytes(data[at:])
+                self.put(int(full[0]), data[at:end])
+                at = end
+            self._write_buffers()
+
+    def remove(self, number: int, count: int) -> None:
+        """End ranges that are empty. The disk gets the room of a file back when no range is left that may write to it.
+
+        Args:
+            number: the first one.
+            count: how many.
+        """
+        files = {one.file for one in self._ranges[number : number + count]}
+        del self._ranges[number : number + count]
+        for left in files - {one.file for one in self._ranges}:
+            self._files[left].close()
+        self._bounds = _Bounds([one.first for one in self._ranges[1:]])
+        self._buffers = np.delete(self._buffers, np.s_[number : number + count], axis=0)
+        self._fill = np.delete(self._fill, np.s_[number : number + count])
+
+    def add(self, columns: Columns) -> None:
+        """Take records; those without a key are left out.
 
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
         """
         rows = len(columns.keys)
         if not rows:
-            return columns
+            return
         ranges = np.empty(rows, np.uint32)
         keys, values = binary_column(columns.keys), binary_column(columns.values)
-        stamps = columns.timestamps.buffers()[1].address + 8 * columns.timestamps.offset
-        bounds = self._bounds
         kernel.run(
             "route",
             offsets=keys.offsets,
@@ -145,14 +238,10 @@ class Spill:
             data=keys.data,
             valid=keys.valid,
             rows=rows,
-            bounds=bounds.data,
-            bound_offsets=bounds.offsets,
-            count=len(bounds.keys),
-            skip=bounds.skip,
-            words=bounds.words,
+            **self._bounds.arguments,
             out=ranges,
         )
-        source: dict[str, Any] = {
+        source = {
             "offsets": keys.offsets,
             "width": keys.width,
             "data": keys.data,
@@ -160,35 +249,25 @@ class Spill:
             "value_width": values.width,
             "value_data": values.data,
             "value_valid": values.valid,
-            "stamps": stamps,
+            "stamps": columns.timestamps.buffers()[1].address + 8 * columns.timestamps.offset,
             "rows": rows,
         }
-        self._pack(columns, ranges, source)
-        return kept_rows(ranges, source)
-
-    def _pack(
-        self,
-        columns: Columns,
-        ranges: npt.NDArray[np.uint32],
-        source: Mapping[str, Any],
-    ) -> None:
         full = np.zeros(1, np.int64)
-        row, rows = 0, len(ranges)
+        row = 0
         while True:
             row = kernel.run(
                 "pack",
                 **source,
                 ranges=ranges,
-                first=1,
                 row=row,
                 buffers=self._buffers,
-                room=self._room,
+                room=self.buffer,
                 fill=self._fill,
                 full=full,
             )
             if row == rows:
                 return
-            if self._fill[full[0]] < self._file.capacity:  # the record is larger than a block
+            if self._fill[full[0]] < self._capacity:  # the record is larger than a block
                 self.put(int(full[0]), packed_row(columns, row))
                 row += 1
             self._write_buffers()
@@ -205,16 +284,42 @@ class Spill:
         Raises:
             Retryable: a block is not what was written.
         """
-        of, fill, block = self._ranges[number], int(self._fill[number]), self._file.capacity
-        if len(self._taken) < len(of.blocks) * block + fill:
-            self._taken = np.empty((len(of.blocks) * block + fill) * 9 // 8, np.uint8)
-        at = 0
-        for one in of.blocks:
-            at += self._file.take(one, self._taken[at : at + block])
-        self._taken[at : at + fill] = self._buffers[number, :fill]
+        of, fill = self._ranges[number], int(self._fill[number])
+        size, file, at = of.written + fill, self._files[of.file], 0
+        if len(self._taken) < size:
+            self._taken = np.empty(size * 9 // 8, np.uint8)
+        for block in of.blocks:
+            at += file.take(block, self._taken[at : at + self._capacity])
+        self._taken[at:size] = self._buffers[number, :fill]
         of.blocks, of.written, of.live = array("q"), 0, 0
         self._fill[number] = 0
-        return self._taken[: at + fill]
+        return self._taken[:size]
+
+    def move(self, number: int, to: int) -> None:
+        """Move the records of a range behind those of another one.
+
+        Raises:
+            Capacity, Invalid: as :meth:`ScratchFile.write`.
+            Retryable: a block is not what was written.
+        """
+        for piece in self._pieces(number, _READ_AT_ONCE):
+            self.put(to, piece)
+
+    def _pieces(self, number: int, count: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """The bytes of a range, so many blocks at once. It is empty when this returns, and can be added to."""
+        of, fill = self._ranges[number], int(self._fill[number])
+        blocks, rest = of.blocks, self._buffers[number, :fill].copy()
+        of.blocks, of.written, of.live = array("q"), 0, 0
+        self._fill[number] = 0
+        return chain(self._read(self._files[of.file], blocks, count), (rest,))
+
+    def _read(self, file: ScratchFile, blocks: array[int], count: int) -> Iterator[npt.NDArray[np.uint8]]:
+        into = np.empty(min(count, len(blocks)) * self._capacity, np.uint8)
+        for low in range(0, len(blocks), count):
+            at = 0
+            for block in blocks[low : low + count]:
+                at += file.take(block, into[at : at + self._capacity])
+            yield into[:at]
 
     def put(self, number: int, data: npt.NDArray[np.uint8]) -> None:
         """Add packed records to a range.
@@ -222,30 +327,38 @@ class Spill:
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
         """
-        fill, capacity = int(self._fill[number]), self._file.capacity
+        of, fill, capacity = self._ranges[number], int(self._fill[number]), self._capacity
         if fill:
             data = np.concatenate([self._buffers[number, :fill], data])
         whole = len(data) // capacity * capacity
-        self._written(number, [data[at : at + capacity].data for at in range(0, whole, capacity)])
+        of.blocks.extend(
+            self._files[of.file].write([data[at : at + capacity].data for at in range(0, whole, capacity)])
+        )
+        of.written += whole
         self._fill[number] = len(data) - whole
         self._buffers[number, : len(data) - whole] = data[whole:]
 
     def close(self) -> None:
-        """Let go of the file; again is fine."""
-        self._file.close()
+        """Let go of the files; again is fine."""
+        for file in self._files:
+            file.close()
 
     def _write_buffers(self) -> None:
         """Write the first block of each buffer that has one."""
-        capacity = self._file.capacity
-        full = np.flatnonzero(self._fill >= capacity).tolist()
-        blocks = self._file.write([self._buffers[number, :capacity].data for number in full])
-        for number, block in zip(full, blocks, strict=True):
-            self._ranges[number].blocks.append(block)
-            self._ranges[number].written += capacity
-            rest = int(self._fill[number]) - capacity
-            self._buffers[number, :rest] = self._buffers[number, capacity : capacity + rest]
-            self._fill[number] = rest
+        full = np.flatnonzero(self._fill >= self._capacity).tolist()
+        for file, numbers in groupby(full, key=lambda number: self._ranges[number].file):
+            some = list(numbers)
+            blocks = self._files[file].write([self._buffers[number, : self._capacity].data for number in some])
+            for number, block in zip(some, blocks, strict=True):
+                self._ranges[number].blocks.append(block)
+                self._ranges[number].written += self._capacity
+        room, count = self.buffer, len(self._fill)
+        kernel.run("drop_first", buffers=self._buffers, count=count, room=room, fill=self._fill, size=self._capacity)
 
-    def _written(self, number: int, blocks: list[memoryview]) -> None:
-        self._ranges[number].blocks.extend(self._file.write(blocks))
-        self._ranges[number].written += len(blocks) * self._file.capacity
+
+def _each_whole(pieces: Iterable[npt.NDArray[np.uint8]], use: Callable[[npt.NDArray[np.uint8]], int]) -> None:
+    """Give pieces to someone who says where the last whole record ends; what is cut comes again with its rest."""
+    cut = np.empty(0, np.uint8)
+    for piece in pieces:
+        data = np.concatenate([cut, piece])
+        cut = data[use(data) :].copy()

@@ -45,42 +45,76 @@ def _record_bytes(record):
     return PACKED_HEADER + le32(record) + (0 if length == PACKED_DELETE else length)
 
 
-def route(offsets, width, data, valid, rows, bounds, bound_offsets, count, skip, words, out):
-    """The number of the range that each key lies in: how many bounds are not greater than it.
+@njit(error_model="numpy")
+def _range_of(key, length, bounds, bound_offsets, count, skip, words, starts, shift):
+    """The number of the range that a key lies in: how many bounds are not greater than it.
 
     Bounds ascend, and all begin with the same ``skip`` bytes; ``words`` has the eight bytes after these of each, as a
-    big-endian number. A null key has ``NO_KEY``.
+    big-endian number. How far such a word is from the first one, without the lower ``shift`` bits, is the number of its
+    bucket; ``starts`` has the first bound of each bucket.
     """
+    ahead = compare(key, min(length, skip), bounds, skip) if skip else 0
+    if ahead or not count:
+        return 0 if ahead <= 0 else count
+    mine = swap(short_word(key + skip, length - skip))
+    if mine < word(words):
+        return 0
+    if mine > word(words + (count - 1) * 8):
+        return count
+    bucket = np.int64((mine - word(words)) >> np.uint64(shift))
+    low, high = le32(starts + bucket * 4), le32(starts + bucket * 4 + 4)
+    while low < high:
+        middle = (low + high) >> 1
+        theirs = word(words + middle * 8)
+        greater = theirs > mine
+        if theirs == mine:
+            bound = get(bound_offsets, middle)
+            greater = compare(bounds + bound, get(bound_offsets, middle + 1) - bound, key, length) > 0
+        if greater:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def route(offsets, width, data, valid, rows, bounds, bound_offsets, count, skip, words, starts, shift, out):
+    """The number of the range that each key lies in; a null key has ``NO_KEY``."""
     for row in range(rows):
         if valid and not u8(valid + row):
             put32(out, row, NO_KEY)
             continue
         start = offset_at(offsets, width, row)
-        key, length = data + start, offset_at(offsets, width, row + 1) - start
-        ahead = compare(key, min(length, skip), bounds, skip)
-        if ahead:
-            put32(out, row, 0 if ahead < 0 else count)
-            continue
-        mine = swap(short_word(key + skip, length - skip))
-        low, high = 0, count
-        while low < high:
-            middle = (low + high) >> 1
-            theirs = word(words + middle * 8)
-            greater = theirs > mine
-            if theirs == mine:
-                bound = get(bound_offsets, middle)
-                greater = compare(bounds + bound, get(bound_offsets, middle + 1) - bound, key, length) > 0
-            if greater:
-                high = middle
-            else:
-                low = middle + 1
-        put32(out, row, low)
+        length = offset_at(offsets, width, row + 1) - start
+        put32(out, row, _range_of(data + start, length, bounds, bound_offsets, count, skip, words, starts, shift))
     return 0
+
+
+def repack(data, at, end, bounds, bound_offsets, count, skip, words, starts, shift, buffers, room, fill, full):
+    """Append packed records, from a place on, to the buffer of the range that each lies in; returns where it stopped.
+
+    That is at the end, at a record that is cut there, or at the first one whose range (in ``full``, which is -1 else)
+    has not enough room left.
+    """
+    put(full, 0, -1)
+    while at + PACKED_HEADER <= end:
+        record = data + at
+        whole = _record_bytes(record)
+        if at + whole > end:
+            break
+        key, length = record + PACKED_HEADER, le32(record)
+        number = _range_of(key, length, bounds, bound_offsets, count, skip, words, starts, shift)
+        used = get(fill, number)
+        if used + whole > room:
+            put(full, 0, number)
+            break
+        copy(buffers + number * room + used, record, whole)
+        put(fill, number, used + whole)
+        at += whole
+    return at
 
 
 def pack(
     ranges,
-    first,
     offsets,
     width,
     data,
@@ -96,7 +130,7 @@ def pack(
     fill,
     full,
 ):
-    """Append the rows of ranges from ``first`` on to a buffer for each; returns the row it stopped at.
+    """Append rows to a buffer for each range; returns the row it stopped at.
 
     That is the number of rows when it is done, else the first row whose range (in ``full``) has not enough room left.
     """
@@ -104,12 +138,11 @@ def pack(
         number = le32(ranges + row * 4)
         if row + _AHEAD < rows:
             ahead = le32(ranges + (row + _AHEAD) * 4)
-            if ahead != NO_KEY and ahead >= first:
-                prefetch(buffers + (ahead - first) * room + get(fill, ahead - first))
-        if number == NO_KEY or number < first:
+            if ahead != NO_KEY:
+                prefetch(buffers + ahead * room + get(fill, ahead))
+        if number == NO_KEY:
             row += 1
             continue
-        number -= first
         start = offset_at(offsets, width, row)
         size = offset_at(offsets, width, row + 1) - start
         value, length, stored = 0, 0, PACKED_DELETE
@@ -131,140 +164,64 @@ def pack(
     return row
 
 
-def measure_kept(ranges, offsets, width, value_offsets, value_width, value_valid, rows, unpacked):
-    """How many rows have range 0, and the bytes of their keys and values."""
-    kept, keys, values = 0, 0, 0
-    for row in range(rows):
-        if le32(ranges + row * 4) == 0:
-            kept += 1
-            keys += offset_at(offsets, width, row + 1) - offset_at(offsets, width, row)
-            if not value_valid or u8(value_valid + row):
-                values += offset_at(value_offsets, value_width, row + 1) - offset_at(value_offsets, value_width, row)
-    put(unpacked, UNPACKED.rows, kept)
-    put(unpacked, UNPACKED.key_bytes, keys)
-    put(unpacked, UNPACKED.value_bytes, values)
-    return kept
+def drop_first(buffers, count, room, fill, size):
+    """Drop so many bytes of each buffer that has them; returns how many buffers had."""
+    dropped = 0
+    for number in range(count):
+        left = get(fill, number) - size
+        if left >= 0:
+            move(buffers + number * room, buffers + number * room + size, left)
+            put(fill, number, left)
+            dropped += 1
+    return dropped
 
 
-def keep_rows(
-    ranges,
-    offsets,
-    width,
-    data,
-    value_offsets,
-    value_width,
-    value_data,
-    value_valid,
-    stamps,
-    rows,
-    key_offsets,
-    keys,
-    new_offsets,
-    values,
-    valid,
-    new_stamps,
-):
-    """Copy the rows of range 0 into columns of their own; returns how many of them are deletes."""
-    kept, key, value, deletes = 0, 0, 0, 0
-    put(key_offsets, 0, 0)
-    put(new_offsets, 0, 0)
-    for row in range(rows):
-        if le32(ranges + row * 4):
-            continue
-        start = offset_at(offsets, width, row)
-        size = offset_at(offsets, width, row + 1) - start
-        copy(keys + key, data + start, size)
-        key += size
-        present = 1
-        if value_valid and not u8(value_valid + row):
-            present = 0
-            deletes += 1
-        else:
-            start = offset_at(value_offsets, value_width, row)
-            size = offset_at(value_offsets, value_width, row + 1) - start
-            copy(values + value, value_data + start, size)
-            value += size
-        put8(valid + kept, present)
-        put(new_stamps, kept, get(stamps, row) if stamps else 0)
-        kept += 1
-        put(key_offsets, kept, key)
-        put(new_offsets, kept, value)
-    return deletes
-
-
-def tag_packed(data, end, tags):
-    """A tag of the key of each packed record; returns how many there are."""
+def tag_packed(data, end, tags, places):
+    """A tag of the key of each packed record, and where it begins; returns how many there are."""
     at, row = 0, 0
     while at < end:
         put32(tags, row, key_tag(data + at + PACKED_HEADER, le32(data + at)))
+        put(places, row, at)
         at += _record_bytes(data + at)
         row += 1
     return row
 
 
-def keep_last(data, tags, rows, table, bits):
+def keep_last(data, tags, places, rows, table, bits):
     """Move the last packed record of each key to the front, in their order; returns where they end.
 
-    ``table`` has a word for each slot, zeros at first: low bits of the tag (24), and place of the key's last record so
-    far plus 1 (40). Slots are found as in the table of keys; tags become slots.
+    Last to first, a record stays if none of its key has been met. ``table`` has a word for each slot, zeros at first:
+    low bits of the tag (24), and where the record that stays begins, plus 1 (40). Slots are found as in the table of
+    keys. A tag becomes 1 if its record stays, else 0.
     """
-    shift, mask, at = 32 - bits, (1 << bits) - 1, 0
-    for row in range(rows):
-        if row + _SLOT_AHEAD < rows:
-            prefetch(table + (le32(tags + (row + _SLOT_AHEAD) * 4) >> shift) * 8)
-        if row + _AHEAD < rows:
-            prefetch(data + (np.int64(word(table + (le32(tags + (row + _AHEAD) * 4) >> shift) * 8)) & _PLACE))
-        tag = le32(tags + row * 4)
+    shift, mask = 32 - bits, (1 << bits) - 1
+    for row in range(rows - 1, -1, -1):
+        if row >= _SLOT_AHEAD:
+            prefetch(table + (le32(tags + (row - _SLOT_AHEAD) * 4) >> shift) * 8)
+        if row >= _AHEAD:
+            prefetch(data + (np.int64(word(table + (le32(tags + (row - _AHEAD) * 4) >> shift) * 8)) & _PLACE))
+        tag, at, stays = le32(tags + row * 4), get(places, row), 1
         slot, low = tag >> shift, np.int64(tag & 0xFFFFFF) << 40
         size = le32(data + at)
         while True:
             there = np.int64(word(table + slot * 8))
             if there == 0:
+                put_word(table + slot * 8, np.uint64(low | (at + 1)))
                 break
             if there & ~_PLACE == low:
                 other = data + (there & _PLACE) - 1
-                if le32(other) == size and (shared(other + PACKED_HEADER, data + at + PACKED_HEADER, size) == size):
+                if le32(other) == size and shared(other + PACKED_HEADER, data + at + PACKED_HEADER, size) == size:
+                    stays = 0
                     break
             slot = (slot + 1) & mask
-        put_word(table + slot * 8, np.uint64(low | (at + 1)))
-        put32(tags, row, slot)
-        at += _record_bytes(data + at)
-    at, to = 0, 0
+        put32(tags, row, stays)
+    to = 0
     for row in range(rows):
-        if row + _AHEAD < rows:
-            prefetch(table + le32(tags + (row + _AHEAD) * 4) * 8)
-        whole = _record_bytes(data + at)
-        if np.int64(word(table + le32(tags + row * 4) * 8)) & _PLACE == at + 1:
-            move(data + to, data + at, whole)
+        if le32(tags + row * 4):
+            record = data + get(places, row)
+            whole = _record_bytes(record)
+            move(data + to, record, whole)
             to += whole
-        at += whole
-    return to
-
-
-def sample_packed(data, end, every, places):
-    """Where records begin, about one in so many bytes; returns how many."""
-    at, found, ahead = 0, 0, 0
-    while at < end:
-        if at >= ahead:
-            put(places, found, at)
-            found += 1
-            ahead = at + every
-        at += _record_bytes(data + at)
-    return found
-
-
-def divide_packed(data, end, bound, bound_length, above):
-    """Copy the records whose keys are not below a bound, and move the others to the front; returns where these end."""
-    at, to, out = 0, 0, 0
-    while at < end:
-        whole = _record_bytes(data + at)
-        if compare(data + at + PACKED_HEADER, le32(data + at), bound, bound_length) < 0:
-            move(data + to, data + at, whole)
-            to += whole
-        else:
-            copy(above + out, data + at, whole)
-            out += whole
-        at += whole
     return to
 
 

@@ -1,47 +1,43 @@
-"""The distinct keys that a builder's memory has no room for: tables of one key range each, made from records on disk.
+"""The distinct keys that a builder's memory has no room for: records on disk, and tables of one key range each.
 
-When the memory is full, the upper part of the keys goes to the disk, divided into ranges (:mod:`.spill`), and so do
-all later records in them. The lower part stays in memory, with room to grow; when it has grown too large, its own upper
-part goes likewise. Which keys are in memory says nothing about what is written: it only costs.
+When the memory is full, all that is in it and every later record goes to the disk, divided into ranges of keys
+(:mod:`.spill`). Nothing is looked up then. One range after the other is read back when all records have come, and its
+last writes are a table. A range that is too large for that is read in pieces and divided first. Before, ranges are only
+read where the disk would hold many times what is wanted. However much there is on disk, there are about as many ranges
+at any time, and memory follows the budget::
 
-Each range on disk has a buffer of two blocks. They count as memory of the keys that stay, and leave them a quarter of
-the budget at least, so that the budget is exceeded where much more than forty times as much lies on disk.
-
-::
-
-    budget    ├─ stays: 1/4 ─┤─ grows: up to 1/2 ─┤─ a range: 1/4, and about half as much to tell its keys ─┤
+    budget    ├─ buffers: 1/8, and as much while a range is divided ─┤─ a range: up to 1/4 ─┤─ its keys and columns ─┤
 """
 
 from __future__ import annotations
 
 import statecore.extras.pipeline
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from statecore.images.chunks import chunks_of, columns_of
 from statecore.images.key_table import Columns, KeyTable
-from statecore.images.packed_records import divided, last_writes, sampled_keys, unpacked
+from statecore.images.packed_records import last_writes, unpacked
 from statecore.images.spill import Spill
 
-_SAMPLED = 1024
-"""Keys that are looked at to see where ranges are to begin."""
+_RANGES = 32
+"""How many there are at first. The buffers of twice as many do not stay in the processor's caches."""
 
-_LARGEST_BLOCK, _SMALLEST_BLOCK = 64 << 10, 4 << 10
-_LEAST_BUDGET = 256 << 10
-"""With less than this, ranges would be rewritten for every few records."""
+_SAMPLED, _SAMPLED_BYTES = 8192, 1 / 32
+"""Keys that are kept to tell where ranges are to begin, at most, and what they may have of the budget."""
 
-_STAYS, _GROWS, _FIRST, _LARGEST = 1 / 4, 1 / 2, 1 / 32, 1 / 4
-"""Of the budget: what stays in memory, what that may grow to, what a range has first, and what it may have."""
+_LARGEST_BLOCK, _SMALLEST_BLOCK, _BLOCK = 64 << 10, 4 << 10, 1 / 512
+"""Bytes of a block on disk: that share of the budget, within these limits."""
 
-_LOOK_AGAIN = 1.125
-"""How much the file grows before it is looked at again."""
+_NEEDED = 3
+"""How many times its bytes a range needs when it is read, most of which its columns take if nothing was overwritten."""
 
-_MOST_WRITTEN = 2
-"""How many times the bytes that are wanted may be on disk, more or less: what is wanted is estimated now and then."""
+_MOST_WRITTEN = 3
+"""How many times the bytes that are wanted may be on disk."""
 
 
 class SpilledTable:
@@ -49,7 +45,8 @@ class SpilledTable:
 
     Args:
         directory: where the scratch file is made; must exist.
-        budget: bytes of memory, shared with the table of the keys that stay.
+        budget: bytes of memory.
+        table: the keys so far, which are taken. It is not needed any more.
         new_table: makes an empty table.
 
     Raises:
@@ -57,69 +54,45 @@ class SpilledTable:
         Invalid: the file cannot be made.
     """
 
-    def __init__(self, directory: Path, budget: int, new_table: Callable[[], KeyTable]) -> None:
-        self._budget = max(budget, _LEAST_BUDGET)
-        self._wanted = 0.0
-        self._looked = 0
-        self._largest = int(self._budget * _LARGEST)
+    def __init__(self, directory: Path, budget: int, table: KeyTable, new_table: Callable[[], KeyTable]) -> None:
+        self._budget = self._look_at = budget
         self._new_table = new_table
-        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, self._budget >> 10)))
+        self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, int(budget * _BLOCK))))
+        self._largest = max(self._spill.buffer, (budget - _RANGES * self._spill.buffer) // _NEEDED)
+        ids = table.survivors(tombstones=True)
+        self._sample: list[bytes] = []
+        self._every = max(1, len(ids) // _SAMPLED)
+        self._chance = np.random.default_rng(0)  # what comes in turns must not be sampled in turns
+        chunks = chunks_of(table, ids[:: self._every].copy())
+        self._keep(key for chunk in chunks for key in columns_of(chunk).keys.to_pylist())
+        self._spill.divide(0, _quantiles(self._sample, _RANGES))
+        for chunk in chunks_of(table, ids):
+            self._spill.add(columns_of(chunk))
 
     @property
     def memory(self) -> int:
-        """Bytes of memory besides the tables."""
+        """Bytes of memory."""
         return self._spill.memory
-
-    @property
-    def room(self) -> int:
-        """Bytes that the table of the keys that stay may have."""
-        return max(self._largest, int(self._budget * _GROWS) - self.memory)
 
     @property
     def file_bytes(self) -> int:
         """Bytes on disk."""
         return self._spill.file_bytes
 
-    def take(self, table: KeyTable) -> KeyTable:
-        """Take the upper part of the keys of a table that has become too large; the rest comes back as a new one.
-
-        Raises:
-            Capacity, Invalid, Retryable: as :meth:`add`.
-        """
-        ids = table.survivors(tombstones=True)
-        share = min(0.9, min(self._budget * _STAYS, self.room / 2) / max(1, table.bytes))
-        # Only the first ranges grow in any case: where keys descend, each takes buffers and gets no more records.
-        size = self._largest / 2 if self._spill.ranges else self._budget * _FIRST
-        shares = np.linspace(share, 1, max(1, int(table.bytes * (1 - share) / size)), endpoint=False)
-        step = max(1, len(ids) // _SAMPLED)
-        keys = [key for columns in _columns(table, ids[::step].copy()) for key in columns.keys.to_pylist()]
-        firsts = _quantiles(keys, shares)
-        self._spill.divide(0, firsts)
-        rest = self._new_table()
-        for columns in _columns(table, ids):
-            rest.add(*self.add(columns))
-        for one in self._spill.ranges[: len(firsts)]:
-            one.live = one.written
-        return rest
-
-    def add(self, columns: Columns) -> Columns:
-        """Take the records that lie in a range on disk; returns those that do not, and have a key.
+    def add(self, columns: Columns) -> None:
+        """Take records; those without a key are left out.
 
         Raises:
             Capacity: the disk is full.
             Invalid: the file cannot be written.
             Retryable: what was read back is not what was written.
         """
-        rest = self._spill.add(columns)
-        ranges, written = self._spill.ranges, 0
-        for number in reversed(range(len(ranges))):  # one that is divided moves those above it
-            one = ranges[number]
-            written += one.written
-            if one.written > max(self._largest, 2 * one.live):
-                self._rewrite(number)
-        if written > max(self._budget, self._looked * _LOOK_AGAIN):
-            self._bound_file(written)
-        return rest
+        self._spill.add(columns)
+        rows = len(columns.keys)
+        places = self._chance.integers(0, max(1, rows), self._chance.binomial(rows, 1 / self._every))
+        self._keep(columns.keys.take(pa.array(places)).drop_null().to_pylist())
+        if self._spill.written > self._look_at:
+            self._bound_files()
 
     def tables(self) -> Iterator[KeyTable]:
         """The keys of each range with their last writes, in key order. Each range is gone when it has been taken.
@@ -127,56 +100,83 @@ class SpilledTable:
         Raises:
             Retryable: what was read back is not what was written.
         """
-        for number in range(len(self._spill.ranges)):
+        while self._spill.ranges:
+            if self._is_large(0):
+                if self._divide(0):
+                    continue
+                self._spill.squeeze(0, self._largest)
             table = self._new_table()
-            for columns in unpacked(last_writes(self._spill.take(number))):
-                table.add(*columns)
+            for columns in unpacked(last_writes(self._spill.take(0))):
+                table.append(*columns)
+            self._spill.remove(0, 1)
             yield table
+            del table  # before the next one is read
 
     def close(self) -> None:
         """Let go of the file."""
         self._spill.close()
 
-    def _bound_file(self, written: int) -> None:
-        """Rewrite ranges until the file is at most a few times what is wanted of it.
+    def _keep(self, keys: Iterable[bytes]) -> None:
+        """Keep keys that were sampled. When they are too many, half of them go, and only half as many come."""
+        self._sample += keys
+        if len(self._sample) > _SAMPLED or sum(map(len, self._sample)) > self._budget * _SAMPLED_BYTES:
+            self._sample, self._every = self._sample[::2], self._every * 2
 
-        How much that is, is known of a range when it was just rewritten, and estimated of the others.
+    def _bound_files(self) -> None:
+        """Rewrite ranges, one at least, until the files are at most a few times what is wanted of them.
+
+        How much that is, is known of a range that was just rewritten, and taken to be the same share of the others. It
+        can only become more, so the files are not looked at again before they are so large.
         """
         ranges = self._spill.ranges
-        while written > _MOST_WRITTEN * sum(max(one.live, one.written * self._wanted) for one in ranges):
+        while True:
             number = max(range(len(ranges)), key=lambda number: ranges[number].written - ranges[number].live)
             before = ranges[number].written
-            if not before:
+            if before <= ranges[number].live:
                 break
             self._rewrite(number)
-            written = sum(one.written for one in ranges)
-        self._looked = written
+            share = ranges[number].live / before
+            wanted = sum(max(one.live, one.written * share) for one in ranges)
+            self._look_at = int(_MOST_WRITTEN * wanted)
+            if self._spill.written <= self._look_at:
+                break
 
     def _rewrite(self, number: int) -> None:
-        """Drop what was overwritten in a range, and divide it if it is still large."""
-        data = self._spill.take(number)
-        written = len(data)
-        data = last_writes(data)
-        self._wanted = len(data) / max(1, written)
-        parts = max(2, round(2 * len(data) / self._largest)) if len(data) > self._largest // 2 else 1
-        firsts = _quantiles(sampled_keys(data, _SAMPLED), np.arange(1, parts) / parts) if parts > 1 else []
-        self._spill.divide(number + 1, firsts)
-        for place, first in reversed(list(enumerate(firsts, start=number + 1))):
-            data, above = divided(data, first)
-            self._spill.put(place, above)
-        self._spill.put(number, data)
-        for one in self._spill.ranges[number : number + 1 + len(firsts)]:
-            one.live = one.written
+        """Drop what was overwritten in a range. The ranges that a large one is divided into become one again."""
+        large = self._is_large(number)
+        more = self._divide(number) if large else 0
+        if large and not more:
+            self._spill.squeeze(number, self._largest)
+        elif self._is_large(number):
+            self._rewrite(number)
+        else:
+            self._spill.put(number, last_writes(self._spill.take(number)))
+        for part in range(number + 1, number + 1 + more):
+            if self._is_large(part):
+                self._rewrite(part)
+                self._spill.move(part, number)
+            else:
+                self._spill.put(number, last_writes(self._spill.take(part)))
+        self._spill.remove(number + 1, more)
+        one = self._spill.ranges[number]
+        one.live = one.written
+
+    def _is_large(self, number: int) -> bool:
+        return self._spill.ranges[number].written > self._largest
+
+    def _divide(self, number: int) -> int:
+        """Divide a range into smaller ones; says how many there are more."""
+        ranges = self._spill.ranges
+        first, end = ranges[number].first, ranges[number + 1].first if number + 1 < len(ranges) else None
+        keys = [key for key in self._sample if key > first and (end is None or key < end)]
+        firsts = _quantiles([first, *keys], min(_RANGES, 2 * ranges[number].written // self._largest + 1))
+        if firsts:
+            self._spill.divide(number, firsts)
+        return len(firsts)
 
 
-def _columns(table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Columns]:
-    return map(columns_of, chunks_of(table, ids))
-
-
-def _quantiles(keys: Sequence[bytes], shares: npt.NDArray[np.float64]) -> list[bytes]:
-    """Keys below which these shares of some keys lie, more or less; ascending, and never the least one."""
+def _quantiles(keys: Sequence[bytes], parts: int) -> list[bytes]:
+    """The keys that divide some keys into so many parts of about the same size; ascending, and never the least one."""
     ordered = sorted(set(keys))
-    if len(ordered) < 2:
-        return []
-    at = np.unique(np.clip((len(ordered) * shares).astype(np.int64), 1, len(ordered) - 1))
-    return [ordered[number] for number in at.tolist()]
+    places = {len(ordered) * part // parts for part in range(1, parts)} - {0}
+    return [ordered[place] for place in sorted(places)]

@@ -167,6 +167,29 @@ def intern_keys(
     return row
 
 
+def append_keys(offsets, width, data, ids, rows, batch, entries, arena, used):
+    """Add keys that the table does not have, each once, without a slot; there is room for them."""
+    count, arena_used = get(used, USED.keys), get(used, USED.arena_bytes)
+    start = offset_at(offsets, width, 0)
+    for row in range(rows):
+        end = offset_at(offsets, width, row + 1)
+        key, length = data + start, end - start
+        entry = entries + count * _ENTRY
+        put_word(entry, np.uint64(batch << 32 | row))
+        put_word(entry + 8, np.uint64((arena_used >> 3) << 32 | length))
+        put_word(entry + 16, short_word(key, length))
+        put_word(entry + 24, short_word(key + 8, length - 8))
+        if length > INLINE_BYTES:
+            copy(arena + arena_used, key, length)
+            arena_used += (length + 7) & ~7
+        put32(ids, row, count)
+        count += 1
+        start = end
+    put(used, USED.keys, count)
+    put(used, USED.arena_bytes, arena_used)
+    return count
+
+
 def rehash(old, old_slots, new, bits):
     """Move every slot of a table into a larger, empty one."""
     shift, mask = 32 - bits, (1 << bits) - 1

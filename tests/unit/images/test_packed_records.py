@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.images.key_table import Columns
-from statecore.images.packed_records import divided, last_writes, packed_row, sampled_keys, unpacked
+from statecore.images.packed_records import last_writes, packed_row, record_bytes, unpacked, whole_records
 
 Row = tuple[bytes, bytes | None, int]
 KEYS = st.one_of(st.binary(max_size=3), st.integers(0, 300).map(lambda number: b"common-prefix-%04d" % number))
@@ -48,21 +48,11 @@ def test_the_last_writes_of_packed_records_are_those_of_a_dict(rows: list[Row]) 
 
 
 @settings(deadline=None)
-@given(ROWS, KEYS)
-def test_packed_records_are_divided_at_a_key_and_stay_in_their_order(rows: list[Row], first: bytes) -> None:
-    parts = divided(packed(rows), first)
-    below, above = ([row for made in unpacked(part) for row in rows_of(made)] for part in parts)
-    assert below == [row for row in rows if row[0] < first]
-    assert above == [row for row in rows if row[0] >= first]
-
-
-@settings(deadline=None)
-@given(ROWS, st.integers(1, 100))
-def test_keys_are_sampled_from_all_over(rows: list[Row], count: int) -> None:
-    found = sampled_keys(packed(rows), count)
-    assert len(found) <= count + 1
-    assert found[:1] == [row[0] for row in rows][:1]
-    places = iter(row[0] for row in rows)
-    assert all(key in places for key in found), "in their order"
-    if count == 100 and rows and max(len(key) + len(value or b"") for key, value, _ in rows) < 50:
-        assert len(found) >= min(len(rows), count) // 4
+@given(ROWS, st.integers(0, 60))
+def test_a_record_that_is_cut_is_not_whole(rows: list[Row], missing: int) -> None:
+    data = packed(rows)
+    ends = np.cumsum([0, *(len(packed([row])) for row in rows)])
+    assert whole_records(data[: max(0, len(data) - missing)]) == max(
+        end for end in ends if end <= max(0, len(data) - missing)
+    )
+    assert [record_bytes(data[end:]) for end in ends[:-1]] == np.diff(ends).tolist()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,25 +14,92 @@ from statecore.images.spill import Spill
 from tests.unit.images.test_packed_records import KEYS, ROWS, Row, columns, rows_of
 
 
-@settings(max_examples=40, deadline=None)
+def of(rows: list[Row], firsts: list[bytes]) -> list[list[Row]]:
+    """The rows of each range."""
+    bounds = [b"", *firsts]
+    found: list[list[Row]] = [[] for _ in bounds]
+    for row in rows:
+        found[bisect_right(bounds, row[0]) - 1].append(row)
+    return found
+
+
+def taken(made: Spill, number: int) -> list[Row]:
+    return [row for part in unpacked(made.take(number)) for row in rows_of(part)]
+
+
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(ROWS, max_size=6), st.lists(KEYS, min_size=1, max_size=6, unique=True), st.sampled_from([32, 100, 4096])
 )
 def test_records_lie_in_the_range_of_their_key_in_the_order_they_came(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], firsts: list[bytes], block: int
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], keys: list[bytes], block: int
 ) -> None:
-    firsts = sorted(firsts)
+    firsts = sorted(set(keys) - {b""})
     made = Spill(tmp_path_factory.mktemp("spill"), block)
-    made.divide(0, firsts[len(firsts) // 2 :])
-    made.divide(0, firsts[: len(firsts) // 2])
-    below: list[Row] = []
-    for batch in batches:
-        below += rows_of(made.add(columns(batch)))
+    half = len(batches) // 2
+    for batch in batches[:half]:
+        made.add(columns(batch))
+    made.divide(0, firsts[::2])  # what has come already is divided, too
+    for batch in batches[half:]:
+        made.add(columns(batch))
+    for number in reversed(range(len(firsts[::2]))):
+        made.divide(number + 1, firsts[2 * number + 1 : 2 * number + 2])
     every = [row for batch in batches for row in batch]
-    assert below == [row for row in every if row[0] < firsts[0]]
-    for number, first in enumerate(firsts):
-        end = firsts[number + 1] if number + 1 < len(firsts) else None
-        found = [row for part in unpacked(made.take(number)) for row in rows_of(part)]
-        assert found == [row for row in every if row[0] >= first and (end is None or row[0] < end)]
-        assert not len(made.take(number))
+    assert [one.first for one in made.ranges] == [b"", *firsts]
+    wanted = of(every, firsts)
+    for number in range(len(firsts), 0, -1):
+        assert taken(made, number) == wanted[number]
+        assert not taken(made, number)
+        made.remove(number, 1)
+    assert taken(made, 0) == wanted[0]
+    made.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.sampled_from([32, 100, 4096]), st.integers(1, 5000))
+def test_a_range_that_is_squeezed_has_the_last_writes_of_each_piece(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], block: int, size: int
+) -> None:
+    made = Spill(tmp_path_factory.mktemp("spill"), block)
+    made.add(columns(rows))
+    made.squeeze(0, size)
+    found = taken(made, 0)
+    assert {row[0]: row for row in found} == {row[0]: row for row in rows}
+    places = iter(rows)
+    assert all(row in places for row in found), "some of them, in their order"
+    made.add(columns([rows[0]] * 50 if rows else []))
+    made.squeeze(0, 1 << 20)
+    assert len(left := taken(made, 0)) <= 2, "of its blocks, and of its buffer"
+    assert set(left) == set(rows[:1])
+    made.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, ROWS, KEYS.filter(bool), st.sampled_from([32, 100, 4096]))
+def test_the_records_of_a_range_that_ends_are_behind_those_of_another(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], more: list[Row], first: bytes, block: int
+) -> None:
+    made = Spill(tmp_path_factory.mktemp("spill"), block)
+    made.divide(0, [first])
+    made.add(columns(rows))
+    made.move(1, 0)
+    made.remove(1, 1)
+    made.add(columns(more))
+    assert taken(made, 0) == [row for part in of(rows, [first]) for row in part] + more
+    made.close()
+
+
+def test_the_disk_has_room_back_as_ranges_end(tmp_path: Path) -> None:
+    def held() -> int:
+        return sum(file.size for file in made._files if file._finalizer.alive)
+
+    made = Spill(tmp_path, 4096)
+    made.divide(0, [b"%04d" % number for number in range(500, 10_000, 500)])
+    made.add(columns([(b"%04d" % (number % 10_000), b"v" * 200, 1) for number in range(20_000)]))
+    whole = held()
+    assert whole > 3 << 20
+    for _ in range(10):
+        made.take(0)
+        made.remove(0, 1)
+    assert held() < 0.7 * whole
     made.close()

@@ -41,7 +41,7 @@ from statecore.images import (
 )
 from statecore.images.key_table import Columns, KeyTable
 from statecore.images.model import RunFile, SliceContent
-from statecore.images.packed_records import divided, last_writes, sampled_keys, unpacked
+from statecore.images.packed_records import last_writes, unpacked, whole_records
 from statecore.images.runs_digest import merged_digest
 from statecore.images.spill import Spill
 from statecore.images.versions import kernel as versions_kernel
@@ -114,9 +114,7 @@ def ranges(chance: random.Random, path: Path, guard: bool) -> Any:
     """Records divided by key range, packed, read, and their last writes."""
     distinct = sorted(set(words(chance, chance.choice([1, 5, 60]), 300)))
     made = Spill(path, chance.choice([64, 512, 4096]))
-    made.divide(0, chance.sample(distinct, 1))
-    if distinct[-1] > made.ranges[0].first:
-        made.divide(1, [distinct[-1]])
+    firsts = sorted({key for key in chance.sample(distinct, min(9, len(distinct))) if key})
     found: list[Any] = []
     for _ in range(chance.randrange(1, 5)):
         count, large = chance.choice([1, 9, 80, 1500]), chance.random() < 0.5
@@ -124,16 +122,24 @@ def ranges(chance: random.Random, path: Path, guard: bool) -> Any:
         of_values = [chance.randbytes(chance.randrange(30)) if chance.random() < 0.8 else None for _ in range(count)]
         columns = (arrow_column(one, chance, large=large, guard=guard) for one in (of_keys, of_values))
         stamps = np.array([chance.randrange(1 << 40) for _ in range(count)], np.int64)
-        rest = made.add(Columns(*columns, pa.array(guarded_copy(stamps) if guard else stamps)))
-        found += [column.to_pylist() for column in rest]
+        made.add(Columns(*columns, pa.array(guarded_copy(stamps) if guard else stamps)))
+        if firsts and chance.random() < 0.5:
+            made.divide(len(made.ranges) - 1, firsts[:2])
+            firsts = firsts[2:]
+        if chance.random() < 0.3:
+            made.squeeze(0, chance.choice([1, 5000]))
     for number in range(len(made.ranges)):
         data = made.take(number)
         data = guarded_copy(data) if guard else data.copy()
         last = last_writes(guarded_copy(data) if guard else data.copy())
-        found.append(sampled_keys(data, chance.choice([1, 7, 100])))
-        parts = divided(guarded_copy(last) if guard else last.copy(), chance.choice(distinct))
-        for packed in (data, guarded_copy(last) if guard else last, *map(guarded_copy if guard else np.copy, parts)):
-            found += [column.to_pylist() for columns in unpacked(packed) for column in columns]
+        cut = data[: len(data) - chance.randrange(40)]
+        found.append(whole_records(guarded_copy(cut) if guard else cut))
+        table = KeyTable(timestamps=chance.random() < 0.5)
+        for columns in unpacked(guarded_copy(last) if guard else last):
+            table.append(*columns)
+            found += [column.to_pylist() for column in columns]
+        for chunk in table.gather(table.survivors(tombstones=True), rows_at_once=100, bytes_at_once=400):
+            found += [part.tobytes() for part in chunk]
     made.close()
     return found
 
