@@ -117,8 +117,8 @@ class Spill:
 
     def __init__(self, directory: Path, block: int) -> None:
         self._files = [ScratchFile(directory, block) for _ in range(_FILES)]
-        self._capacity = self._files[0].capacity
-        self.buffer = _BUFFER_BLOCKS * self._capacity
+        self._block = block
+        self.buffer = _BUFFER_BLOCKS * block
         self._ranges = [Range(b"")]
         self._bounds = _Bounds([])
         self._buffers = np.empty((1, self.buffer), np.uint8)
@@ -180,7 +180,7 @@ class Spill:
             self.put(number, last_writes(data[:end]))
             return end
 
-        _each_whole(self._pieces(number, max(1, size // self._capacity)), squeezed)
+        _each_whole(self._pieces(number, max(1, size // self._block)), squeezed)
 
     def _repack(self, data: npt.NDArray[np.uint8]) -> int:
         """Append packed records to the ranges they belong to; returns where the last one ends that is not cut."""
@@ -199,7 +199,7 @@ class Spill:
             )
             if full[0] < 0:
                 return at
-            if self._fill[full[0]] < self._capacity:  # the record is larger than a block
+            if self._fill[full[0]] < self._block:  # the record is larger than a block
                 end = at + record_bytes(data[at:])
                 self.put(int(full[0]), data[at:end])
                 at = end
@@ -267,7 +267,7 @@ class Spill:
             )
             if row == rows:
                 return
-            if self._fill[full[0]] < self._capacity:  # the record is larger than a block
+            if self._fill[full[0]] < self._block:  # the record is larger than a block
                 self.put(int(full[0]), packed_row(columns, row))
                 row += 1
             self._write_buffers()
@@ -285,12 +285,11 @@ class Spill:
             Retryable: a block is not what was written.
         """
         of, fill = self._ranges[number], int(self._fill[number])
-        size, file, at = of.written + fill, self._files[of.file], 0
+        size = of.written + fill
         if len(self._taken) < size:
             self._taken = np.empty(size * 9 // 8, np.uint8)
-        for block in of.blocks:
-            at += file.take(block, self._taken[at : at + self._capacity])
-        self._taken[at:size] = self._buffers[number, :fill]
+        self._files[of.file].take(of.blocks, self._taken.data)
+        self._taken[of.written : size] = self._buffers[number, :fill]
         of.blocks, of.written, of.live = array("q"), 0, 0
         self._fill[number] = 0
         return self._taken[:size]
@@ -314,12 +313,11 @@ class Spill:
         return chain(self._read(self._files[of.file], blocks, count), (rest,))
 
     def _read(self, file: ScratchFile, blocks: array[int], count: int) -> Iterator[npt.NDArray[np.uint8]]:
-        into = np.empty(min(count, len(blocks)) * self._capacity, np.uint8)
+        into = np.empty(min(count, len(blocks)) * self._block, np.uint8)
         for low in range(0, len(blocks), count):
-            at = 0
-            for block in blocks[low : low + count]:
-                at += file.take(block, into[at : at + self._capacity])
-            yield into[:at]
+            some = blocks[low : low + count]
+            file.take(some, into.data)
+            yield into[: len(some) * self._block]
 
     def put(self, number: int, data: npt.NDArray[np.uint8]) -> None:
         """Add packed records to a range.
@@ -327,13 +325,11 @@ class Spill:
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
         """
-        of, fill, capacity = self._ranges[number], int(self._fill[number]), self._capacity
+        of, fill, block = self._ranges[number], int(self._fill[number]), self._block
         if fill:
             data = np.concatenate([self._buffers[number, :fill], data])
-        whole = len(data) // capacity * capacity
-        of.blocks.extend(
-            self._files[of.file].write([data[at : at + capacity].data for at in range(0, whole, capacity)])
-        )
+        whole, view = len(data) // block * block, data.data
+        of.blocks.extend(self._files[of.file].write([view[at : at + block] for at in range(0, whole, block)]))
         of.written += whole
         self._fill[number] = len(data) - whole
         self._buffers[number, : len(data) - whole] = data[whole:]
@@ -345,15 +341,16 @@ class Spill:
 
     def _write_buffers(self) -> None:
         """Write the first block of each buffer that has one."""
-        full = np.flatnonzero(self._fill >= self._capacity).tolist()
+        full = np.flatnonzero(self._fill >= self._block).tolist()
+        view, block, room = self._buffers.reshape(-1).data, self._block, self.buffer
         for file, numbers in groupby(full, key=lambda number: self._ranges[number].file):
             some = list(numbers)
-            blocks = self._files[file].write([self._buffers[number, : self._capacity].data for number in some])
-            for number, block in zip(some, blocks, strict=True):
-                self._ranges[number].blocks.append(block)
-                self._ranges[number].written += self._capacity
-        room, count = self.buffer, len(self._fill)
-        kernel.run("drop_first", buffers=self._buffers, count=count, room=room, fill=self._fill, size=self._capacity)
+            places = self._files[file].write([view[number * room : number * room + block] for number in some])
+            for number, place in zip(some, places, strict=True):
+                self._ranges[number].blocks.append(place)
+                self._ranges[number].written += block
+        count = len(self._fill)
+        kernel.run("drop_first", buffers=self._buffers, count=count, room=room, fill=self._fill, size=block)
 
 
 def _each_whole(pieces: Iterable[npt.NDArray[np.uint8]], use: Callable[[npt.NDArray[np.uint8]], int]) -> None:
