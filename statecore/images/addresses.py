@@ -31,7 +31,7 @@ class BinaryColumn(NamedTuple):
 
 def address_of(array: npt.NDArray[Any]) -> int:
     """The address of an array's first byte."""
-    return int(array.ctypes.data)
+    return int(pa.py_buffer(array).address)
 
 
 def binary_column(array: pa.Array) -> BinaryColumn:
