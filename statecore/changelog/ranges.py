@@ -22,8 +22,8 @@ MOST_RANGES = 8
 eight runs are left in the store and six are merged, which takes twice the disk of the store besides the store."""
 
 MOST_SPILLED = 3
-"""Ranges of one partition at most where one is more than memory holds. What memory does not hold takes twice its bytes
-besides the run, so in the worst case three such ranges take twice the disk of the store besides the store."""
+"""Ranges of one partition at most where one is more than memory holds. Such a range takes three times the disk of its
+run until that is written, so in the worst case three of them take twice the disk of the store besides the store."""
 
 
 def split_range(

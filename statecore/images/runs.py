@@ -17,7 +17,7 @@ import statecore.extras.pipeline
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -130,6 +130,7 @@ class RunBuilder:
         self._stream_time = stream_time
         self._table = self._new_table()
         self._spilled: SpilledTable | None = None
+        self._failed = False
 
     @property
     def statistics(self) -> RunStatistics:
@@ -153,6 +154,10 @@ class RunBuilder:
             Capacity: the directory has no room for what the budget does not hold.
             Retryable: what lay on the disk is not what was written.
         """
+        with self._whole():
+            self._add(batch)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
         if self._table.bytes > self._budget and self._table.keys:
             self._make_room()
         form = self._format
@@ -181,9 +186,19 @@ class RunBuilder:
             Invalid: the directory cannot be written, or the keys are too many and too long for one file.
             Retryable: what lay on the disk is not what was written.
         """
-        self._cuts.next = self._cuts.next if end is None else end
-        self._cut()
+        with self._whole():
+            self._cuts.next = self._cuts.next if end is None else end
+            self._cut()
         return list(self._cuts.runs)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Refuse whoever goes on with a builder that failed: some of its records may be gone."""
+        if self._failed:
+            raise RuntimeError("this builder failed before, and may have lost records: make another one")
+        self._failed = True
+        yield
+        self._failed = False
 
     def _new_table(self) -> KeyTable:
         return KeyTable(timestamps=self._format.stamped)

@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.errors import Invalid
+from statecore.errors import Capacity, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
@@ -206,6 +208,24 @@ def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
     builder.add(batch([(b"a", b"1")]))
     with pytest.raises(Invalid, match="cannot be written"):
         builder.finish()
+
+
+def test_a_builder_whose_disk_became_full_makes_no_run_of_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = RunBuilder(KINDS[0], tmp_path, memory_budget=1 << 16, below=Below.NOTHING)
+
+    def full(number: int, buffers: list[bytes], at: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    parts = list(batches([(b"%08d" % number, b"v" * 100) for number in range(20_000)], 1000))
+    with monkeypatch.context() as disk, pytest.raises(Capacity, match="No space left"):
+        disk.setattr(os, "pwritev", full)
+        for part in parts:
+            builder.add(part)
+    for more in (lambda: builder.add(parts[-1]), builder.finish):
+        with pytest.raises(RuntimeError, match="failed before"):
+            more()
 
 
 def test_a_retry_does_not_write_into_a_file_that_an_image_shares(tmp_path: Path) -> None:
