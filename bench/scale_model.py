@@ -24,13 +24,16 @@ import numpy as np
 
 from bench.sharing import Course, Hosts, Phase, simulate
 from statecore.changelog.model import OffsetRange
-from statecore.changelog.ranges import MOST_RANGES, plan_ranges
+from statecore.changelog.ranges import plan_ranges
+from statecore.changelog.shapes import PartitionShape
 from statecore.images.merge_policy import slices_to_merge
 
 MICRO, MEGA, GIGA, TERA = 1e-6, 1e6, 1e9, 1e12
 STORE = "object store"
 PART_BYTES = 64 * MEGA
 """What one request puts or gets."""
+RECORD_BYTES = 16 + 100
+"""Of a record's key and value."""
 SLICE_BYTES = 1 * GIGA
 """Of the runs that one task merges, at most."""
 
@@ -107,7 +110,7 @@ class Cluster:
         quota: what a quota of the client (``consumer_byte_rate``) allows on each broker; none where it is infinite.
         store: of the object store, over all.
         connections: of one task's connections to the object store together.
-        most_ranges: of one partition, where the planner cuts.
+        most_ranges: of one partition, whatever they take of memory; none where the planner says how many.
         range_cut: where given, every partition is cut into so many ranges, whatever the planner says.
     """
 
@@ -119,7 +122,7 @@ class Cluster:
     quota: float = math.inf
     store: float = 20 * GIGA
     connections: float = 4 * 90 * MEGA
-    most_ranges: int = MOST_RANGES
+    most_ranges: int | None = None
     range_cut: int = 0
 
     @property
@@ -205,7 +208,14 @@ def planned(work: Workload, cluster: Cluster, costs: Costs) -> Plan:
     if cluster.range_cut:
         ranges = plan_ranges(wholes, cluster.range_cut * len(wholes), most=cluster.range_cut)
     else:
-        ranges = plan_ranges(wholes, slots, most=cluster.most_ranges)
+        shapes = {
+            whole.topic_partition: PartitionShape(whole, (float(whole.end),), float(whole.end * RECORD_BYTES))
+            for whole in wholes
+        }
+        if cluster.most_ranges is None:
+            ranges = plan_ranges(wholes, slots, shapes, memory_budget=int(cluster.budget))
+        else:
+            ranges = plan_ranges(wholes, slots, shapes, most=cluster.most_ranges)
     runs_of: dict[int, list[tuple[int, int, float]]] = {}
     read = []
     for one in ranges:

@@ -6,6 +6,7 @@ it: a partition that is not cut is read as it is, whatever its shape.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -40,16 +41,41 @@ def weigh(
         spans: one range a partition, as far as it is to be read.
         workers: tasks that run at the same time.
         memory_budget: bytes of records that a task may hold.
-        all_of_them: whether large ones that are not cut are looked at, too, for an estimate of them all.
+        all_of_them: whether large ones that are not cut are looked at, too, for an estimate of them all; those that are
+            not, because they are many or small, are taken to be like the others of their topic.
     """
     sizes = log_sizes(cluster, [span.topic_partition for span in spans]) if spans else {}
     shapes = unseen_shapes(spans, sizes)
     seen: set[TopicPartition] = set()
+    found: dict[TopicPartition, PartitionShape] = {}
     while wanted := {
         span.topic_partition
         for span, count in ranges_of(spans, workers, shapes, memory_budget=memory_budget).items()
         if (count > 1 or all_of_them) and span.topic_partition not in seen
     }:
         seen |= wanted
-        shapes |= look_at(cluster, [shapes[tp] for tp in wanted])  # others weigh less now, and may be cut instead
+        found |= look_at(cluster, [shapes[tp] for tp in wanted])
+        shapes |= found  # others weigh less now, and may be cut instead
+    if all_of_them and sizes is not None:
+        shapes |= _like_the_others(shapes, found, sizes)
     return Weights(shapes, None if sizes is None else sum(sizes.values()))
+
+
+def _like_the_others(
+    shapes: Mapping[TopicPartition, PartitionShape],
+    found: Mapping[TopicPartition, PartitionShape],
+    sizes: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, PartitionShape]:
+    """Shapes of partitions that were not looked at: to the bytes of their logs as those of their topic that were."""
+    of_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in found:
+        of_topic[tp.topic].append(tp)
+    alike = {}
+    for tp in (shapes.keys() & sizes.keys()) - found.keys():
+        others = of_topic[tp.topic]
+        if in_log := sum(sizes.get(other, 0) for other in others):
+            share = sizes[tp] / in_log
+            records = share * sum(sum(found[other].records) for other in others)
+            size = share * sum(found[other].bytes for other in others)
+            alike[tp] = PartitionShape(shapes[tp].span, (records,), size)
+    return alike

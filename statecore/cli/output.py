@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -92,10 +93,11 @@ class Output:
                 data = data[os.write(self._saved, data) :]
 
     def error(self, document: dict[str, Any], text: str) -> None:
-        """What went wrong: words on stderr, and the document where one is expected."""
+        """What went wrong: words on stderr, and the document where one is expected and somebody still reads it."""
         self._on_a_line_of_its_own()
         print(f"statecore: {text}", file=sys.stderr, flush=True)
-        self.document(document)
+        with suppress(BrokenPipeError):
+            self.document(document)
 
 
 def result_console() -> Console:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from statecore.changelog.shapes import PartitionShape
 from statecore.changelog.weighing import Weights
 from statecore.images.merge_policy import MOST_UNMERGED
-from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.plan import RestorePlan
 from statecore.placement.state_directory import free_room
+
+_ON_DISK = 24
+"""Bytes that a record takes on disk besides its key and value, at most: in a run its lengths, the timestamp before its
+value, RocksDB's sequence number, filter and index; in a scratch file a header of 16."""
+
+_IN_MEMORY = 150
+"""Bytes that a record takes in a builder's memory besides its key and value, at most."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -66,9 +74,12 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
     spilled: list[float] = []
     stores = merged = 0.0
     for parts in plan.stores.values():
-        read = [(_bytes_of(part, weights), len(part.ranges)) for part in parts if part.ranges]
-        of_ranges = [size / count for size, count in read for _ in range(count)]
-        too_large = [size for size in of_ranges if size > memory_budget]
+        of_ranges: list[float] = []
+        too_large: list[float] = []
+        for shape, count in ((weights.shapes[part.topic_partition], len(part.ranges)) for part in parts if part.ranges):
+            size = [_taken(shape, _ON_DISK) / count] * count
+            of_ranges += size
+            too_large += size if _taken(shape, _IN_MEMORY) / count > memory_budget else []
         spilled += too_large
         stores += sum(of_ranges)
         kind = parts[0].kind
@@ -78,8 +89,9 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
     return DiskNeed(weights.log_bytes or 0, round(stores), round(max(scratch, merged)))
 
 
-def _bytes_of(part: PartitionPlan, weights: Weights) -> float:
-    return weights.shapes[part.topic_partition].bytes
+def _taken(shape: PartitionShape, besides: int) -> float:
+    """Bytes that the records of a partition take where each takes so many besides its key and value."""
+    return shape.bytes + besides * sum(shape.records)
 
 
 def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed, memory_budget: int) -> str:
@@ -97,8 +109,8 @@ def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed, memory_budg
     return (
         f"About {records:,.0f} records of {said(size)} in {sum(ranges for _, ranges in read)} ranges are read. Each "
         f"worker holds up to {said(memory_budget)} of records (--memory-budget). The stores take at most about "
-        f"{said(disk.stores)} of disk, and {said(disk.besides)} more while they are built; less where records replace "
-        "others, and then at most twice as much more as the stores take."
+        f"{said(disk.stores)} of disk, and {said(disk.besides)} more lies beside them while they are built. "
+        "Where records replace others the stores take less, and beside them lies at most twice what they take."
     )
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Below
 from statecore.jobs import staging
@@ -122,7 +122,7 @@ def build_images(
         directory: ``<staging>/<plan id>``, where the images are built: on a file system that all workers share with
             this host, because databases are used where they lie.
         memory_budget: bytes of records a task may hold.
-        progress: told the images done so far.
+        progress: told the slices merged so far, if there are any, and then the images done so far.
 
     Returns:
         (task, store) → result.
@@ -134,7 +134,7 @@ def build_images(
     sizes = {key: sum(part.end - part.start for part in parts) for key, parts in plan.stores.items()}
     largest_first = sorted(plan.stores.items(), key=lambda item: (-sizes[item[0]], item[0]))
     staging.prepare(directory)
-    slices = _merge(workers, plan, runs, place)
+    slices = _merge(workers, plan, runs, place, progress)
     tasks = [
         ImageTask(
             place,
@@ -171,6 +171,7 @@ def _merge(
     plan: RestorePlan,
     runs: dict[tuple[str, str], tuple[RangeResult, ...]],
     place: StagingPlace,
+    progress: Progress,
 ) -> dict[tuple[str, str], list[SliceResult]]:
     """Have the runs of large databases merged by all workers; what is small is merged by whoever builds the image."""
     tasks: list[SliceTask] = []
@@ -186,7 +187,14 @@ def _merge(
     batches = batched(tasks, [_BATCH_OFFSETS] * len(tasks), workers.parallelism())
     results_of = {task.name: (task.task, task.store) for task in tasks}
     merged: dict[tuple[str, str], list[SliceResult]] = defaultdict(list)
-    for found in _run(workers, batches, merge_slices, f"runs of {plan.application_id} were merged"):
+    if not tasks:
+        return merged
+    progress.phase("merge", len(tasks), "slices")
+    with _Watch(_Slices(place, tasks, workers.parallelism()), progress) as watch:
+        slices = _run(workers, batches, merge_slices, f"runs of {plan.application_id} were merged")
+    progress.advance(len(slices) - watch.seen)
+    progress.done()
+    for found in slices:
         merged[results_of[found.name]].append(found)
     return merged
 
@@ -294,4 +302,25 @@ class _Images:
 
     def __call__(self) -> int:
         self._awaited = [path for path in self._awaited if not path.is_dir()]
+        return self._all - len(self._awaited)
+
+
+class _Slices:
+    """How many slices are published. They are begun in their order, so nobody has come beyond the first few awaited."""
+
+    def __init__(self, place: StagingPlace, tasks: Sequence[SliceTask], parallelism: int) -> None:
+        self._blobs = place.blobs()
+        self._all = len(tasks)
+        self._awaited = deque(task.name for task in tasks)
+        self._parallelism = parallelism
+
+    def __call__(self) -> int:
+        missing: list[str] = []
+        while self._awaited and len(missing) < self._parallelism:
+            name = self._awaited.popleft()
+            try:
+                self._blobs.head(name)
+            except StatecoreError:  # not there, or nobody can say; the work goes on
+                missing.append(name)
+        self._awaited.extendleft(reversed(missing))
         return self._all - len(self._awaited)

@@ -24,12 +24,13 @@ class Looks:
         self.seen: list[list[int]] = []
         self.share = share
         self.asked = 0
+        self.most = 16
         self.sizes = sizes
         monkeypatch.setattr(weighing, "look_at", self.look_at)
         monkeypatch.setattr(weighing, "log_sizes", self.log_sizes)
 
     def look_at(self, _: Cluster, shapes: Iterable[PartitionShape]) -> dict[TopicPartition, PartitionShape]:
-        spans = [shape.span for shape in shapes]
+        spans = [shape.span for shape in shapes][: self.most]
         self.seen.append(sorted(span.partition for span in spans))
         records = {span: (span.end - span.start) * self.share for span in spans}
         return {span.topic_partition: PartitionShape(span, (n,), 100 * n) for span, n in records.items()}
@@ -55,6 +56,23 @@ def test_for_an_estimate_all_are_looked_at_once(monkeypatch: pytest.MonkeyPatch)
     assert weights.log_bytes is None
     assert sum(sum(shape.records) for shape in weights.shapes.values()) == 10 * MILLION
     assert looks.seen == [[0, 1, 2, 3]]
+
+
+def test_for_an_estimate_those_that_are_not_looked_at_are_as_the_others_of_their_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = {TopicPartition("t", number): (3 - number) * 10 * MILLION for number in range(3)}
+    looks = Looks(monkeypatch, 0.5, sizes)
+    looks.most = 1
+    shapes = looks.weigh(*[5 * MILLION] * 3, all_of_them=True).shapes
+    ((number,),) = looks.seen
+    seen = shapes[TopicPartition("t", number)]
+    for tp, shape in shapes.items():
+        share = sizes[tp] / sizes[seen.span.topic_partition]
+        assert shape.bytes == pytest.approx(share * 250 * MILLION)
+        assert sum(shape.records) == pytest.approx(share * 2.5 * MILLION)
+        assert shape.span.partition == tp.partition
+    assert looks.weigh(*[5 * MILLION] * 3).shapes[TopicPartition("t", 2)].bytes == 10 * MILLION, "only for an estimate"
 
 
 def test_a_partition_that_is_to_be_cut_because_another_weighs_less_is_looked_at_then(

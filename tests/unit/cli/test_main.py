@@ -149,6 +149,22 @@ def test_an_interrupt_and_a_defect_have_exit_codes_and_documents_too(monkeypatch
     assert ("Traceback" in err) is (code == 1)
 
 
+@pytest.mark.parametrize(
+    ("error", "code"), [(Capacity("It happened.", action="Do this."), Capacity.exit_code), (KeyboardInterrupt(), 130)]
+)
+def test_an_error_keeps_its_exit_code_where_nobody_reads_the_document(monkeypatch, capfd, error, code):
+    def gone(output):
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, output._saved)
+        os.close(writer)
+        raise error
+
+    found, _, err = run_here(monkeypatch, capfd, gone, as_json=True)
+    assert found == code
+    assert "Traceback" not in err
+
+
 def test_under_json_nothing_but_the_document_reaches_stdout(monkeypatch, capfd):
     def noisy(output):
         print("a library prints")

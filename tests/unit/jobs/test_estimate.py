@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 class Part(NamedTuple):
-    """A partition: its size, into how many ranges it is cut, its kind."""
+    """A partition: what it takes on disk, into how many ranges it is cut, its kind."""
 
     mebibytes: int
     ranges: int = 1
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
     spans = [OffsetRange("t", number, 0, 1000) for number in range(len(parts))]
     shapes = {
-        span.topic_partition: PartitionShape(span, (1000.0,), float(part.mebibytes * MIB))
+        span.topic_partition: PartitionShape(span, (1000.0,), part.mebibytes * MIB - 24_000.0)
         for span, part in zip(spans, parts, strict=True)
     }
     partitions = [
@@ -60,12 +60,22 @@ def test_what_lies_beside_the_stores_while_they_are_built(parts: list[Part], bes
     assert need == DiskNeed(5 * MIB, sum(part.mebibytes * MIB for part in parts if part.ranges), besides * MIB)
 
 
+def test_small_records_take_more_than_their_keys_and_values() -> None:
+    span = OffsetRange("t", 0, 0, 10 * MIB)
+    weights = Weights({span.topic_partition: PartitionShape(span, (10.0 * MIB,), 16.0 * 10 * MIB)}, 80 * MIB)
+    part = PartitionPlan("store", StoreKind.KEY_VALUE, "0_0", "t", "", 0, 0, span.end, span.end, ((0, span.end),))
+    plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+    assert disk_need(plan, weights, workers=2, memory_budget=2048 * MIB) == DiskNeed(80 * MIB, 400 * MIB, 0)
+    besides = disk_need(plan, weights, workers=2, memory_budget=1024 * MIB).besides
+    assert besides == 400 * MIB, "memory does not hold them, although it holds their keys and values"
+
+
 def test_the_estimate_says_it() -> None:
     plan, weights = planned(Part(300), Part(400))
     need = disk_need(plan, weights, 2, 200 * MIB)
     said = estimate_of(plan, weights, need, 200 * MIB)
     assert "About 2,000 records of 700 MiB in 2 ranges" in said
-    assert "700 MiB of disk, and 700 MiB more while they are built" in said
+    assert "700 MiB of disk, and 700 MiB more lies beside them while they are built" in said
 
 
 def test_a_disk_that_may_be_too_small_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import merge_policy
 from statecore.images.image import verify_image
 from statecore.images.model import Segmentation, StoreDigest
-from statecore.jobs import staging
+from statecore.jobs import stages, staging
 from statecore.jobs.engine import Failure
 from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.plan import PartitionPlan, RestorePlan
@@ -304,3 +304,43 @@ def test_how_many_workers_there_are_changes_no_byte_of_the_image(tmp_path: Path,
     assert images[0].content == of_dict(rows)
     assert len({(image.identity, image.digest) for image in images}) == 1
     assert sum(len(data) > 50_000 for data in files[0]) > 6
+
+
+class Told(NullProgress):
+    """The phases that were told, and how much of each."""
+
+    def __init__(self) -> None:
+        self.phases: dict[str, list[Any]] = {}
+
+    def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
+        self.phases[name] = [total, unit, 0]
+
+    def advance(self, amount: int = 1) -> None:
+        list(self.phases.values())[-1][2] += amount
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_merging_is_a_phase_of_its_own_where_there_is_something_to_merge(
+    place: DirectoryPlace, tmp_path: Path, count: int
+) -> None:
+    results = tuple(ranges_of(place, tmp_path / "runs", contents(count)))
+    spans = tuple((one.offset_range.start, one.offset_range.end) for one in results)
+    part = PartitionPlan("store", KIND, "0_0", CHANGELOG.topic, "id", 0, 0, 600, 600, spans)
+    plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+    told = Told()
+    build_images(Workers(2), plan, {("0_0", "store"): results}, place, Path(place.directory), 1 << 20, told)
+    slices = len(tasks_of(place, results))
+    merging = {"merge": [slices, "slices", slices]} if slices else {}
+    assert told.phases == {**merging, "build": [1, "stores", 1]}
+
+
+def test_how_many_slices_are_merged_is_seen_while_they_are(place: DirectoryPlace, tmp_path: Path) -> None:
+    tasks = tasks_of(place, ranges_of(place, tmp_path / "runs", contents(6)))
+    done = stages._Slices(place, tasks, 1)
+    assert done() == 0
+    merged(tasks[:3])
+    assert done() == 3
+    merged(tasks[-1:])
+    assert done() == 3, "they are begun in their order, and nobody has come so far"
+    merged(tasks)
+    assert done() == len(tasks)
