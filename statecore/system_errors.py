@@ -24,6 +24,9 @@ class Refusal(Enum):
     TOO_MANY_FILES = auto()
     """This process, or the system, has no descriptor left."""
 
+    TOO_LARGE = auto()
+    """No file may become that large: this process has a limit, or the file system has one."""
+
     READ_ONLY = auto()
     """The file system is mounted read-only."""
 
@@ -42,6 +45,7 @@ _REFUSALS = {
     errno.EDQUOT: Refusal.FULL,
     errno.EMFILE: Refusal.TOO_MANY_FILES,
     errno.ENFILE: Refusal.TOO_MANY_FILES,
+    errno.EFBIG: Refusal.TOO_LARGE,
     errno.EROFS: Refusal.READ_ONLY,
     errno.EACCES: Refusal.DENIED,
     errno.EPERM: Refusal.DENIED,
@@ -72,7 +76,7 @@ def system_error(
         context: names as fields, for machines.
 
     Returns:
-        ``Capacity`` when there is no room or no descriptor left, else ``Invalid``.
+        ``Capacity`` when there is no room or no descriptor left, or a file may not grow, else ``Invalid``.
     """
     said = (error.strerror if isinstance(error, OSError) else None) or str(error)
     sentence = f"{what}: {said.rstrip('.')}."
@@ -81,6 +85,13 @@ def system_error(
         return Capacity(sentence, action=room, **context)
     if refusal is Refusal.TOO_MANY_FILES:
         return Capacity(sentence, action="Raise the limit of open files (ulimit -n), then run this again.", **context)
+    if refusal is Refusal.TOO_LARGE:
+        return Capacity(
+            sentence,
+            action="Raise the limit of a file's size (ulimit -f), or use a file system without one, then run this "
+            "again.",
+            **context,
+        )
     return Invalid(sentence, action=MOUNT_FOR_WRITING if refusal is Refusal.READ_ONLY else action, **context)
 
 

@@ -30,7 +30,7 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 """Another blob is in the way: its name is the directory of this one, or the other way round."""
 
-_FINAL = (Refusal.FULL, Refusal.TOO_MANY_FILES, Refusal.READ_ONLY, Refusal.DENIED)
+_FINAL = (Refusal.FULL, Refusal.TOO_MANY_FILES, Refusal.TOO_LARGE, Refusal.READ_ONLY, Refusal.DENIED)
 """What is no better the next time unless somebody does something."""
 
 

@@ -128,12 +128,12 @@ def sample_of(records: bytes, piece: OffsetRange) -> Sample | None:
 
 
 def _batches(data: bytes) -> Iterator[_Batch]:
-    """The whole batches of record data; the last one may be cut off."""
+    """The whole batches of record data, up to one that is cut off or cannot be: only the read looks at checksums."""
     view, at = memoryview(data), 0
     while at + _HEADER.size <= len(data):
         first, length, _, form, _, attributes, last, _, _, _, _, _, records = _HEADER.unpack_from(data, at)
         end = at + _BEFORE_LENGTH_ENDS + length
-        if form != _FORMAT or end > len(data):
+        if form != _FORMAT or not at + _HEADER.size <= end <= len(data) or not 0 <= records <= last + 1:
             return
         codec, is_control = attributes & _CODEC, bool(attributes & _CONTROL)
         yield _Batch(first, first + last + 1, codec, is_control, records, view[at + _HEADER.size : end])

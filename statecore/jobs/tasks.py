@@ -393,7 +393,18 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
                 found.image.offsets == {str(partition): offset for partition, offset in task.offsets.items()}
                 and (final / staging.DATABASE).is_dir()
                 and tree_bytes(final / staging.DATABASE) == found.image.file_bytes
+                and not _are_newer(task, (final / staging.RESULT).stat().st_mtime)
             ):
                 return found
     staging.discard(Path(task.directory), final)
     return None
+
+
+def _are_newer(task: ImageTask, moment: float) -> bool:
+    """Whether a run was made anew since: the old one was damaged, and its file may be in the image."""
+    blobs = task.place.blobs()
+    runs = [run for one in task.ranges for run in one.runs] + [run for one in task.slices for run in one.made]
+    try:
+        return any(blobs.head(staging.run_name(run)).modified > moment for run in runs)
+    except NotFound:
+        return True

@@ -21,6 +21,7 @@ ACTION = "Name another."
         (errno.EDQUOT, Refusal.FULL, Capacity, "Make room."),
         (errno.EMFILE, Refusal.TOO_MANY_FILES, Capacity, "ulimit"),
         (errno.ENFILE, Refusal.TOO_MANY_FILES, Capacity, "ulimit"),
+        (errno.EFBIG, Refusal.TOO_LARGE, Capacity, "ulimit -f"),
         (errno.EROFS, Refusal.READ_ONLY, Invalid, MOUNT_FOR_WRITING),
         (errno.EACCES, Refusal.DENIED, Invalid, ACTION),
         (errno.EPERM, Refusal.DENIED, Invalid, ACTION),

@@ -99,3 +99,15 @@ def test_nothing_is_said_where_no_batch_came_whole_or_in_a_format_that_is_known(
     assert sample_of(data[:-1], SPAN) is None
     assert sample_of(b"", SPAN) is None
     assert sample_of(data[:16] + b"\1" + data[17:], SPAN) is None
+
+
+@pytest.mark.parametrize("length", [-12, 0, 48])
+def test_a_batch_that_says_an_impossible_length_is_not_looked_at(length: int) -> None:
+    data = batch([Record(0, 1, b"k", b"v")])
+    assert sample_of(data[:8] + length.to_bytes(4, "big", signed=True) + data[12:], SPAN) is None
+
+
+@pytest.mark.parametrize("count", [-1, 2, 1 << 30])
+def test_a_batch_that_says_an_impossible_number_of_records_is_not_looked_at(count: int) -> None:
+    """Else ranges would begin before the log, or overlap."""
+    assert sample_of(batch([Record(0, 1, b"k", b"v")], count=count), SPAN) is None

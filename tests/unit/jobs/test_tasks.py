@@ -298,6 +298,20 @@ def test_an_image_that_lost_a_file_is_built_again(task: RangeTask) -> None:
     assert verify_image(image_path(todo), StoreKind.KEY_VALUE, [CHANGELOG]).digest == first.image.digest
 
 
+def test_an_image_of_a_run_that_was_damaged_since_is_built_again(task: RangeTask) -> None:
+    """The file is a link to the run: who finds the one damaged and reads it again must not take the other."""
+    result = read(task)
+    todo = image_task(task, result)
+    first = build(todo)
+    file = run_file(task, result)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert read(task).runs == result.runs
+    build(todo)
+    assert verify_image(image_path(todo), StoreKind.KEY_VALUE, [CHANGELOG]).digest == first.image.digest
+
+
 def test_an_image_that_was_moved_away_is_built_again(task: RangeTask, tmp_path: Path) -> None:
     todo = image_task(task, read(task))
     build(todo)
