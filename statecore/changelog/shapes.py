@@ -107,6 +107,37 @@ def look_at(cluster: Cluster, shapes: Iterable[PartitionShape]) -> dict[TopicPar
     }
 
 
+def like_those_seen(
+    unseen: Iterable[PartitionShape],
+    before: Mapping[TopicPartition, PartitionShape],
+    seen: Mapping[TopicPartition, PartitionShape],
+) -> dict[TopicPartition, PartitionShape]:
+    """Shapes of large partitions that were not looked at, as if they were like those of their topics that were.
+
+    Without it even partitions would weigh unevenly because of the look: bytes of one that was seen are decompressed,
+    and of its offsets only those count that compaction has left.
+
+    Args:
+        unseen: what is known of them. Those of topics of which none was seen are left out.
+        before: what was known of those that were seen.
+        seen: what is known of these now.
+    """
+    of_topics: dict[str, list[TopicPartition]] = {}
+    for tp in seen:
+        of_topics.setdefault(tp.topic, []).append(tp)
+    found: dict[TopicPartition, PartitionShape] = {}
+    for shape in unseen:
+        span, others = shape.span, of_topics.get(shape.span.topic, [])
+        if others and span.end - span.start >= WORTH_A_LOOK:
+            offsets = sum(seen[tp].span.end - seen[tp].span.start for tp in others)
+            records = (sum(pieces) for pieces in zip(*(seen[tp].records for tp in others), strict=True))
+            size = shape.bytes * sum(seen[tp].bytes for tp in others) / max(1, sum(before[tp].bytes for tp in others))
+            found[span.topic_partition] = PartitionShape(
+                span, tuple(count * (span.end - span.start) / offsets for count in records), size
+            )
+    return found
+
+
 def _pieces(span: OffsetRange) -> list[OffsetRange]:
     cuts = [span.start + (span.end - span.start) * place // PLACES for place in range(PLACES + 1)]
     return [OffsetRange(span.topic, span.partition, start, end) for start, end in pairwise(cuts)]

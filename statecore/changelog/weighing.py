@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import ranges_of
-from statecore.changelog.shapes import PartitionShape, look_at, unseen_shapes
+from statecore.changelog.shapes import PartitionShape, like_those_seen, look_at, unseen_shapes
 from statecore.changelog.sizes import log_sizes
 from statecore.formats.topic_partition import TopicPartition
 
@@ -51,5 +51,7 @@ def weigh(
         if (count > 1 or all_of_them) and span.topic_partition not in seen
     }:
         seen |= wanted
-        shapes |= look_at(cluster, [shapes[tp] for tp in wanted])  # others weigh less now, and may be cut instead
+        looked_at = look_at(cluster, [shapes[tp] for tp in wanted])
+        shapes |= like_those_seen([shapes[tp] for tp in wanted - looked_at.keys()], shapes, looked_at)
+        shapes |= looked_at  # others weigh less now, and may be cut instead
     return Weights(shapes, None if sizes is None else sum(sizes.values()))
