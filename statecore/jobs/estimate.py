@@ -10,6 +10,10 @@ from statecore.images.merge_policy import MOST_UNMERGED
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.placement.state_directory import free_room
 
+ROW_BYTES = 24
+"""Bytes that a row, or a record in a scratch file, takes besides key and value at most: its timestamp, what RocksDB
+keeps with each key, their lengths and its share of the filter. The index of a file is a hundredth more."""
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -52,7 +56,7 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
     """What a plan needs of the disk.
 
     All that is read becomes runs, and runs are linked into images. Two things lie beside them, one after the other. A
-    range that is more than memory holds has a scratch file until it is read, of no more bytes than are read
+    range that is more than memory holds has scratch files until it is read, of no more bytes than are read
     (:mod:`statecore.images.spilled_table`), and each worker has one such range at a time. Where an image has many runs
     these are merged, and lie beside what was made of them until the restore ends. So do the records of versioned
     stores. A range of some kinds with segments may become many runs where it is more than memory holds.
@@ -79,7 +83,9 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
 
 
 def _bytes_of(part: PartitionPlan, weights: Weights) -> float:
-    return weights.shapes[part.topic_partition].bytes
+    """What a partition takes on disk when no record of it replaces another."""
+    shape = weights.shapes[part.topic_partition]
+    return shape.bytes + ROW_BYTES * sum(shape.records)
 
 
 def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed, memory_budget: int) -> str:
@@ -97,8 +103,8 @@ def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed, memory_budg
     return (
         f"About {records:,.0f} records of {said(size)} in {sum(ranges for _, ranges in read)} ranges are read. Each "
         f"worker holds up to {said(memory_budget)} of records (--memory-budget). The stores take at most about "
-        f"{said(disk.stores)} of disk, and {said(disk.besides)} more while they are built; less where records replace "
-        "others, and then at most twice as much more as the stores take."
+        f"{said(disk.stores)} of disk, and {said(disk.besides)} more while they are built. Where records replace "
+        "others both are less, and what lies beside the stores is about twice what they take at most."
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +13,12 @@ from statecore.changelog.model import OffsetRange
 from statecore.changelog.shapes import PartitionShape
 from statecore.changelog.weighing import Weights
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
+from statecore.images.model import Below
+from statecore.images.runs import RunBuilder
+from statecore.jobs.estimate import ROW_BYTES, DiskNeed, disk_need, estimate_of
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
+from tests.unit.images.changelog import batches
 
 MIB = 1 << 20
 
@@ -29,7 +34,7 @@ class Part(NamedTuple):
 def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
     spans = [OffsetRange("t", number, 0, 1000) for number in range(len(parts))]
     shapes = {
-        span.topic_partition: PartitionShape(span, (1000.0,), float(part.mebibytes * MIB))
+        span.topic_partition: PartitionShape(span, (1000.0,), float(part.mebibytes * MIB - 1000 * ROW_BYTES))
         for span, part in zip(spans, parts, strict=True)
     }
     partitions = [
@@ -58,6 +63,25 @@ def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
 def test_what_lies_beside_the_stores_while_they_are_built(parts: list[Part], besides: int) -> None:
     need = disk_need(*planned(*parts), workers=2, memory_budget=150 * MIB)
     assert need == DiskNeed(5 * MIB, sum(part.mebibytes * MIB for part in parts if part.ranges), besides * MIB)
+
+
+@pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE])
+@pytest.mark.parametrize(("key", "value"), [(4, 0), (8, 8), (16, 100), (40, 4000)])
+def test_a_run_takes_about_as_much_of_the_disk_as_is_said_and_no_more(
+    tmp_path: Path, kind: StoreKind, key: int, value: int
+) -> None:
+    count = 20_000
+    source = random.Random(1)
+    keys = [number.to_bytes(4, "big") + source.randbytes(key - 4) for number in range(count)]
+    source.shuffle(keys)
+    builder = RunBuilder(kind, tmp_path, below=Below.NOTHING)
+    for records in batches([(of, source.randbytes(value)) for of in keys], 5000):
+        builder.add(records)
+    (run,) = builder.finish()
+    plan, weights = planned(Part(1, 1, kind))
+    shape = PartitionShape(OffsetRange("t", 0, 0, count), (float(count),), float(count * (key + value)))
+    need = disk_need(plan, replace(weights, shapes={shape.span.topic_partition: shape}), 1, 1 << 30)
+    assert 0.4 * need.stores < run.file_bytes < 1.02 * need.stores
 
 
 def test_the_estimate_says_it() -> None:
