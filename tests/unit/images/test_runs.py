@@ -219,10 +219,15 @@ def test_a_builder_whose_disk_became_full_makes_no_run_of_what_is_left(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     parts = list(batches([(b"%08d" % number, b"v" * 100) for number in range(20_000)], 1000))
-    with monkeypatch.context() as disk, pytest.raises(Capacity, match="No space left"):
-        disk.setattr(os, "pwritev", full)
+
+    def add_all() -> None:
         for part in parts:
             builder.add(part)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwritev", full)
+        with pytest.raises(Capacity, match="No space left"):
+            add_all()
     for more in (lambda: builder.add(parts[-1]), builder.finish):
         with pytest.raises(RuntimeError, match="failed before"):
             more()

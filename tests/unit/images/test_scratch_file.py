@@ -39,6 +39,16 @@ def test_blocks_come_back_as_they_were_and_their_room_is_used_again(tmp_path: Pa
     file.close()
 
 
+def test_more_blocks_at_once_than_the_system_writes_in_one_call_come_back(tmp_path: Path) -> None:
+    count = os.sysconf("SC_IOV_MAX") + 100
+    file = ScratchFile(tmp_path, 16)
+    contents = [os.urandom(16) for _ in range(count)]
+    numbers = file.write([memoryview(data) for data in contents])
+    into = bytearray(16 * count)
+    file.take(numbers, memoryview(into))
+    assert bytes(into) == b"".join(contents)
+
+
 def test_a_file_goes_with_its_object(tmp_path: Path) -> None:
     file = ScratchFile(tmp_path, BLOCK)
     number = file._file
