@@ -33,8 +33,11 @@ def test_blocks_come_back_as_they_were_and_their_room_is_used_again(tmp_path: Pa
     assert file.size == 3 * BLOCK
     for number, data in written.items():
         assert taken(file, number) == data
-    assert set(file.write([memoryview(contents[0])] * 3)) == set(written)
+    again = [os.urandom(BLOCK) for _ in contents]
+    reused = file.write([memoryview(data) for data in again])
+    assert set(reused) == set(written)
     assert file.size == 3 * BLOCK
+    assert [taken(file, number) for number in reused] == again
     file.close()
     file.close()
 

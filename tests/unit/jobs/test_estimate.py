@@ -49,7 +49,7 @@ def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
 @pytest.mark.parametrize(
     ("parts", "besides"),
     [
-        ([Part(100), Part(100)], 0),  # memory holds them
+        ([Part(100), Part(150)], 0),  # memory holds them
         ([Part(300), Part(400), Part(500)], 900),  # a scratch file of each range that is at work
         ([Part(300, 3)], 0),
         ([Part(600, 3)], 400),
@@ -57,6 +57,7 @@ def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
         ([Part(500, 5), Part(300, 5), Part(900)], 900),  # one after the other
         ([Part(10, 1, StoreKind.VERSIONED_KEY_VALUE)], 10),
         ([Part(400, 1, StoreKind.EMIT_FINAL_WINDOW)], 400),
+        ([Part(100, 1, StoreKind.EMIT_FINAL_WINDOW)], 0),  # one run for each segment
         ([Part(40, 0)], 0),  # nothing of it is read
     ],
 )
