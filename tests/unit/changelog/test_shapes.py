@@ -142,3 +142,10 @@ def test_a_leader_that_does_not_answer_a_look_leaves_the_log_as_it_was_known(
     compacted.always(FetchRequest, answer)
     assert look_at(cluster, [PartitionShape.of_offsets(SPAN)]) == {}
     assert compacted.seen(FetchRequest)
+
+
+def test_offsets_without_a_record_before_the_first_batch_count() -> None:
+    data = batch([Record(offset, 1, b"k", b"v") for offset in range(50, 60)])
+    found = sample_of(data, OffsetRange("orders", 0, 0, 100))
+    assert found is not None
+    assert found.density == pytest.approx(10 / 60)
