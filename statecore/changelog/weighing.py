@@ -41,8 +41,11 @@ def weigh(
         spans: one range a partition, as far as it is to be read.
         workers: tasks that run at the same time.
         memory_budget: bytes of records that a task may hold.
-        all_of_them: whether large ones that are not cut are looked at, too, for an estimate of them all; those that are
-            not, because they are many or small, are taken to be like the others of their topic.
+        all_of_them: whether large ones that are not cut are looked at, too, for an estimate of them all.
+
+    Returns:
+        Their weights. Those that were not looked at, because they are many or small or not cut, are taken to be like
+        the others of their topic that were.
     """
     sizes = log_sizes(cluster, [span.topic_partition for span in spans]) if spans else {}
     shapes = unseen_shapes(spans, sizes)
@@ -56,7 +59,7 @@ def weigh(
         seen |= wanted
         found |= look_at(cluster, [shapes[tp] for tp in wanted])
         shapes |= found  # others weigh less now, and may be cut instead
-    if all_of_them and sizes is not None:
+    if sizes is not None:
         shapes |= _like_the_others(shapes, found, sizes)
     return Weights(shapes, None if sizes is None else sum(sizes.values()))
 

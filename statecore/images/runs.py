@@ -2,7 +2,7 @@
 
 No record becomes a Python object on the way in. ``add`` interns keys in a hash table (:mod:`statecore.images.kernel`)
 and holds the batches by reference; when the memory budget is reached, values that were overwritten since are dropped,
-and if that does not halve what is held, records of the upper key ranges go to the disk from then on
+and if that does not halve what is held, all of it and every later record go to the disk, divided by key range
 (:mod:`.spilled_table`). ``finish`` takes one key range after the other, orders the surviving keys, gathers keys and
 values into contiguous buffers, turns values into rows of the store's kind, and writes the SST.
 Where the store has segments, it writes one SST for each, and none for those that have expired by what was seen so far.
@@ -41,7 +41,7 @@ from statecore.images.run_writer import RunWriter
 from statecore.images.spilled_table import SpilledTable
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
-"""Bytes of batches and table that a builder holds before it drops what was overwritten, or puts keys on the disk."""
+"""Bytes of batches and table that a builder holds before it drops what was overwritten, or puts all on the disk."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RunStatistics:
     Attributes:
         records: records added.
         null_keys: records skipped because their key is null.
-        peak_bytes: most bytes of batches and table held at once (buffers of the chunk being written not included).
+        peak_bytes: most bytes held between batches: of batches and table, or of the buffers of what is on the disk.
         shrinks: how often overwritten values were dropped because the budget was reached.
         stream_time: greatest time of a key in ms where the store has segments, tombstones included; else -1.
         expired: rows that were not written because their segment had expired by that time.
@@ -69,7 +69,7 @@ class Overflow(StrEnum):
     """What a builder does when its budget does not hold the keys."""
 
     SPILL = "spill"
-    """Keep records of some key ranges on disk, and write one run of all when they have come."""
+    """Keep all records on disk from then on, divided by key range, and write one run of them when all have come."""
 
     CUT = "cut"
     """Write what is held as a run, and begin another, which overlaps it. Kinds with index rows always do this."""

@@ -105,8 +105,8 @@ class Spill:
     """Records divided by key range; there is one range at first.
 
     Args:
-        directory: where the scratch file is made; must exist.
-        block: bytes of its blocks.
+        directory: where the scratch files are made; must exist.
+        block: bytes of their blocks.
 
     Attributes:
         buffer: bytes of memory that a range takes.
@@ -299,6 +299,7 @@ class Spill:
 
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
+            Retryable: a block is not what was written.
             Retryable: a block is not what was written.
         """
         for piece in self._pieces(number, _READ_AT_ONCE):

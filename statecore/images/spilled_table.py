@@ -6,7 +6,7 @@ last writes are a table. A range that is too large for that is read in pieces an
 read where the disk would hold many times what is wanted. However much there is on disk, there are about as many ranges
 at any time, and memory follows the budget::
 
-    budget    ├─ buffers: 1/8, and as much while a range is divided ─┤─ a range: up to 1/4 ─┤─ its keys and columns ─┤
+    budget    ├─ buffers: 1/8, and as much while a range is divided ─┤─ a range: up to 2/7 ─┤─ its keys and columns ─┤
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class SpilledTable:
     """Key ranges on disk.
 
     Args:
-        directory: where the scratch file is made; must exist.
+        directory: where the scratch files are made; must exist.
         budget: bytes of memory.
         table: the keys so far, which are taken. It is not needed any more.
         new_table: makes an empty table.
 
     Raises:
         Capacity: the directory has no room.
-        Invalid: the file cannot be made.
+        Invalid: a file cannot be made.
     """
 
     def __init__(self, directory: Path, budget: int, table: KeyTable, new_table: Callable[[], KeyTable]) -> None:
@@ -84,7 +84,7 @@ class SpilledTable:
 
         Raises:
             Capacity: the disk is full.
-            Invalid: the file cannot be written.
+            Invalid: a file cannot be written.
             Retryable: what was read back is not what was written.
         """
         self._spill.add(columns)
@@ -95,9 +95,11 @@ class SpilledTable:
             self._bound_files()
 
     def tables(self) -> Iterator[KeyTable]:
-        """The keys of each range with their last writes, in key order. Each range is gone when it has been taken.
+        """The last writes of one range after the other, in the order of their keys. What was taken is gone.
 
         Raises:
+            Capacity: the disk is full, and a range has to be divided.
+            Invalid: a file cannot be written.
             Retryable: what was read back is not what was written.
         """
         while self._spill.ranges:
@@ -113,7 +115,7 @@ class SpilledTable:
             del table  # before the next one is read
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the files."""
         self._spill.close()
 
     def _keep(self, keys: Iterable[bytes]) -> None:

@@ -11,7 +11,7 @@ from statecore.images.merge_policy import MOST_UNMERGED
 from statecore.jobs.plan import RestorePlan
 from statecore.placement.state_directory import free_room
 
-_ON_DISK = 24
+ROW_BYTES = 24
 """Bytes that a record takes on disk besides its key and value, at most: in a run its lengths, the timestamp before its
 value, RocksDB's sequence number, filter and index; in a scratch file a header of 16."""
 
@@ -60,7 +60,7 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
     """What a plan needs of the disk.
 
     All that is read becomes runs, and runs are linked into images. Two things lie beside them, one after the other. A
-    range that is more than memory holds has a scratch file until it is read, of no more bytes than are read
+    range that is more than memory holds has scratch files until it is read, of no more bytes than are read
     (:mod:`statecore.images.spilled_table`), and each worker has one such range at a time. Where an image has many runs
     these are merged, and lie beside what was made of them until the restore ends. So do the records of versioned
     stores. A range of some kinds with segments may become many runs where it is more than memory holds.
@@ -77,7 +77,7 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
         of_ranges: list[float] = []
         too_large: list[float] = []
         for shape, count in ((weights.shapes[part.topic_partition], len(part.ranges)) for part in parts if part.ranges):
-            size = [_taken(shape, _ON_DISK) / count] * count
+            size = [_taken(shape, ROW_BYTES) / count] * count
             of_ranges += size
             too_large += size if _taken(shape, _IN_MEMORY) / count > memory_budget else []
         spilled += too_large

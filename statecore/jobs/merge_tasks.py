@@ -14,7 +14,7 @@ from pathlib import Path
 
 from statecore.blobs.base import Blobs
 from statecore.documents import DocumentType
-from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.images.merge_policy import slices_of
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
 from statecore.jobs import staging
@@ -160,7 +160,14 @@ def _merge_into(attempt: Path, task: SliceTask, blobs: Blobs) -> SliceResult:
 
     watch = Stopwatch("image")
     runs = [staging.at_hand(blobs, run, attempt) for run in task.runs]
-    content, files = merge_slice(attempt, runs, task.part, task.parts)
+    try:
+        content, files = merge_slice(attempt, runs, task.part, task.parts)
+    except FileNotFoundError as error:
+        raise Retryable(
+            f"A run of store {task.store!r} of task {task.task} was taken away while it was merged ({error.filename}): "
+            "another worker found a run of this store damaged.",
+            action="Run the job again: what is damaged is read once more.",
+        ) from error
     for file in files:
         staging.keep(blobs, file)
     hashes = tuple(run.sha256 for run in task.runs)

@@ -111,3 +111,7 @@ def test_whatever_its_shape_a_partition_is_covered(records: list[float], size: i
     assert (planned[0].start, planned[-1].end) == (whole.start, whole.end)
     assert all(one.end == following.start for one, following in pairwise(planned))
     assert all(one.end > one.start for one in planned) or planned == [whole]
+
+
+def test_a_partition_a_little_larger_than_its_share_is_not_cut() -> None:
+    assert len(plan_ranges(_partitions(5_000_000, 5_200_000), workers=2)) == 2

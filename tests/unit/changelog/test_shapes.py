@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
 from statecore.changelog import samples, shapes
+from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.samples import Sample, sample_of
 from statecore.changelog.shapes import PartitionShape, look_at, unseen_shapes
 from statecore.formats.topic_partition import TopicPartition
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.conftest import Connect
-from tests.unit.changelog.scripted import NEWEST, ScriptedBrokers, fetch_error, part
+from tests.unit.changelog.scripted import CLOSE, NEWEST, SILENT, ScriptedBrokers, fetch_error, part
 
 TP = TopicPartition("orders", 0)
 SPAN = OffsetRange("orders", 0, 0, 1600)
@@ -43,6 +44,20 @@ def test_a_large_log_is_looked_at_in_a_few_places(compacted: ScriptedBrokers, co
     assert found.bytes == pytest.approx(100 * sum(found.records), rel=0.05)
     assert 800 < found.offset_at(0.5) < 1300
     assert compacted.open_connections() == connections
+
+
+def test_of_many_large_logs_the_largest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[OffsetRange] = []
+
+    def seen(_: Cluster, pieces: Sequence[OffsetRange]) -> dict[OffsetRange, Sample]:
+        asked.extend(pieces)
+        return dict.fromkeys(pieces, Sample(0.5, 100.0))
+
+    monkeypatch.setattr(shapes, "samples", seen)
+    spans = [OffsetRange("orders", number, 0, 1_000_000 + 1000 * (number * 7 % 40)) for number in range(40)]
+    found = look_at(Cluster("nowhere:1"), [PartitionShape.of_offsets(span) for span in spans])
+    assert set(found) == {span.topic_partition for span in sorted(spans, key=lambda span: -span.end)[:16]}
+    assert len(asked) == 16 * shapes.PLACES
 
 
 def test_a_small_log_is_not_looked_at(compacted: ScriptedBrokers, connect: Connect) -> None:
@@ -87,10 +102,12 @@ def test_records_are_weighed_decompressed_whatever_their_codec(codec: str) -> No
 
 
 def test_markers_are_no_records_and_what_lies_behind_the_piece_says_that_it_is_empty() -> None:
-    data = batch([Record(0, 1, b"k", b"v")]) + marker(1, 7, commit=True)
+    data = batch([Record(0, 1, b"k", b"v")], producer=7, transactional=True) + marker(1, 7, commit=True)
     found = sample_of(data, OffsetRange("orders", 0, 0, 100))
     assert found is not None
     assert found.density == 0.5
+    behind = marker(0, 7, commit=True) + batch([Record(1, 1, b"k", b"v" * 199)])
+    assert sample_of(behind, SPAN) == Sample(0.5, pytest.approx(200, abs=8)), "a marker says nothing of sizes"
     assert sample_of(batch([Record(100, 1, b"k", b"v")]), OffsetRange("orders", 0, 0, 100)) == Sample(0.0, 0.0)
 
 
@@ -111,3 +128,36 @@ def test_a_batch_that_says_an_impossible_length_is_not_looked_at(length: int) ->
 def test_a_batch_that_says_an_impossible_number_of_records_is_not_looked_at(count: int) -> None:
     """Else ranges would begin before the log, or overlap."""
     assert sample_of(batch([Record(0, 1, b"k", b"v")], count=count), SPAN) is None
+
+
+def test_a_batch_that_begins_before_the_piece_counts_with_all_of_its_offsets() -> None:
+    data = batch([Record(offset, 1, b"k", b"v") for offset in range(100)])
+    found = sample_of(data, OffsetRange("orders", 0, 80, 200))
+    assert found is not None
+    assert found.density == 1.0
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_records_that_cannot_be_decompressed_weigh_what_they_are_and_the_read_says_what_is_wrong(codec: str) -> None:
+    data = batch([Record(offset, 1, b"k" * 16, b"v" * 84) for offset in range(50)], codec=codec)
+    found = sample_of(data[:61] + b"\xff" * (len(data) - 61), OffsetRange("orders", 0, 0, 50))
+    assert found == Sample(1.0, max(0.0, (len(data) - 61) / 50 - 8))
+
+
+@pytest.mark.parametrize("answer", [SILENT, CLOSE])
+def test_a_leader_that_does_not_answer_a_look_leaves_the_log_as_it_was_known(
+    compacted: ScriptedBrokers, connect: Connect, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    monkeypatch.setattr(samples, "PATIENCE", 0.5)
+    cluster = connect(compacted, timeout=1.0)
+    cluster.log_offsets([TP])
+    compacted.always(FetchRequest, answer)
+    assert look_at(cluster, [PartitionShape.of_offsets(SPAN)]) == {}
+    assert compacted.seen(FetchRequest)
+
+
+def test_offsets_without_a_record_before_the_first_batch_count() -> None:
+    data = batch([Record(offset, 1, b"k", b"v") for offset in range(50, 60)])
+    found = sample_of(data, OffsetRange("orders", 0, 0, 100))
+    assert found is not None
+    assert found.density == pytest.approx(10 / 60)

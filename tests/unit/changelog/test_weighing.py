@@ -9,6 +9,7 @@ import pytest
 from statecore.changelog import weighing
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
+from statecore.changelog.ranges import ranges_of
 from statecore.changelog.shapes import PartitionShape
 from statecore.changelog.weighing import Weights, weigh
 from statecore.formats.topic_partition import TopicPartition
@@ -20,9 +21,15 @@ BUDGET = 1 << 30
 class Looks:
     """Which partitions were looked at; each turns out to have a share of the records that its offsets allow."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, share: float, sizes: dict[TopicPartition, int] | None) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        share: float,
+        sizes: dict[TopicPartition, int] | None,
+        most: int | None = None,
+    ) -> None:
         self.seen: list[list[int]] = []
-        self.share = share
+        self.share, self.most = share, most
         self.asked = 0
         self.most = 16
         self.sizes = sizes
@@ -81,6 +88,18 @@ def test_a_partition_that_is_to_be_cut_because_another_weighs_less_is_looked_at_
     looks = Looks(monkeypatch, 0.01, None)
     looks.weigh(40 * MILLION, 8 * MILLION)
     assert looks.seen == [[0], [1]]
+
+
+def test_even_partitions_are_cut_evenly_though_there_is_an_end_to_how_many_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    even = {TopicPartition("t", number): 500 * MILLION for number in range(20)}
+    looks = Looks(monkeypatch, 0.5, even, most=4)
+    spans = [OffsetRange("t", number, 0, 10 * MILLION) for number in range(20)]
+    shapes = looks.weigh(*[10 * MILLION] * 20, workers=40).shapes
+    assert sum(map(len, looks.seen)) < 20
+    assert {(shape.records, shape.bytes) for shape in shapes.values()} == {((5e6,), 5e8)}
+    assert set(ranges_of(spans, 40, shapes, memory_budget=BUDGET).values()) == {2}
 
 
 def test_of_nothing_that_is_read_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

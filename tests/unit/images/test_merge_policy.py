@@ -60,6 +60,10 @@ def cheapest(sizes: list[int], groups: int) -> int:
 
 
 def test_the_cases_that_kafka_streams_distinguishes() -> None:
+    assert rewrites([10_000, 2000, 1000, 991]), "a hundredth smaller is about as large"
+    assert not rewrites([10_000, 2000, 1000, 990])
+    assert rewrites([300, 250, 200, 150]), "twice the oldest"
+    assert not rewrites([301, 250, 200, 150])
     assert slices_to_merge([5, 5, 5]) == []
     assert slices_to_merge([5, 5, 5, 5]) == [slice(0, 2)]
     assert slices_to_merge([100, 1, 1, 1]) == [slice(1, 3)]

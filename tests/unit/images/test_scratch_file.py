@@ -33,10 +33,23 @@ def test_blocks_come_back_as_they_were_and_their_room_is_used_again(tmp_path: Pa
     assert file.size == 3 * BLOCK
     for number, data in written.items():
         assert taken(file, number) == data
-    assert set(file.write([memoryview(contents[0])] * 3)) == set(written)
+    again = [os.urandom(BLOCK) for _ in contents]
+    reused = file.write([memoryview(data) for data in again])
+    assert set(reused) == set(written)
     assert file.size == 3 * BLOCK
+    assert [taken(file, number) for number in reused] == again
     file.close()
     file.close()
+
+
+def test_more_blocks_at_once_than_the_system_writes_in_one_call_come_back(tmp_path: Path) -> None:
+    count = os.sysconf("SC_IOV_MAX") + 100
+    file = ScratchFile(tmp_path, 16)
+    contents = [os.urandom(16) for _ in range(count)]
+    numbers = file.write([memoryview(data) for data in contents])
+    into = bytearray(16 * count)
+    file.take(numbers, memoryview(into))
+    assert bytes(into) == b"".join(contents)
 
 
 def test_a_file_goes_with_its_object(tmp_path: Path) -> None:

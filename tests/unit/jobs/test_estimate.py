@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +13,12 @@ from statecore.changelog.model import OffsetRange
 from statecore.changelog.shapes import PartitionShape
 from statecore.changelog.weighing import Weights
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
+from statecore.images.model import Below
+from statecore.images.runs import RunBuilder
+from statecore.jobs.estimate import ROW_BYTES, DiskNeed, disk_need, estimate_of
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
+from tests.unit.images.changelog import batches
 
 MIB = 1 << 20
 
@@ -29,7 +34,7 @@ class Part(NamedTuple):
 def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
     spans = [OffsetRange("t", number, 0, 1000) for number in range(len(parts))]
     shapes = {
-        span.topic_partition: PartitionShape(span, (1000.0,), part.mebibytes * MIB - 24_000.0)
+        span.topic_partition: PartitionShape(span, (1000.0,), float(part.mebibytes * MIB - 1000 * ROW_BYTES))
         for span, part in zip(spans, parts, strict=True)
     }
     partitions = [
@@ -44,7 +49,7 @@ def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
 @pytest.mark.parametrize(
     ("parts", "besides"),
     [
-        ([Part(100), Part(100)], 0),  # memory holds them
+        ([Part(100), Part(149)], 0),  # memory holds them
         ([Part(300), Part(400), Part(500)], 900),  # a scratch file of each range that is at work
         ([Part(300, 3)], 0),
         ([Part(600, 3)], 400),
@@ -52,6 +57,7 @@ def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
         ([Part(500, 5), Part(300, 5), Part(900)], 900),  # one after the other
         ([Part(10, 1, StoreKind.VERSIONED_KEY_VALUE)], 10),
         ([Part(400, 1, StoreKind.EMIT_FINAL_WINDOW)], 400),
+        ([Part(100, 1, StoreKind.EMIT_FINAL_WINDOW)], 0),  # one run for each segment
         ([Part(40, 0)], 0),  # nothing of it is read
     ],
 )
@@ -68,6 +74,25 @@ def test_small_records_take_more_than_their_keys_and_values() -> None:
     assert disk_need(plan, weights, workers=2, memory_budget=2048 * MIB) == DiskNeed(80 * MIB, 400 * MIB, 0)
     besides = disk_need(plan, weights, workers=2, memory_budget=1024 * MIB).besides
     assert besides == 400 * MIB, "memory does not hold them, although it holds their keys and values"
+
+
+@pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE])
+@pytest.mark.parametrize(("key", "value"), [(4, 0), (8, 8), (16, 100), (40, 4000)])
+def test_a_run_takes_about_as_much_of_the_disk_as_is_said_and_no_more(
+    tmp_path: Path, kind: StoreKind, key: int, value: int
+) -> None:
+    count = 20_000
+    source = random.Random(1)
+    keys = [number.to_bytes(4, "big") + source.randbytes(key - 4) for number in range(count)]
+    source.shuffle(keys)
+    builder = RunBuilder(kind, tmp_path, below=Below.NOTHING)
+    for records in batches([(of, source.randbytes(value)) for of in keys], 5000):
+        builder.add(records)
+    (run,) = builder.finish()
+    plan, weights = planned(Part(1, 1, kind))
+    shape = PartitionShape(OffsetRange("t", 0, 0, count), (float(count),), float(count * (key + value)))
+    need = disk_need(plan, replace(weights, shapes={shape.span.topic_partition: shape}), 1, 1 << 30)
+    assert 0.4 * need.stores < run.file_bytes < 1.02 * need.stores
 
 
 def test_the_estimate_says_it() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from statecore.changelog.model import OffsetRange, ReadStatistics
-from statecore.errors import Capacity, Corrupted, NotFound
+from statecore.errors import Capacity, Corrupted, NotFound, Retryable
+from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import merge_policy
@@ -233,6 +234,28 @@ def test_a_damaged_run_is_taken_away_with_the_word_of_its_range(place: Directory
     for name in (tasks[0].made_of[0], staging.run_name(results[0].runs[0])):
         with pytest.raises(NotFound):
             place.blobs().head(name)
+
+
+def test_a_slice_whose_runs_are_taken_away_by_another_that_found_damage_leaves_the_word_to_that_one(
+    place: DirectoryPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = ranges_of(place, tmp_path / "runs", contents(4))
+    tasks = tasks_of(place, results)
+    for one in results:
+        flipped(blob(place, staging.run_name(one.runs[0])))
+    found: list[SliceResult | Failure] = []
+
+    def hashed_beside_another(path: Path) -> str:
+        monkeypatch.setattr("statecore.images.slices.file_sha256", file_sha256)
+        found.extend(merge_slices(tasks[:1]))
+        return file_sha256(path)
+
+    monkeypatch.setattr("statecore.images.slices.file_sha256", hashed_beside_another)
+    found = [*merge_slices(tasks[1:2]), *found]
+    late, first = (one.to_error() for one in found if isinstance(one, Failure))
+    assert isinstance(first, Corrupted)
+    assert isinstance(late, Retryable), "no defect: a job says what is permanent, which is why"
+    assert "taken away" in str(late)
 
 
 def test_an_image_without_all_of_its_slices_is_not_built(place: DirectoryPlace, tmp_path: Path) -> None:

@@ -343,5 +343,5 @@ def test_a_plan_alone_says_what_it_will_take() -> None:
     (estimate,) = (note for note in notes if "are read" in note)
     assert estimate.startswith("About 400 records of 39 KiB in 4 ranges are read.")
     assert "512 MiB of records (--memory-budget)" in estimate
-    assert "39 KiB of disk" in estimate
+    assert "48 KiB of disk" in estimate
     assert not any("are read" in note for note in plan()[1])
