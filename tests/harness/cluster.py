@@ -36,7 +36,7 @@ SETTINGS = {
 }
 """What each node sets besides the harness's ``tests.harness.broker.SETTINGS``."""
 
-_TIMEOUT = 120.0
+_TIMEOUT = 180.0
 
 
 class BrokerCluster:
