@@ -7,20 +7,19 @@ no SQL session, whose first query costs about two seconds of class loading (``do
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.spark.executors import await_executors, executor_python
 from statecore.spark.jvm import quick_start_options
 from statecore.spark.masters import is_local, reach_master, same_master
+from statecore.spark.registration import registered, stop
 from statecore.spec.spark_settings import ELSEWHERE
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 DAEMON_MODULE = "statecore.spark.daemon"
 
 CONSOLE_PROGRESS = "spark.ui.showConsoleProgress"
-
-REGISTRATION_SECONDS = 30.0
-"""How long a standalone master that can be reached may take to answer, before it counts as none."""
 
 
 @contextmanager
@@ -70,7 +66,7 @@ def spark_context(
         await_executors(context)
         yield context
     finally:
-        _stop(context)
+        stop(context)
 
 
 def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkContext:
@@ -106,7 +102,7 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
     _complete(conf, name, submitted=submitted)
     _refuse_another_master(master, runs_on)
     reach_master(runs_on)
-    context = _registered(conf, runs_on)
+    context = registered(conf, runs_on)
     context.pythonExec = executor_python(conf)
     return context
 
@@ -144,39 +140,6 @@ def _refuse_another_master(asked: str | None, runs_on: str) -> None:
             asked=asked,
             master=runs_on,
         )
-
-
-def _registered(conf: SparkConf, master: str) -> SparkContext:
-    """A new context. Registering with a standalone master that is none takes Spark a minute; here it has a limit."""
-    from pyspark import SparkContext
-
-    if not master.startswith("spark://"):
-        return SparkContext(conf=conf)
-    made: Future[Any] = Future()
-
-    def make() -> None:
-        try:
-            made.set_result(SparkContext(conf=conf))
-        except BaseException as error:
-            made.set_exception(error)
-
-    threading.Thread(target=make, name="spark-register", daemon=True).start()
-    try:
-        return made.result(REGISTRATION_SECONDS)
-    except TimeoutError:
-        made.add_done_callback(_stop_late)
-        raise Retryable(
-            f"What listens at {master} did not take the job within {REGISTRATION_SECONDS:g} s.",
-            action="Check that it is the port of a Spark master (7077, not that of its page), of the same release of "
-            "Spark, and that it can reach this host.",
-            master=master,
-        ) from None
-
-
-def _stop_late(made: Future[Any]) -> None:
-    """Stop a context that comes up when nobody waits for it any more; the next job must not find it active."""
-    if made.exception() is None:
-        _stop(made.result())
 
 
 class SparkStart:
@@ -230,18 +193,6 @@ class SparkStart:
             self._abandoned = True
             if self._context is not None:
                 self._manager.__exit__(None, None, None)
-
-
-def _stop(context: SparkContext) -> None:
-    """Stop Spark without the second that PySpark waits for its accumulator server to look up from its socket."""
-    server, context._accumulatorServer = context._accumulatorServer, None
-    # A JVM that is gone cannot be stopped; saying so would hide how the job ended.
-    with contextlib.suppress(Exception):
-        # Tasks that are stopped with it would each be an error in the log, beside the one sentence that says why.
-        context.setLogLevel("OFF")
-        context.stop()
-    if server is not None:
-        threading.Thread(target=server.shutdown, daemon=True).start()
 
 
 def log_configuration() -> Path:

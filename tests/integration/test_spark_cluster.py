@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -97,14 +98,24 @@ def test_a_master_at_which_nothing_listens_is_one_sentence_at_once(
     assert f"as {state_dir / application['application_id']} has them" not in done.said
 
 
+def answering_page(listener: socket.socket) -> None:
+    """Answer whoever connects with a page at once, as a web server does whatever it is asked in a language not its."""
+    with contextlib.suppress(OSError):  # the listener is closed
+        while True:
+            caller, _ = listener.accept()
+            caller.sendall(b"<!DOCTYPE HTML>" * 100)
+            caller.close()
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["a page", "silence"])
 def test_what_listens_and_is_no_master_is_one_sentence(
-    application: dict[str, Any], state_dir: Path, tmp_path: Path
+    application: dict[str, Any], state_dir: Path, tmp_path: Path, answers: bool
 ) -> None:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as page:
-        threading.Thread(target=page.serve_forever, daemon=True).start()
-        master = f"spark://127.0.0.1:{page.server_port}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        if answers:
+            threading.Thread(target=answering_page, args=(listener,), daemon=True).start()
+        master = f"spark://127.0.0.1:{listener.getsockname()[1]}"
         done = Submitted(tmp_path, {"spec": application, "state_dir": str(state_dir)}, master)
-        page.shutdown()
     assert (done.code, done.document["error"]) == (10, "Retryable"), done.said
     assert done.document["what"].startswith(f"What listens at {master} did not take the job")
     assert "Exception" not in done.said, done.said

@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from statecore.errors import Invalid, Retryable
-from statecore.spark import session
+from statecore.spark import registration, session
 
 
 class SlowContext:
@@ -18,6 +18,7 @@ class SlowContext:
 
     come_up = threading.Event()
     stopped = threading.Event()
+    _jvm = None
 
     def __init__(self, conf: Any) -> None:
         assert self.come_up.wait(300)
@@ -32,9 +33,9 @@ class SlowContext:
 
 def test_a_context_that_comes_up_when_nobody_waits_any_more_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "SparkContext", SlowContext)
-    monkeypatch.setattr(session, "REGISTRATION_SECONDS", 0.05)
+    monkeypatch.setattr(registration, "REGISTRATION_SECONDS", 0.05)
     with pytest.raises(Retryable, match="What listens at spark://one:7077 did not take the job"):
-        session._registered(None, "spark://one:7077")  # type: ignore[arg-type]
+        registration.registered(None, "spark://one:7077")  # type: ignore[arg-type]
     assert not SlowContext.stopped.is_set()
     SlowContext.come_up.set()
     assert SlowContext.stopped.wait(300)
