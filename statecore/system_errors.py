@@ -8,11 +8,17 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Capacity, Invalid, StatecoreError
+from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
 
 RUN_AS_APPLICATION = "Run as the user that the application runs as."
 """What to do where this user may not read what the application wrote."""
+
+MEND_DISK = (
+    "Look at the kernel's log (dmesg). Mend the disk or its file system, or name directories on another one, then run "
+    "this again."
+)
+"""What to do where the disk or its file system failed."""
 
 
 class Refusal(Enum):
@@ -76,7 +82,8 @@ def system_error(
         context: names as fields, for machines.
 
     Returns:
-        ``Capacity`` when there is no room or no descriptor left, or a file may not grow, else ``Invalid``.
+        ``Capacity`` when there is no room or no descriptor left, or a file may not grow; ``Retryable`` when the disk
+        failed, for another host may have a whole one; else ``Invalid``.
     """
     said = (error.strerror if isinstance(error, OSError) else None) or str(error)
     sentence = f"{what}: {said.rstrip('.')}."
@@ -92,11 +99,13 @@ def system_error(
             "again.",
             **context,
         )
+    if refusal is Refusal.FAILED:
+        return Retryable(sentence, action=MEND_DISK, **context)
     return Invalid(sentence, action=MOUNT_FOR_WRITING if refusal is Refusal.READ_ONLY else action, **context)
 
 
 def write_error(path: Path, error: Exception) -> StatecoreError:
-    """The error to raise when a file cannot be written: ``Capacity`` or ``Invalid``, as :func:`system_error` has it."""
+    """The error to raise when a file cannot be written, as :func:`system_error` has it."""
     return system_error(
         error, f"{path} cannot be written", action="Check that the directory exists and is writable.", path=str(path)
     )

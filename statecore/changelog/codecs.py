@@ -1,8 +1,8 @@
 """Decompression of record batches into one reused buffer.
 
-The records of a batch are compressed as a whole; bits 0-2 of its attributes say how (``CompressionType``): 0 none, 1
-gzip, 2 snappy, 3 lz4 (frame format), 4 zstd. Snappy comes raw from librdkafka and Go clients, and in the framing of
-Java's ``SnappyOutputStream`` (xerial) from Java clients::
+The records of a batch are compressed as a whole, as its codec says (:class:`statecore.changelog.model.Codec`). Snappy
+comes raw from librdkafka and Go clients, and in the framing of Java's ``SnappyOutputStream`` (xerial) from Java
+clients::
 
     0x82 "SNAPPY" 0x00 | i32 version | i32 oldest compatible version | { i32 length | raw snappy block }*
 
@@ -25,7 +25,7 @@ import cramjam
 import numpy as np
 import numpy.typing as npt
 
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+from statecore.changelog.model import Codec
 
 LARGEST_BATCH = 1 << 30
 """Bytes a single batch may decompress to: an Arrow binary column has 32-bit offsets, and memory has to be bounded."""
@@ -68,7 +68,7 @@ class Scratch:
         """Decompress one batch behind what is there.
 
         Args:
-            codec: bits 0-2 of the batch's attributes.
+            codec: a :class:`Codec`, or a number that is none.
             data: its compressed records.
 
         Returns:
@@ -77,9 +77,9 @@ class Scratch:
         Raises:
             DecompressionFailed: the bytes are not what the codec writes, or grow beyond `LARGEST_BATCH`.
         """
-        if codec == SNAPPY:
+        if codec == Codec.SNAPPY:
             return self._append_snappy(data)
-        if codec == LZ4 and data[:5] == _LZ4_PLAIN:
+        if codec == Codec.LZ4 and data[:5] == _LZ4_PLAIN:
             return self._append_lz4(data)
         try:
             decompress = _INTO[codec]
@@ -163,7 +163,7 @@ class Scratch:
 
 
 _INTO: dict[int, Callable[[memoryview, memoryview], int]] = {
-    GZIP: cramjam.gzip.decompress_into,
-    LZ4: cramjam.lz4.decompress_into,
-    ZSTD: cramjam.zstd.decompress_into,
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
 }

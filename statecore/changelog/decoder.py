@@ -20,9 +20,10 @@ from crc32c import crc32c
 
 from statecore.changelog import kernel
 from statecore.changelog.codecs import LARGEST_BATCH, DecompressionFailed, Scratch
-from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
+from statecore.changelog.model import CODEC_BITS, IsolationLevel, OffsetRange, ReadStatistics
 from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
+from statecore.kernels.library import address_of
 
 if TYPE_CHECKING:
     from statecore.changelog.kernel import Columns, Scan
@@ -118,7 +119,7 @@ class RangeDecoder:
         self._scan = None
         self._count(aborted=found.aborted, batches=len(found.meta), bytes_fetched=found.consumed, fetches=1)
         view = self._data.data
-        base = kernel.address(self._data)
+        base = address_of(self._data)
         scratch = self._scratch
         scratch.clear()
         starts: list[int] = []
@@ -129,7 +130,7 @@ class RangeDecoder:
             offset, _, start, end, attributes, _, _, count, crc, mode = row
             if crc32c(view[start - _CRC_START : end]) != crc:
                 self._corrupted(offset, "has a wrong checksum (CRC-32C)")
-            codec = attributes & 7
+            codec = attributes & CODEC_BITS
             if mode == kernel.MODE_SKIP:
                 starts.append(0)
                 ends.append(0)
@@ -181,7 +182,7 @@ class RangeDecoder:
     ) -> Iterator[pa.RecordBatch]:
         places = np.array((starts, ends), np.int64).T.copy()
         if packed:
-            places[packed] += kernel.address(self._scratch.array)  # only now: the buffer moves when it grows
+            places[packed] += address_of(self._scratch.array)  # only now: the buffer moves when it grows
         columns = kernel.decode(
             meta,
             places,

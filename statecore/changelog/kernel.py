@@ -9,7 +9,7 @@ import statecore.extras.pipeline
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -172,11 +172,6 @@ _KERNELS = KernelLibrary("statecore.changelog.kernel_source")
 
 warm = _KERNELS.warm
 """See :meth:`KernelLibrary.warm`."""
-
-
-def address(buffer: npt.NDArray[Any]) -> int:
-    """Where the bytes of an array lie; the caller keeps the array alive."""
-    return int(buffer.ctypes.data)
 
 
 class Scanner:

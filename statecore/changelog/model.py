@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel as IsolationLevel
+
+
+class Codec(IntEnum):
+    """How the records of a batch are compressed: bits 0-2 of its attributes (Kafka's ``CompressionType``)."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+CODEC_BITS = 7
+"""The bits of a batch's attributes that say its codec."""
 
 
 @dataclass(frozen=True)

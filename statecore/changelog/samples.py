@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster, Leader
-from statecore.changelog.model import OffsetRange
+from statecore.changelog.model import CODEC_BITS, Codec, OffsetRange
 from statecore.errors import StatecoreError
 
 PATIENCE = 5.0
@@ -30,7 +30,7 @@ SAMPLE_BYTES = 32 << 10
 _AT_ONCE = 4  # kafka-python has at most five requests under way on a connection
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BEFORE_LENGTH_ENDS = 12
-_CODEC, _CONTROL = 7, 32
+_CONTROL = 32
 _FORMAT = 2
 _FRAMING_BYTES = 8  # what a record has besides key, value and headers, about
 
@@ -135,7 +135,7 @@ def _batches(data: bytes) -> Iterator[_Batch]:
         end = at + _BEFORE_LENGTH_ENDS + length
         if form != _FORMAT or not at + _HEADER.size <= end <= len(data) or not 0 <= records <= last + 1:
             return
-        codec, is_control = attributes & _CODEC, bool(attributes & _CONTROL)
+        codec, is_control = attributes & CODEC_BITS, bool(attributes & _CONTROL)
         yield _Batch(first, first + last + 1, codec, is_control, records, view[at + _HEADER.size : end])
         at = end
 
@@ -145,22 +145,22 @@ def _decompressed(batch: _Batch) -> int:
     import cramjam
 
     codecs: dict[int, Callable[[memoryview], Any]] = {
-        1: cramjam.gzip.decompress,
-        3: cramjam.lz4.decompress,
-        4: cramjam.zstd.decompress,
+        Codec.GZIP: cramjam.gzip.decompress,
+        Codec.LZ4: cramjam.lz4.decompress,
+        Codec.ZSTD: cramjam.zstd.decompress,
     }
     with suppress(cramjam.DecompressionError):
         if batch.codec in codecs:
             return len(codecs[batch.codec](batch.data))
-        if batch.codec == 2:
+        if batch.codec == Codec.SNAPPY:
             return _unsnapped(batch.data)
     return len(batch.data)
 
 
 def _unsnapped(data: memoryview) -> int:
     """As :func:`_decompressed`, of snappy, whose framings the columnar reader knows."""
-    from statecore.changelog.codecs import SNAPPY, DecompressionFailed, Scratch
+    from statecore.changelog.codecs import DecompressionFailed, Scratch
 
     with suppress(DecompressionFailed):
-        return Scratch().append(SNAPPY, data)
+        return Scratch().append(Codec.SNAPPY, data)
     return len(data)

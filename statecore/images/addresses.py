@@ -1,14 +1,16 @@
-"""Where NumPy and Arrow keep their bytes, for kernels that work on addresses; the caller keeps the objects alive."""
+"""Where Arrow keeps its bytes, for kernels that work on addresses; the caller keeps the objects alive."""
 
 from __future__ import annotations
 
 import statecore.extras.pipeline
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from statecore.kernels.library import address_of
 
 
 class BinaryColumn(NamedTuple):
@@ -27,11 +29,6 @@ class BinaryColumn(NamedTuple):
     data: int
     valid: npt.NDArray[np.uint8] | None
     valid_address: int
-
-
-def address_of(array: npt.NDArray[Any]) -> int:
-    """The address of an array's first byte."""
-    return int(pa.py_buffer(array).address)
 
 
 def binary_column(array: pa.Array) -> BinaryColumn:

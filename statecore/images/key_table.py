@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statecore.images import kernel
-from statecore.images.addresses import address_of, binary_column
+from statecore.images.addresses import binary_column
 from statecore.images.kernel import BATCH, NEEDED, USED, Batch, Live, Needed, Used
+from statecore.kernels.library import address_of
 
 _FIRST_TABLE_BITS = 10
 _LAST_TABLE_BITS = 31

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.images import merged_kernel
-from statecore.images.addresses import address_of
 from statecore.images.digest import SEEDS
 from statecore.images.merged_kernel import CURSOR, DAMAGE, DAMAGED, MORE, NEEDS_ROOM, STATE, Cursor, State
 from statecore.images.model import RunFile
 from statecore.images.tables import KeyRange, Table, damaged, first_block, index_entry
+from statecore.kernels.library import address_of
 
 _ALL = KeyRange()
 _KEY_ROOM = 256  # bytes that each run has for its key before a longer one comes

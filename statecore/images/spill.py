@@ -284,14 +284,13 @@ class Spill:
         Raises:
             Retryable: a block is not what was written.
         """
-        of, fill = self._ranges[number], int(self._fill[number])
-        size = of.written + fill
+        blocks, rest = self._emptied(number)
+        written = len(blocks) * self._block
+        size = written + len(rest)
         if len(self._taken) < size:
             self._taken = np.empty(size * 9 // 8, np.uint8)
-        self._files[of.file].take(of.blocks, self._taken.data)
-        self._taken[of.written : size] = self._buffers[number, :fill]
-        of.blocks, of.written, of.live = array("q"), 0, 0
-        self._fill[number] = 0
+        self._files[self._ranges[number].file].take(blocks, self._taken.data)
+        self._taken[written:size] = rest
         return self._taken[:size]
 
     def move(self, number: int, to: int) -> None:
@@ -300,18 +299,21 @@ class Spill:
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
             Retryable: a block is not what was written.
-            Retryable: a block is not what was written.
         """
         for piece in self._pieces(number, _READ_AT_ONCE):
             self.put(to, piece)
 
     def _pieces(self, number: int, count: int) -> Iterator[npt.NDArray[np.uint8]]:
         """The bytes of a range, so many blocks at once. It is empty when this returns, and can be added to."""
+        blocks, rest = self._emptied(number)
+        return chain(self._read(self._files[self._ranges[number].file], blocks, count), (rest.copy(),))
+
+    def _emptied(self, number: int) -> tuple[array[int], npt.NDArray[np.uint8]]:
+        """Make a range empty; returns its blocks, and its buffer's part that they go on in, until it is added to."""
         of, fill = self._ranges[number], int(self._fill[number])
-        blocks, rest = of.blocks, self._buffers[number, :fill].copy()
-        of.blocks, of.written, of.live = array("q"), 0, 0
+        blocks, of.blocks, of.written, of.live = of.blocks, array("q"), 0, 0
         self._fill[number] = 0
-        return chain(self._read(self._files[of.file], blocks, count), (rest,))
+        return blocks, self._buffers[number, :fill]
 
     def _read(self, file: ScratchFile, blocks: array[int], count: int) -> Iterator[npt.NDArray[np.uint8]]:
         into = np.empty(min(count, len(blocks)) * self._block, np.uint8)

@@ -145,22 +145,21 @@ class SpilledTable:
 
     def _rewrite(self, number: int) -> None:
         """Drop what was overwritten in a range. The ranges that a large one is divided into become one again."""
-        large = self._is_large(number)
-        more = self._divide(number) if large else 0
-        if large and not more:
-            self._spill.squeeze(number, self._largest)
-        elif self._is_large(number):
+        spill = self._spill
+        if not self._is_large(number):
+            spill.put(number, last_writes(spill.take(number)))
+        elif more := self._divide(number):
             self._rewrite(number)
+            for part in range(number + 1, number + 1 + more):
+                if self._is_large(part):
+                    self._rewrite(part)
+                    spill.move(part, number)
+                else:
+                    spill.put(number, last_writes(spill.take(part)))
+            spill.remove(number + 1, more)
         else:
-            self._spill.put(number, last_writes(self._spill.take(number)))
-        for part in range(number + 1, number + 1 + more):
-            if self._is_large(part):
-                self._rewrite(part)
-                self._spill.move(part, number)
-            else:
-                self._spill.put(number, last_writes(self._spill.take(part)))
-        self._spill.remove(number + 1, more)
-        one = self._spill.ranges[number]
+            spill.squeeze(number, self._largest)
+        one = spill.ranges[number]
         one.live = one.written
 
     def _is_large(self, number: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
-from statecore.system_errors import Refusal, refusal_of
+from statecore.system_errors import MEND_DISK, Refusal, refusal_of
 
 _FATAL = re.compile(r"Fatal Python error: ([A-Z][a-z]+([ -][a-z]+)*)")
 """How ``faulthandler`` names the signal of which a process dies."""
@@ -38,8 +38,7 @@ _STOPPED: dict[Refusal, tuple[type[StatecoreError], str, str]] = {
     Refusal.FAILED: (
         Retryable,
         "The disk or its file system failed while",
-        "Look at the kernel's log (dmesg). Mend the disk or its file system, or name directories on another one, then "
-        "start the restore again.",
+        MEND_DISK,
     ),
 }
 """What stops a job although nothing is wrong with its program; any other ``OSError`` is a defect of it."""

@@ -156,11 +156,13 @@ class _Worker:
 
     def __init__(self, trace: Path, preloaded: Sequence[str]) -> None:
         self._trace = trace
+        # The driver's modules and no others: what lies in the directory that it was started in is none of them (-P).
+        path = os.pathsep.join(one or str(Path.cwd()) for one in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "statecore.jobs.worker", str(trace), *preloaded],
+            [sys.executable, "-P", "-m", "statecore.jobs.worker", str(trace), *preloaded],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": path},
         )
 
     def ask(self, work: Callable[[Sequence[Any]], list[Any]], batch: Sequence[Any], doing: str) -> list[Any]:

@@ -1,11 +1,11 @@
-"""Amounts of memory as people write them: ``512m``, ``2g``, ``65536``."""
+"""Amounts of memory as people write them: ``512m``, ``512MiB``, ``2g``, ``65536``."""
 
 from __future__ import annotations
 
 import re
 
-PATTERN = "^[1-9][0-9]*[kKmMgG]?$"
-"""A number of bytes, or of KiB, MiB, GiB with a letter; for JSON schemas too."""
+PATTERN = "^[1-9][0-9]*([kKmMgG]([iI][bB]?|[bB])?)?$"
+"""A number of bytes, or of KiB, MiB, GiB, for which a letter is enough; for JSON schemas too."""
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -14,8 +14,8 @@ def parse_size(text: str) -> int | None:
     """``512m`` as bytes; ``None`` for anything that ``PATTERN`` does not match."""
     if not re.fullmatch(PATTERN.strip("^$"), text):
         return None
-    digits = text.rstrip("kKmMgG")
-    return int(digits) * _UNITS[text[len(digits) :].lower()]
+    digits = text.rstrip("kKmMgGiIbB")
+    return int(digits) * _UNITS[text[len(digits) :][:1].lower()]
 
 
 def size_text(size: int) -> str:

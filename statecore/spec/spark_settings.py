@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from statecore.errors import Invalid
-from statecore.spec.size import PATTERN as SIZE
 from statecore.spec.tree import LIST, MAPPING, SCALAR, Node, Problems, suggestion
 
 _PROPERTY = re.compile(r"spark\.[^\s=]+")
@@ -25,7 +24,7 @@ _PLACES = ("spark.master", "spark.submit.deployMode")
 _SECTION = {
     "conf": "",
     "executor_python": r"\S.*",
-    "executor_memory": SIZE.strip("^$"),
+    "executor_memory": "[1-9][0-9]*[kKmMgG]?",  # Spark knows no MiB
     "executor_cores": r"[1-9][0-9]{0,3}",
     "executor_archives": "",
 }

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from statecore.errors import Capacity, Invalid, StatecoreError
+from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
 from statecore.system_errors import Refusal, refusal_of, system_error
 
@@ -25,7 +25,7 @@ ACTION = "Name another."
         (errno.EROFS, Refusal.READ_ONLY, Invalid, MOUNT_FOR_WRITING),
         (errno.EACCES, Refusal.DENIED, Invalid, ACTION),
         (errno.EPERM, Refusal.DENIED, Invalid, ACTION),
-        (errno.EIO, Refusal.FAILED, Invalid, ACTION),
+        (errno.EIO, Refusal.FAILED, Retryable, "dmesg"),
         (errno.EISDIR, Refusal.OTHER, Invalid, ACTION),
     ],
 )

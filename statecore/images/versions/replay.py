@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.formats.segments import first_live_segment
-from statecore.images.addresses import address_of
 from statecore.images.versions import kernel
 from statecore.images.versions.kernel import DONE, NEEDS_POOL, NODE, OUT, ROW, RUN, STATE, Run, State
 from statecore.images.versions.sorted_records import MappedRecords
+from statecore.kernels.library import address_of
 
 _FIRST_POOL = 256
 _SMALLEST_ARENA = 1 << 12

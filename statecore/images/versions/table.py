@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.formats.row_format import Records
-from statecore.images.addresses import address_of
 from statecore.images.key_table import KeyTable
 from statecore.images.model import RunFile
 from statecore.images.versions import kernel
 from statecore.images.versions.sorted_records import SortedRecords, write_records
+from statecore.kernels.library import address_of
 
 # Of a record, beside the batches: its place, where it goes, two times, where its value lies, its stream time.
 _BYTES_PER_RECORD = 40

@@ -42,6 +42,16 @@ def test_the_processes_work_at_the_same_time_and_are_others_than_the_driver(
     assert len({*answers, os.getpid()}) == 3
 
 
+def test_workers_import_what_the_driver_does_and_not_what_lies_where_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "statecore").mkdir()
+    (tmp_path / "statecore" / "__init__.py").write_text("raise ImportError('another statecore')")
+    monkeypatch.chdir(tmp_path)
+    with ProcessEngine(1, preloaded=()).start("test", spec()) as workers:
+        assert workers.run(work.double, [[1]], "a test ran") == [2]
+
+
 def test_what_a_worker_prints_is_no_answer(shared: ProcessWorkers) -> None:
     assert shared.run(work.chat, [["a"], ["b"]], "a test ran") in (["a", "b"], ["b", "a"])
 
