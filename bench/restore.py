@@ -114,6 +114,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each size below 50 (default: 3)")
     parser.add_argument("--only", choices=["statecore"], help="leave Kafka Streams and Java out")
     parser.add_argument(
+        "--few", action="store_true", help="leave Kafka Streams with one thread and plain Java consumers out"
+    )
+    parser.add_argument(
         "--write", action="store_true", help="put the figures into bench/README.md, in place of all that are there"
     )
     given = parser.parse_args()
@@ -132,7 +135,7 @@ def main() -> int:
             parser.error(f"{scratch} needs room for {room / 2**30:.1f} GiB; set TMPDIR, or ask for smaller sizes")
         broker = start_broker(Path(scratch, "broker"))
         try:
-            run = Run(broker.bootstrap_servers, Path(scratch), given.rounds, given.only)
+            run = Run(broker.bootstrap_servers, Path(scratch), given.rounds, given.only, given.few)
             for part in run.tables(sizes, kinds, shapes):
                 parts.append(part)
                 print(part, flush=True)
@@ -154,17 +157,23 @@ class Run:
         scratch: a directory for state directories and specs.
         rounds: of each setting that is not large.
         only: ``statecore`` where the peers are left out.
+        few: whether only the contenders are measured that are compared for each kind and shape, and the ceiling.
     """
 
     servers: str
     scratch: Path
     rounds: int
     only: str | None
+    few: bool = False
 
     def tables(self, sizes: Sequence[Setting], kinds: Sequence[Setting], shapes: Sequence[Setting]) -> Iterator[str]:
         """The tables in Markdown, each as soon as it is known."""
         for one in sizes:
-            yield size_table(one.records, self._measure(one), disk_rate(self.scratch))
+            yield size_table(
+                one.records,
+                self._measure(one, (*FEW_CONTENDERS, CEILING) if self.few else None),
+                disk_rate(self.scratch),
+            )
         if kinds:
             records = kinds[0].records / MILLION
             yield comparison(

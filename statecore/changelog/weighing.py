@@ -1,7 +1,8 @@
 """How large the partitions of a job are, asked as cheaply as the answer is worth.
 
-The brokers are asked once how many bytes the logs have. A look at the records follows only where something depends on
-it: a partition that is not cut is read as it is, whatever its shape.
+The brokers are asked once how many bytes the logs have. A look at the records follows where something depends on it:
+the cuts of a partition on its own shape, the room on the disk on how far the logs are compressed, for which one
+partition of each topic stands for all.
 """
 
 from __future__ import annotations
@@ -60,8 +61,23 @@ def weigh(
         found |= look_at(cluster, [shapes[tp] for tp in wanted])
         shapes |= found  # others weigh less now, and may be cut instead
     if sizes is not None:
+        if others := _largest_of_others(shapes, found):
+            found |= look_at(cluster, others)
+            shapes |= found
         shapes |= _like_the_others(shapes, found, sizes)
     return Weights(shapes, None if sizes is None else sum(sizes.values()))
+
+
+def _largest_of_others(
+    shapes: Mapping[TopicPartition, PartitionShape], found: Collection[TopicPartition]
+) -> list[PartitionShape]:
+    """The largest partition of each topic that none was looked at of."""
+    topics = {tp.topic for tp in found}
+    largest: dict[str, PartitionShape] = {}
+    for tp, shape in shapes.items():
+        if tp.topic not in topics and (tp.topic not in largest or shape.bytes > largest[tp.topic].bytes):
+            largest[tp.topic] = shape
+    return list(largest.values())
 
 
 def _like_the_others(

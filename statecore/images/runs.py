@@ -16,7 +16,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -175,11 +175,12 @@ class RunBuilder:
             self._cuts.next = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes if self._spilled is None else self._spilled.memory)
 
-    def finish(self, end: int | None = None) -> list[RunFile]:
+    def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
         """Write what is left and return all runs, in the order they must be applied; none when no row survived.
 
         Args:
             end: where the last run ends, if that is not just after the last record.
+            written: told now and then which share of what is left has been written, 0 to 1. What it raises stops this.
 
         Raises:
             Capacity: the directory has no room.
@@ -188,7 +189,7 @@ class RunBuilder:
         """
         with self._whole():
             self._cuts.next = self._cuts.next if end is None else end
-            self._cut()
+            self._cut(written)
         return list(self._cuts.runs)
 
     @contextmanager
@@ -215,8 +216,9 @@ class RunBuilder:
             table, self._table = self._table, self._new_table()
             self._spilled = SpilledTable(self._directory, self._budget, table, self._new_table)
 
-    def _cut(self) -> None:
+    def _cut(self, written: Callable[[float], None] | None = None) -> None:
         """Write all that is held, a run for each database."""
+        on_disk = 0 if self._spilled is None else self._spilled.written
         with ExitStack() as stack:
             writers: dict[int | None, RunWriter] = {}
             chunks: dict[int | None, EvenChunks] = defaultdict(EvenChunks)
@@ -230,6 +232,8 @@ class RunBuilder:
                         for chunk in chunks[segment].add(found):
                             writers[segment].add(chunk)
                 del table  # before the next one is loaded
+                if written is not None and self._spilled is not None:
+                    written(1 - self._spilled.written / max(1, on_disk))
             for segment, writer in writers.items():
                 for chunk in chunks[segment].rest():
                     writer.add(chunk)

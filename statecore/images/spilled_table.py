@@ -75,6 +75,11 @@ class SpilledTable:
         return self._spill.memory
 
     @property
+    def written(self) -> int:
+        """Bytes on disk that have not been read back."""
+        return self._spill.written
+
+    @property
     def file_bytes(self) -> int:
         """Bytes on disk."""
         return self._spill.file_bytes

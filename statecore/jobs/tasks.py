@@ -183,6 +183,9 @@ IMAGE_RESULT = DocumentType(
 
 _IMAGES_AT_ONCE = 2
 
+_READING = 0.6
+"""The share of a range's work that is done when its records have been read; then its runs are written."""
+
 
 def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     """Read ranges into runs over one connection, except those that an earlier attempt of the plan has read."""
@@ -268,10 +271,14 @@ def _read_into(
     for batch in reader.read(span, task.isolation, headers=headers, topic_id=task.topic_id):
         with watch.on("collect"):
             builder.add(batch)
-        progress.report(reader.statistics.position - span.start)
+        progress.report(int(_READING * (reader.statistics.position - span.start)))
     statistics = reader.statistics
+
+    def written(share: float) -> None:
+        progress.report(int((_READING + (1 - _READING) * share) * (span.end - span.start)))
+
     with watch.on("write"):
-        files = builder.finish(span.end)
+        files = builder.finish(span.end, written)
     phases, seen = watch.wall, builder.statistics
     result = RangeResult(
         task.task,

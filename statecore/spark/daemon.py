@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from statecore.jobs.preloading import WITHOUT_THREADS, preload
 
@@ -24,6 +25,7 @@ PRELOADED = (*WITHOUT_THREADS, "pyspark.worker")
 
 def main() -> None:
     """Preload, then serve as PySpark's daemon does."""
+    sys.path[:] = without_zips(sys.path)
     try:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         preload(PRELOADED)
@@ -32,6 +34,22 @@ def main() -> None:
     from pyspark import daemon
 
     daemon.manager()
+
+
+def without_zips(path: list[str]) -> list[str]:
+    """Python's path without the zip files of a PySpark that is installed on it.
+
+    Spark names ``pyspark/python/lib/*.zip`` first, and what comes out of a zip is compiled by every process anew: half
+    of the time until the first task. Where Spark itself lies elsewhere its zip files stay, for they are of its release.
+    """
+    zips = [Path(entry) for entry in path if entry.endswith(".zip")]
+    installed = {one.parent for one in zips if one.name == "pyspark.zip" and _installs(one.parents[2], path)}
+    return [entry for entry in path if not (entry.endswith(".zip") and Path(entry).parent in installed)]
+
+
+def _installs(package: Path, path: list[str]) -> bool:
+    """Whether this is a package of a directory on Python's path, with py4j beside it."""
+    return str(package.parent) in path and package.name == "pyspark" and (package.parent / "py4j").is_dir()
 
 
 if __name__ == "__main__":

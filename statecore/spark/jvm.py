@@ -1,8 +1,12 @@
 """Options of the driver's JVM. Imports no PySpark, so that whoever only submits jobs may use it.
 
 The class archive (class data sharing, ``-XX:ArchiveClassesAtExit``) keeps Spark's classes parsed and verified between
-starts; it depends on the very build of the JVM, so it lies in the user's cache under a name that says which, and is
-made by ``python -m statecore.spark.jvm`` (``make setup`` does). Without it the JVM starts as ever, a second later.
+starts. The JVM refuses one that another build made, or whose jars have changed since, so it lies in the user's cache
+under a name that says for which it is, and is made by ``python -m statecore.spark.jvm`` (``make setup`` does)::
+
+    spark-<environment>-<JVM and jars>.jsa       two hashes; a new one takes the place of the environment's older ones
+
+Without it the JVM starts as ever, some seconds later.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 
 def quick_start_options() -> list[str]:
     """JVM options for a driver that only schedules, with the class archive when there is one."""
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     archive = archive_path()
     if archive is not None and archive.exists():
         options.append(f"-XX:SharedArchiveFile={archive}")
@@ -29,11 +34,21 @@ def archive_path() -> Path | None:
     identity = jvm_identity()
     if identity is None:
         return None
-    from importlib.metadata import version
-
-    name = hashlib.sha256(f"{identity}\n{version('pyspark')}\n{sys.prefix}".encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "statecore" / f"spark-{name}.jsa"
+    return cache / "statecore" / f"spark-{_hash(sys.prefix)}-{_hash(identity, *_jars())}.jsa"
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _jars() -> list[str]:
+    """PySpark's jars as the JVM tells them apart: by size and time."""
+    pyspark = find_spec("pyspark")
+    if pyspark is None or pyspark.origin is None:
+        return []
+    found = [(entry.name, entry.stat()) for entry in os.scandir(Path(pyspark.origin).with_name("jars"))]
+    return sorted(f"{name} {of.st_size} {of.st_mtime_ns}" for name, of in found)
 
 
 def _java() -> str | None:
@@ -90,6 +105,9 @@ def make_archive() -> Path | None:
         partial.unlink(missing_ok=True)
         return None
     partial.replace(archive)
+    for older in archive.parent.glob(f"{archive.name.rpartition('-')[0]}-*.jsa"):
+        if older != archive:
+            older.unlink(missing_ok=True)
     return archive
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -111,17 +111,20 @@ class VersionRunBuilder:
         self._cuts.next = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes_to_sort)
 
-    def finish(self, end: int | None = None) -> list[RunFile]:
+    def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
         """Write what is left and return all runs, in offset order; none when no record has a key.
 
         Args:
             end: where the last run ends, if that is not just after the last record.
+            written: told now and then which share of what is left has been written, 0 to 1. What it raises stops this.
 
         Raises:
             Capacity: the directory has no room.
         """
         self._cuts.next = self._cuts.next if end is None else end
         self._cut()
+        if written is not None:
+            written(1.0)
         return list(self._cuts.runs)
 
     def _cut(self) -> None:

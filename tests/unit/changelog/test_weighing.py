@@ -51,9 +51,20 @@ class Looks:
         return weigh(Cluster("nowhere:1"), spans, workers, BUDGET, all_of_them=all_of_them)
 
 
-def test_partitions_that_are_not_cut_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks(monkeypatch, 1.0, {TopicPartition("t", 0): 7, TopicPartition("t", 1): 5})
-    assert looks.weigh(*[5 * MILLION] * 4).log_bytes == 12
+def test_of_partitions_that_are_not_cut_one_of_each_topic_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, 1.0, {TopicPartition("t", 0): 5 * MILLION, TopicPartition("t", 1): 7 * MILLION})
+    weights = looks.weigh(*[5 * MILLION] * 2)
+    assert weights.log_bytes == 12 * MILLION
+    assert (looks.seen, looks.asked) == ([[1]], 1)
+    assert weights.shapes[TopicPartition("t", 1)].bytes == 500 * MILLION
+    assert weights.shapes[TopicPartition("t", 0)].bytes == pytest.approx(5 / 7 * 500 * MILLION)
+
+
+def test_nothing_is_looked_at_that_no_cut_depends_on_where_nobody_says_how_large_the_logs_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = Looks(monkeypatch, 1.0, None)
+    assert looks.weigh(*[5 * MILLION] * 4).log_bytes is None
     assert (looks.seen, looks.asked) == ([], 1)
 
 
@@ -79,7 +90,6 @@ def test_for_an_estimate_those_that_are_not_looked_at_are_as_the_others_of_their
         assert shape.bytes == pytest.approx(share * 250 * MILLION)
         assert sum(shape.records) == pytest.approx(share * 2.5 * MILLION)
         assert shape.span.partition == tp.partition
-    assert looks.weigh(*[5 * MILLION] * 3).shapes[TopicPartition("t", 2)].bytes == 10 * MILLION, "only for an estimate"
 
 
 def test_a_partition_that_is_to_be_cut_because_another_weighs_less_is_looked_at_then(

@@ -79,6 +79,25 @@ def test_what_a_small_budget_does_not_hold_becomes_one_run_all_the_same_or_many_
     assert len(build(tmp_path / "many", KINDS[0], records, 100, 1, overflow=Overflow.CUT).finish()) == 50
 
 
+def test_who_writes_a_run_from_the_disk_says_how_far_it_is_and_stops_when_it_is_told_to(tmp_path: Path) -> None:
+    records: list[Record] = [(b"key-%06d" % number, b"x" * 50) for number in range(20_000)]
+    shares: list[float] = []
+    build(tmp_path / "spilled", KINDS[0], records, 100, 200_000).finish(written=shares.append)
+    assert shares == sorted(shares)
+    assert len(shares) > 10
+    assert 0 <= shares[0] < 0.2
+    assert shares[-1] == 1
+
+    def stop(share: float) -> None:
+        raise KeyError(share)
+
+    builder = build(tmp_path / "stopped", KINDS[0], records, 100, 200_000)
+    with pytest.raises(KeyError):
+        builder.finish(written=stop)
+    with pytest.raises(RuntimeError, match="make another one"):
+        builder.finish()
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_run_is_the_same_bytes_whatever_the_budget(tmp_path: Path, kind: StoreKind) -> None:
     """Few records of many keys, many of few, values that grow, and one larger than what is kept for a while."""
