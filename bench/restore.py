@@ -128,7 +128,8 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     kinds, shapes = kinds if given.kinds_size else [], shapes if wanted else []
-    parts = [f"{_machine()}; medians of {given.rounds} rounds, from {LARGE // MILLION} million records on one round.\n"]
+    rounds = f"medians of {given.rounds} rounds, from {LARGE // MILLION} million records on one round"
+    parts = [f"{_machine()}; {'one round' if given.rounds == 1 else rounds}.\n"]
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch:
         room = max((one.shape.room(one.records) for one in (*sizes, *kinds, *shapes)), default=0)
         if room > shutil.disk_usage(scratch).free:
