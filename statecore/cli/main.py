@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "discover": "write the spec of an application from its topics, topology and state directory",
     "dump": "print the rows of a store, decoded",
     "info": "show which restores there are: where, of what age, by whom, what is unfinished, and who holds the lock",
+    "init": "make a repository for snapshots in an object store, after the store was put to the test",
     "inspect": "show what lies in a state directory: stores, kinds, offsets, rows, sizes, and what is wrong",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
 }

@@ -15,6 +15,7 @@ from statecore.errors import Invalid
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "pipeline": ("cramjam", "llvmlite", "numba", "numpy", "pyarrow"),
+    "s3": ("boto3", "botocore"),
     "spark": ("pyspark", "py4j"),
     "airflow": ("airflow",),
     "metrics": ("opentelemetry",),

@@ -1,0 +1,248 @@
+"""Blobs in S3, or in any server that speaks its protocol and keeps its conditions.
+
+A blob is an object, put with ``If-None-Match: *``: of several who put one name exactly one wins, on AWS and on the
+servers that ``statecore init`` lets pass. A small one is one request. A large one is sent in parts, several at once,
+and the condition stands on the request that completes it; until then nobody sees anything of it::
+
+    PutObject                 up to 16 MiB
+    CreateMultipartUpload  →  UploadPart * n, 4 at once  →  CompleteMultipartUpload (If-None-Match)
+
+Every request carries a CRC-32 of its body, which the server compares. Requests that fail are sent again by botocore,
+with pauses at random. A reply that was lost makes the second request meet the first one's object: each put has a
+token of its own in the object's metadata, by which it knows what it put itself.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
+from statecore.blobs.s3_errors import CONFLICT, EXISTS, NO_RANGE, s3_error, status_of, was_sent_again
+from statecore.blobs.s3_location import S3Location, encryption_of, make_client
+from statecore.errors import NotFound, Retryable
+
+PART = 16 << 20
+"""Bytes of a part, and of a blob that is put by one request, at most."""
+
+_MOST_PARTS = 10_000
+_PARTS_AT_ONCE = 4
+_TRIES = 8
+_FIRST_PAUSE = 0.05
+_TOKEN = "statecore-put"
+
+
+class S3Blobs(Blobs):
+    """Blobs below a prefix of a bucket.
+
+    Args:
+        location: the place; the bucket must exist.
+        client: a boto3 client; one is made when the first request is sent.
+        part: bytes of a part of a large blob; more where there were more than 10,000.
+        sleep: waits so many seconds.
+        uniform: a random number between two.
+    """
+
+    def __init__(
+        self,
+        location: S3Location,
+        client: Any = None,
+        *,
+        part: int = PART,
+        sleep: Callable[[float], None] = time.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._location = location
+        self._bucket = location.bucket
+        self._made = client
+        self._part = part
+        self._sleep = sleep
+        self._uniform = uniform
+        self._encryption = encryption_of(location)
+
+    @property
+    def _client(self) -> Any:
+        if self._made is None:
+            self._made = make_client(self._location)
+        return self._made
+
+    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+        """See :meth:`Blobs.put_if_absent`."""
+        key = self._location.key(checked_name(name))
+        if isinstance(content, Path) and not content.is_file():
+            raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        with self._said("put", name):
+            if size > self._part and self._is_there(key):  # which saves sending it
+                return False
+            token = uuid.uuid4().hex
+            return self._put(name, key, token, lambda: self._send(key, content, size, token))
+
+    def _put(self, name: str, key: str, token: str, send: Callable[[], None]) -> bool:
+        """Send a blob, again where another request for its key was under way at the same time."""
+        from botocore.exceptions import ClientError
+
+        for attempt in range(_TRIES):
+            try:
+                send()
+            except ClientError as error:
+                if status_of(error) == EXISTS:
+                    return was_sent_again(error) and self._token_of(key) == token
+                if error.response["Error"]["Code"] == "NoSuchUpload" and self._token_of(key) == token:
+                    return True  # it was completed, and the reply was lost
+                if status_of(error) != CONFLICT:
+                    raise
+                self._pause(attempt)
+            else:
+                return True
+        raise Retryable(
+            f"The blob {name} in {self._location} could not be put: others put it at the same time, again and again.",
+            action="Try again.",
+            blob=name,
+        )
+
+    def _send(self, key: str, content: bytes | Path, size: int, token: str) -> None:
+        arguments = {"Bucket": self._bucket, "Key": key, "Metadata": {_TOKEN: token}, **self._encryption.making}
+        if size > self._part:
+            self._send_parts(arguments, content, size)
+        else:
+            body = content if isinstance(content, bytes) else content.read_bytes()
+            self._client.put_object(Body=body, IfNoneMatch="*", **arguments)
+
+    def _send_parts(self, arguments: dict[str, Any], content: bytes | Path, size: int) -> None:
+        client = self._client
+        upload = client.create_multipart_upload(ChecksumAlgorithm="CRC32", **arguments)
+        of = {"Bucket": self._bucket, "Key": arguments["Key"], "UploadId": upload["UploadId"]}
+        part = max(self._part, -(-size // _MOST_PARTS))
+
+        def send(number: int) -> dict[str, Any]:
+            body = _bytes_of(content, number * part, min(size, (number + 1) * part))
+            sent = client.upload_part(
+                Body=body, PartNumber=number + 1, ChecksumAlgorithm="CRC32", **of, **self._encryption.using
+            )
+            checksum = {name: sent[name] for name in ("ChecksumCRC32",) if name in sent}
+            return {"PartNumber": number + 1, "ETag": sent["ETag"], **checksum}
+
+        try:
+            with ThreadPoolExecutor(_PARTS_AT_ONCE, "statecore-part") as pool:
+                sending = [pool.submit(send, number) for number in range(-(-size // part))]
+                try:
+                    parts = [one.result() for one in sending]
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+            client.complete_multipart_upload(
+                MultipartUpload={"Parts": parts}, IfNoneMatch="*", **of, **self._encryption.using
+            )
+        except BaseException:
+            with suppress(Exception):  # parts that stay cost room until a rule of the bucket ends them
+                client.abort_multipart_upload(**of)
+            raise
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See :meth:`Blobs.get`."""
+        checked_range(start, end)
+        key = self._location.key(checked_name(name))
+        if end == start:
+            self.head(name)
+            return b""
+        last = "" if end is None else end - 1
+        span = {} if (start, end) == (0, None) else {"Range": f"bytes={start}-{last}"}
+        with self._said("read", name):
+            return self._read(name, {"Bucket": self._bucket, "Key": key, **span, **self._encryption.using})
+
+    def _read(self, name: str, arguments: dict[str, Any]) -> bytes:
+        """What a request brings. It is sent again where the body breaks off or is not what its checksum says, which
+        botocore leaves to its callers.
+        """
+        from botocore.exceptions import ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
+
+        for attempt in range(_TRIES):
+            if attempt:
+                self._pause(attempt)
+            try:
+                response = self._client.get_object(**arguments)
+            except ClientError as error:
+                if status_of(error) == NO_RANGE:
+                    return b""
+                raise
+            try:
+                with closing(response["Body"]) as body:  # as a context it would give the stream that nobody checks
+                    return bytes(body.read())
+            except (FlexibleChecksumError, HTTPClientError, IncompleteReadError) as error:
+                broken: Exception = error
+        raise Retryable(
+            f"The blob {name} in {self._location} did not come whole in {_TRIES} tries: {broken}",
+            action="Look at the network and the object store, then try again.",
+            blob=name,
+        )
+
+    def head(self, name: str) -> Blob:
+        """See :meth:`Blobs.head`."""
+        key = self._location.key(checked_name(name))
+        with self._said("read", name):
+            found = self._client.head_object(Bucket=self._bucket, Key=key, **self._encryption.using)
+        return Blob(name, found["ContentLength"], found["LastModified"].timestamp())
+
+    def list(self, prefix: str = "") -> Iterator[Blob]:
+        """See :meth:`Blobs.list`."""
+        cut = len(self._location.key(""))
+        with self._said("listed", prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._location.key(prefix)
+            )
+            for page in pages:
+                for found in page.get("Contents", ()):
+                    yield Blob(found["Key"][cut:], found["Size"], found["LastModified"].timestamp())
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Blobs.delete`."""
+        key = self._location.key(checked_name(name))
+        with self._said("deleted", name):
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def local_path(self, name: str) -> None:
+        """See :meth:`Blobs.local_path`; there is none."""
+        self.head(name)
+
+    def _is_there(self, key: str) -> bool:
+        return self._token_of(key) is not None
+
+    def _token_of(self, key: str) -> str | None:
+        """The token of the put that made an object, empty where it has none; ``None`` where there is no object."""
+        from botocore.exceptions import ClientError
+
+        try:
+            found = self._client.head_object(Bucket=self._bucket, Key=key, **self._encryption.using)
+        except ClientError as error:
+            if status_of(error) == 404:
+                return None
+            raise
+        return str(found.get("Metadata", {}).get(_TOKEN, ""))
+
+    def _pause(self, attempt: int) -> None:
+        self._sleep(self._uniform(0, _FIRST_PAUSE * 2**attempt))
+
+    @contextmanager
+    def _said(self, doing: str, name: str) -> Iterator[None]:
+        """What botocore says, as one of the kinds that the seam has."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            raise s3_error(self._location, doing, name, error) from error
+
+
+def _bytes_of(content: bytes | Path, start: int, end: int) -> bytes:
+    if isinstance(content, bytes):
+        return content[start:end]
+    with content.open("rb") as file:
+        file.seek(start)
+        return file.read(end - start)

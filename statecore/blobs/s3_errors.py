@@ -1,0 +1,95 @@
+"""What S3 and boto3 say no with, as this library's few kinds of error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statecore.blobs.s3_location import S3Location
+from statecore.errors import Capacity, Invalid, NotFound, Retryable, StatecoreError
+
+CONFLICT, EXISTS, NO_RANGE = 409, 412, 416
+"""Statuses that a request may get that says a condition or a range."""
+
+_NOT_THERE = ("NoSuchKey", "404", "NotFound")
+_FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "EntityTooLarge")
+_RIGHTS = (
+    *("AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
+    *("InvalidToken", "TokenRefreshRequired", "AllAccessDisabled", "AccountProblem", "XAdminUserNotFound"),
+)
+_LATER = ("SlowDown", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest", "NoSuchUpload")
+_CREDENTIALS = (
+    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
+    *("SSOTokenLoadError", "UnauthorizedSSOTokenError", "ProfileNotFound"),
+)
+_SETTINGS = ("NoRegionError", "InvalidEndpointConfigurationError", "ParamValidationError", "EndpointProviderError")
+_SERVER_ERRORS = 500
+_INSUFFICIENT_STORAGE = 507
+
+
+def status_of(error: Any) -> int:
+    """The HTTP status of a ``ClientError``; 0 without one."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def was_sent_again(error: Any) -> bool:
+    """Whether botocore had sent the request before, so that a reply may have been lost."""
+    return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
+
+
+def s3_error(location: S3Location, doing: str, name: str, error: Exception) -> StatecoreError:
+    """The error to raise for one of botocore's.
+
+    Args:
+        location: where it was.
+        doing: what could not be done: ``put``, ``read``, ``listed``, ``deleted``.
+        name: of the blob, or the prefix of a listing.
+        error: what was raised.
+    """
+    where = {"blob": name, "location": str(location)}
+    failed = f"The blob {name} in {location} could not be {doing}" if name else f"{location} could not be {doing}"
+    response = getattr(error, "response", None)
+    if response is None:
+        return _of_the_client(failed, error, where)
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = status_of(error)
+    if code == "NoSuchBucket":
+        return Invalid(
+            f"There is no bucket {location.bucket}.",
+            action="Make it, or check its name, the endpoint and the region.",
+            **where,
+        )
+    if code in _NOT_THERE and doing != "put":
+        return NotFound(
+            f"There is no blob {name} in {location}.", action="Look whether that is the right place.", **where
+        )
+    message = str(response.get("Error", {}).get("Message") or code or error).rstrip(".")
+    said = f"{failed}: {message} ({code or status})."
+    if code in _FULL or status == _INSUFFICIENT_STORAGE:
+        return Capacity(said, action="Free room there, or raise the quota, and start again.", **where)
+    if code in _RIGHTS or status in (401, 403):
+        return Invalid(
+            said,
+            action="Check which credentials this machine has (aws sts get-caller-identity), that they are not expired, "
+            "and that they may list the bucket and read, write and delete below the prefix.",
+            **where,
+        )
+    if code in _LATER or status >= _SERVER_ERRORS or status in (0, 408, 429, CONFLICT):
+        return Retryable(said, action="Look whether the object store is well, then try again.", **where)
+    return Invalid(said, action="Check the place, its region and endpoint, and what the server supports.", **where)
+
+
+def _of_the_client(failed: str, error: Exception, where: dict[str, str]) -> StatecoreError:
+    """Of an error that no server has answered with."""
+    kind, said = type(error).__name__, f"{failed}: {str(error).rstrip('.')}."
+    if kind in _CREDENTIALS:
+        return Invalid(
+            said,
+            action="Give this machine credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile "
+            "(AWS_PROFILE), or a role.",
+            **where,
+        )
+    if kind in _SETTINGS:
+        return Invalid(said, action="Check the endpoint and the region (AWS_ENDPOINT_URL, AWS_REGION).", **where)
+    return Retryable(
+        said, action="Look whether the object store can be reached from this machine, then try again.", **where
+    )

@@ -1,0 +1,174 @@
+"""A repository: a place for blobs and pointers with a mark that says what lies there.
+
+::
+
+    <url>/repository.json       the mark: format version, id, hash; made once by ``statecore init``, never changed
+
+URLs are ``s3://bucket/prefix`` (:mod:`statecore.blobs.s3_location`) and ``file:///path``, a directory that all machines
+share. The mark is put before anything else and looked for by whoever opens the place, so that a mistyped prefix is
+``NotFound`` and not an empty repository, and a newer format is refused by name.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from statecore import __version__
+from statecore.blobs.base import Blobs
+from statecore.blobs.directory import DirectoryBlobs
+from statecore.blobs.directory_pointers import DirectoryPointers
+from statecore.blobs.pointers import Pointers
+from statecore.documents import DocumentType
+from statecore.errors import Invalid, NotFound
+
+MARK_NAME = "repository.json"
+"""The name of the mark's blob."""
+
+HASH = "sha256"
+"""What names blobs, and is compared when they are read."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a repository says of itself.
+
+    Attributes:
+        id: random, and unlike that of any other repository.
+        hash: what blobs are named by.
+        made: when, in ISO 8601 and UTC.
+        made_by: the release of statecore that made it.
+    """
+
+    id: str
+    hash: str
+    made: str
+    made_by: str
+
+
+MARK = DocumentType(
+    "mark of a repository",
+    0,
+    Mark,
+    "Use the release of statecore that made the repository, or name another place.",
+    is_open=True,
+)
+
+
+class Place(NamedTuple):
+    """A place for blobs and pointers, whatever it is.
+
+    Attributes:
+        name: the place as people name it.
+        blobs: its blobs.
+        pointers: its pointers.
+        is_s3: whether it is a bucket, whose server has to be put to the test.
+    """
+
+    name: str
+    blobs: Blobs
+    pointers: Pointers
+    is_s3: bool
+
+
+class Repository(NamedTuple):
+    """A repository that was opened.
+
+    Attributes:
+        place: where it is.
+        mark: what it says of itself.
+    """
+
+    place: Place
+    mark: Mark
+
+
+def open_repository(url: str) -> Repository:
+    """The repository at a URL.
+
+    Raises:
+        NotFound: there is none.
+        Invalid: the URL names no place; the place cannot be used; what is there is of another format.
+        Retryable: the place cannot be reached.
+    """
+    place = place_of(url)
+    found = _mark(place)
+    if found is None:
+        raise NotFound(
+            f"There is no repository at {place.name}.",
+            action=f"Check the URL, or make one there: statecore init --repository {place.name}.",
+            repository=place.name,
+        )
+    return Repository(place, found)
+
+
+def make_repository(url: str) -> tuple[Repository, bool]:
+    """Make a repository, if there is none.
+
+    Returns:
+        The repository, and whether it was made now.
+
+    Raises:
+        Invalid: the URL names no place; the place cannot be used, or does not keep what writers need to work at the
+            same time; what is there is of another format.
+        Capacity, Retryable: the place is full, or cannot be reached.
+    """
+    place = place_of(url)
+    found = _mark(place)
+    if found is not None:
+        return Repository(place, found), False
+    if place.is_s3:
+        from statecore.blobs.s3_location import S3Location
+        from statecore.blobs.s3_probe import probe
+
+        probe(S3Location.of_url(url))
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    mark = Mark(str(uuid.uuid4()), HASH, now, __version__)
+    made = place.blobs.put_if_absent(MARK_NAME, MARK.encode(mark))
+    return (Repository(place, mark), True) if made else (open_repository(url), False)
+
+
+def _mark(place: Place) -> Mark | None:
+    try:
+        found = MARK.decode(place.blobs.get(MARK_NAME))
+    except NotFound:
+        return None
+    except Invalid as error:
+        error.context.setdefault("repository", place.name)
+        raise
+    if found.hash != HASH:
+        raise Invalid(
+            f"The repository at {place.name} names blobs by {found.hash}, and this release knows {HASH}.",
+            action=MARK.action,
+            repository=place.name,
+        )
+    return found
+
+
+def place_of(url: str) -> Place:
+    """The place that a URL names; nothing is asked of it yet.
+
+    Raises:
+        Invalid: it names none.
+        MissingExtra: it is in S3, and boto3 is not installed.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        from statecore.blobs.s3 import S3Blobs
+        from statecore.blobs.s3_location import S3Location, make_client
+        from statecore.blobs.s3_pointers import S3Pointers
+
+        location = S3Location.of_url(url)
+        client = make_client(location)
+        return Place(str(location), S3Blobs(location, client), S3Pointers(location, client), is_s3=True)
+    path = unquote(parts.path)
+    if parts.scheme != "file" or parts.netloc or parts.query or parts.fragment or not Path(path).is_absolute():
+        raise Invalid(
+            f"{url!a} names no place for a repository.",
+            action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
+        )
+    return Place(f"file://{path}", DirectoryBlobs(path), DirectoryPointers(path), is_s3=False)

@@ -1,0 +1,112 @@
+"""A real S3 server for tests (:mod:`tests.harness.versitygw`), with buckets, users and the faults that tests need."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from statecore.blobs.s3_location import S3Location
+from tests.harness import keeper, versitygw
+from tests.harness.broker import free_ports
+
+ACCESS, SECRET, REGION = "tests", "a secret of the tests", "us-east-1"
+_START_SECONDS = 60.0
+
+
+class S3ServerFailed(RuntimeError):
+    """The server did not start; the message ends with what it said."""
+
+
+@dataclass
+class S3Server:
+    """A server that keeps its objects as files of a directory.
+
+    Attributes:
+        root: the directory.
+        endpoint: its URL.
+    """
+
+    root: Path
+    endpoint: str = ""
+    _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> S3Server:
+        """Start it; it ends with this process, however that one dies.
+
+        Raises:
+            S3ServerFailed: it did not start.
+        """
+        data = self.root / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        os.setxattr(data, "user.statecore", b"1")  # versitygw keeps what it knows of objects in extended attributes
+        log = self.root / "server.log"
+        for _ in range(3):
+            (port,) = free_ports(1)
+            command = [str(versitygw.program()), "--port", f"127.0.0.1:{port}", "posix", str(data)]
+            with log.open("wb") as said:
+                self._child = subprocess.Popen(
+                    keeper.command_line(os.getpid(), command),
+                    env={**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET},
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            if self._answers(port):
+                self.endpoint = f"http://127.0.0.1:{port}"
+                return self
+            self.stop()
+        raise S3ServerFailed(log.read_text(errors="replace")[-2000:])
+
+    def _answers(self, port: int) -> bool:
+        assert self._child is not None
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline and self._child.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return self._child.poll() is None
+            time.sleep(0.02)
+        return False
+
+    def stop(self) -> None:
+        """Stop it; again is fine."""
+        if self._child is not None:
+            self._child.terminate()
+            self._child.wait(30)
+            self._child = None
+
+    def client(self) -> Any:
+        """A boto3 client of the server's owner."""
+        import boto3
+
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS,
+            aws_secret_access_key=SECRET,
+        )
+
+    def bucket(self, name: str) -> S3Location:
+        """A bucket, made where it is missing."""
+        client = self.client()
+        with suppress(client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists):
+            client.create_bucket(Bucket=name)
+        return S3Location(name, endpoint=self.endpoint, region=REGION)
+
+
+@contextmanager
+def serving() -> Iterator[S3Server]:
+    """A server with a directory of its own, until the end."""
+    with tempfile.TemporaryDirectory(prefix="statecore-s3-") as directory:
+        server = S3Server(Path(directory)).start()
+        try:
+            yield server
+        finally:
+            server.stop()

@@ -1,0 +1,94 @@
+"""What every implementation of pointers must do; see the text of ``statecore.blobs.pointers``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from statecore.blobs.pointers import Pointers
+from statecore.errors import Invalid
+from tests.unit.blobs.implementations import POINTERS
+from tests.unit.blobs.swapping_process import count_up
+
+WRITERS, EACH = 4, 25
+
+
+@pytest.fixture(params=sorted(POINTERS))
+def implementation(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def pointers(implementation: str, tmp_path: Path) -> Pointers:
+    return POINTERS[implementation](tmp_path)
+
+
+def test_a_pointer_is_made_once_and_replaced_by_who_knows_its_version(pointers: Pointers) -> None:
+    assert pointers.read("apps/a/head") is None
+    first = pointers.swap("apps/a/head", b"1", None)
+    assert first is not None
+    assert pointers.read("apps/a/head") == (b"1", first)
+    assert pointers.swap("apps/a/head", b"other", None) is None
+    second = pointers.swap("apps/a/head", b"2", first)
+    assert second not in (None, first)
+    assert pointers.swap("apps/a/head", b"3", first) is None
+    assert pointers.read("apps/a/head") == (b"2", second)
+
+
+def test_a_version_of_a_pointer_that_is_not_there_matches_nothing(pointers: Pointers) -> None:
+    made = pointers.swap("one", b"1", None)
+    assert pointers.swap("two", b"2", made) is None
+    assert pointers.read("two") is None
+
+
+@pytest.mark.parametrize("name", ["", "/", "a//b", "..", "a b"])
+def test_a_name_that_cannot_be_is_refused(pointers: Pointers, name: str) -> None:
+    with pytest.raises(Invalid, match="no name of a blob"):
+        pointers.read(name)
+    with pytest.raises(Invalid, match="no name of a blob"):
+        pointers.swap(name, b"", None)
+
+
+def test_of_many_who_make_one_at_once_one_wins(pointers: Pointers) -> None:
+    for number in range(10):
+        barrier, won = threading.Barrier(8), []
+
+        def make(who: int, name: str = f"race/{number}", barrier: threading.Barrier = barrier, won=won) -> None:
+            barrier.wait(60)
+            if pointers.swap(name, b"%d" % who, None) is not None:
+                won.append(who)
+
+        threads = [threading.Thread(target=make, args=(who,)) for who in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = won
+        found = pointers.read(f"race/{number}")
+        assert found is not None
+        assert found.content == b"%d" % winner
+
+
+def test_no_swap_is_lost_among_threads(pointers: Pointers) -> None:
+    threads = [threading.Thread(target=count_up, args=(pointers, f"t{who}", EACH)) for who in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = pointers.read("counter")
+    assert found is not None
+    assert found.content.split()[0] == b"%d" % (WRITERS * EACH)
+
+
+def test_no_swap_is_lost_among_processes(implementation: str, tmp_path: Path) -> None:
+    pointers = POINTERS[implementation](tmp_path)
+    words = [sys.executable, "-m", "tests.unit.blobs.swapping_process", implementation, str(tmp_path)]
+    running = [subprocess.Popen([*words, f"p{who}", str(EACH)]) for who in range(2)]
+    assert [one.wait(120) for one in running] == [0, 0]
+    found = pointers.read("counter")
+    assert found is not None
+    assert found.content.split()[0] == b"%d" % (2 * EACH)

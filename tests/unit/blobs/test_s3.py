@@ -1,0 +1,212 @@
+"""Blobs in S3, on a real server, behind a proxy that loses and breaks what the network may lose and break."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.blobs.s3 import S3Blobs
+from statecore.blobs.s3_location import S3Location, make_client
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from tests.harness import faulty_http, s3_server
+from tests.harness.broker import free_ports
+from tests.harness.faulty_http import Fault, FaultyProxy, Kind
+from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
+
+PART = 5 << 20
+LARGE = bytes(range(256)) * ((2 * PART + 1000) // 256)
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server.serving() as server:
+        server.bucket("blobs")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def proxy(server: S3Server) -> Iterator[FaultyProxy]:
+    with faulty_http.before(server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+
+def blobs_at(endpoint: str, *, attempts: int = 3, timeout: float = 20.0, **changes: Any) -> S3Blobs:
+    """Blobs below a prefix of their own."""
+    given = {"bucket": "blobs", "prefix": f"p{next(_numbers)}", "endpoint": endpoint, "region": REGION, **changes}
+    location = S3Location(**given)
+    client = make_client(location, attempts, timeout)
+    return S3Blobs(location, client, part=PART, uniform=lambda low, high: low)
+
+
+@pytest.fixture
+def blobs(proxy: FaultyProxy) -> S3Blobs:
+    proxy.fail()
+    return blobs_at(proxy.endpoint)
+
+
+def test_what_is_small_is_one_request_and_what_is_large_is_sent_in_parts(
+    blobs: S3Blobs, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(LARGE)
+    assert blobs.put_if_absent("small", b"x" * PART)
+    assert [method for method, _ in proxy.asked] == ["PUT"]
+    proxy.asked.clear()
+    assert blobs.put_if_absent("large", file)
+    asked = [(method, "partNumber" in path) for method, path in proxy.asked]
+    assert sorted(asked) == [("HEAD", False), ("POST", False), ("POST", False), *[("PUT", True)] * 3]
+    assert blobs.get("large") == LARGE
+    assert blobs.get("large", PART - 1, PART + 1) == LARGE[PART - 1 : PART + 1]
+    proxy.asked.clear()
+    assert not blobs.put_if_absent("large", file)
+    assert [method for method, _ in proxy.asked] == ["HEAD"], "what is there is not sent again"
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"small", Fault("PUT", Kind.LOST_REPLY)),
+        (b"small", Fault("PUT", Kind.LOST_REQUEST)),
+        (b"small", Fault("PUT", Kind.ANSWERED)),
+        (b"small", Fault("PUT", Kind.ANSWERED, status=500, code="InternalError", times=2)),
+        (b"small", Fault("PUT", Kind.ANSWERED, status=409, code="ConditionalRequestConflict", times=3)),
+        (LARGE, Fault("PUT", Kind.LOST_REPLY, "partNumber=2")),
+        (LARGE, Fault("POST", Kind.LOST_REPLY, "uploads")),
+        (LARGE, Fault("POST", Kind.LOST_REPLY, "uploadId")),
+        (LARGE, Fault("POST", Kind.LOST_REQUEST, "uploadId")),
+        (LARGE, Fault("POST", Kind.ANSWERED, "uploadId", status=409, code="ConditionalRequestConflict")),
+    ],
+    ids=lambda one: f"{one.kind.name}-{one.method}-{one.status}{one.containing}" if isinstance(one, Fault) else "",
+)
+def test_who_put_a_blob_knows_it_whatever_the_network_loses(
+    blobs: S3Blobs, proxy: FaultyProxy, content: bytes, fault: Fault
+) -> None:
+    proxy.fail(fault)
+    assert blobs.put_if_absent("name", content) is True
+    proxy.fail()
+    assert blobs.get("name") == content
+    assert blobs.put_if_absent("name", content) is False
+
+
+@pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
+def test_who_was_second_knows_that_too(blobs: S3Blobs, proxy: FaultyProxy, content: bytes) -> None:
+    assert blobs.put_if_absent("name", b"another's")
+    proxy.fail(Fault("PUT", Kind.LOST_REPLY), Fault("HEAD", Kind.LOST_REPLY))
+    assert blobs.put_if_absent("name", content) is False
+    proxy.fail()
+    assert blobs.get("name") == b"another's"
+
+
+def test_a_conflict_without_end_is_worth_another_try(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    proxy.fail(Fault("PUT", Kind.ANSWERED, status=409, code="ConditionalRequestConflict", times=100))
+    with pytest.raises(Retryable, match="at the same time"):
+        blobs.put_if_absent("name", b"content")
+
+
+def test_an_upload_that_fails_leaves_no_parts(blobs: S3Blobs, proxy: FaultyProxy, server: S3Server) -> None:
+    proxy.fail(Fault("PUT", Kind.ANSWERED, "partNumber=3", status=400, code="EntityTooSmall"))
+    with pytest.raises(StatecoreError):
+        blobs.put_if_absent("name", LARGE)
+    left = server.client().list_multipart_uploads(Bucket="blobs").get("Uploads", [])
+    assert not [one for one in left if one["Key"] == blobs._location.key("name")]
+    with pytest.raises(NotFound):
+        blobs.head("name")
+
+
+@pytest.mark.parametrize("span", [(0, None), (1000, 900_000)], ids=["whole", "part"])
+def test_a_body_that_breaks_off_is_read_again(blobs: S3Blobs, proxy: FaultyProxy, span: tuple[int, int | None]) -> None:
+    content = LARGE[: 1 << 20]
+    blobs.put_if_absent("name", content)
+    proxy.fail(Fault("GET", Kind.TRUNCATED, times=2))
+    assert blobs.get("name", *span) == content[slice(*span)]
+    proxy.fail(Fault("GET", Kind.TRUNCATED, times=100))
+    with pytest.raises(Retryable, match="did not come whole"):
+        blobs.get("name", *span)
+
+
+def test_a_whole_blob_that_comes_damaged_is_read_again(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    blobs.put_if_absent("name", LARGE[: 1 << 20])
+    proxy.fail(Fault("GET", Kind.FLIPPED))
+    assert blobs.get("name") == LARGE[: 1 << 20]
+    assert len(proxy.asked) == 2
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError")])
+def test_a_server_that_is_unwell_is_worth_another_try(proxy: FaultyProxy, status: int, code: str) -> None:
+    blobs = blobs_at(proxy.endpoint, attempts=2)
+    for method, ask in (
+        ("PUT", lambda: blobs.put_if_absent("name", b"")),
+        ("GET", lambda: blobs.get("name")),
+        ("HEAD", lambda: blobs.head("name")),
+        ("GET", lambda: list(blobs.list())),
+        ("DELETE", lambda: blobs.delete("name")),
+    ):
+        proxy.fail(Fault(method, Kind.ANSWERED, status=status, code=code, times=100))
+        with pytest.raises(Retryable) as caught:
+            ask()
+        assert "s3://blobs" in str(caught.value)
+    proxy.fail()
+
+
+def all_refused(blobs: S3Blobs, kind: type[StatecoreError], said: str) -> None:
+    for ask in (
+        lambda: blobs.put_if_absent("name", b""),
+        lambda: blobs.get("name"),
+        lambda: list(blobs.list()),
+        lambda: blobs.delete("name"),
+    ):
+        with pytest.raises(StatecoreError, match=said) as caught:
+            ask()
+        assert type(caught.value) is kind
+        assert caught.value.action
+        assert SECRET not in str(caught.value)
+
+
+def test_a_bucket_that_is_missing_is_said(server: S3Server) -> None:
+    all_refused(blobs_at(server.endpoint, bucket="absent"), Invalid, "There is no bucket absent")
+
+
+def test_wrong_credentials_are_said(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    all_refused(blobs_at(server.endpoint), Invalid, "SignatureDoesNotMatch")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    all_refused(blobs_at(server.endpoint), Invalid, "access key")
+
+
+def test_missing_credentials_are_said(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "absent"))
+    all_refused(blobs_at(server.endpoint), Invalid, "credentials")
+
+
+def test_a_server_that_is_not_there_is_worth_another_try() -> None:
+    (port,) = free_ports(1)
+    all_refused(blobs_at(f"http://127.0.0.1:{port}", attempts=1), Retryable, "Could not connect")
+
+
+def test_a_server_that_does_not_answer_is_worth_another_try() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        blobs = blobs_at(f"http://127.0.0.1:{silent.getsockname()[1]}", attempts=1, timeout=0.3)
+        all_refused(blobs, Retryable, "timeout")
+
+
+def test_without_boto3_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("statecore.extras.find_spec", lambda _: None)
+    with pytest.raises(Invalid, match="extra 's3'"):
+        S3Blobs(S3Location("bucket")).get("name")

@@ -1,0 +1,63 @@
+"""``statecore init``, in a directory and on a real S3 server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.cli.main import main
+from tests.harness import s3_server
+from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server.serving() as server:
+        server.bucket("states")
+        yield server
+
+
+@pytest.fixture(params=["directory", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "directory":
+        return (tmp_path / "repository").as_uri()
+    server: S3Server = request.getfixturevalue("server")
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", ACCESS),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_REGION", REGION),
+        ("AWS_ENDPOINT_URL", server.endpoint),
+    ):
+        monkeypatch.setenv(name, value)
+    return f"s3://states/{tmp_path.name}"
+
+
+def test_a_repository_is_made_and_found_again(url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--repository", url]) == 0
+    said = capfd.readouterr().out
+    assert said.startswith("made the repository ")
+    assert main(["init", "--repository", url]) == 0
+    assert "is a repository already" in capfd.readouterr().out
+    assert main(["init", "--repository", url, "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert document["made"] is False
+    assert document["mark"]["id"] in said
+    assert document["repository"] in said
+
+
+def test_what_cannot_be_one_is_refused_with_what_to_do(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--repository", "/srv/repository"]) == 13
+    assert "Give s3://bucket/prefix, or file:///path" in capfd.readouterr().err
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    of = f"?endpoint={server.endpoint}&region={REGION}"
+    assert main(["init", "--repository", f"s3://states/p{of}"]) == 13
+    assert "SignatureDoesNotMatch" in capfd.readouterr().err
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    assert main(["init", "--repository", f"s3://absent/p{of}", "--json"]) == 13
+    assert "There is no bucket absent" in json.loads(capfd.readouterr().out)["what"]

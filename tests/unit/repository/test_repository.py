@@ -1,0 +1,80 @@
+"""A repository: that it is one, whose format is known, and what else a URL may name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Invalid, NotFound
+from statecore.repository.repository import MARK_NAME, make_repository, open_repository, place_of
+
+
+def url(path: Path) -> str:
+    return path.as_uri()
+
+
+def test_a_repository_is_made_once_and_opened_by_everybody(tmp_path: Path) -> None:
+    made, now = make_repository(url(tmp_path / "r"))
+    again, later = make_repository(url(tmp_path / "r"))
+    assert (now, later) == (True, False)
+    assert again.mark == made.mark == open_repository(url(tmp_path / "r")).mark
+    assert made.mark.hash == "sha256"
+    assert made.place.name == f"file://{tmp_path}/r"
+    other, _ = make_repository(url(tmp_path / "another"))
+    assert other.mark.id != made.mark.id
+
+
+def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"There is no repository at file://.*/r\.") as caught:
+        open_repository(url(tmp_path / "r"))
+    assert "statecore init --repository file://" in caught.value.action
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"version": 7}, "it is of version 7, and this release knows 0"),
+        ({"hash": "md5"}, "names blobs by md5"),
+        ({"id": 7}, "id"),
+    ],
+)
+def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+    make_repository(url(tmp_path))
+    mark = tmp_path / MARK_NAME
+    mark.write_text(json.dumps({**json.loads(mark.read_text()), **changed}))
+    for ask in (open_repository, make_repository):
+        with pytest.raises(Invalid, match=said) as caught:
+            ask(url(tmp_path))
+        assert "release" in caught.value.action
+
+
+def test_what_a_newer_release_adds_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    made, _ = make_repository(url(tmp_path))
+    mark = tmp_path / MARK_NAME
+    mark.write_text(json.dumps({**json.loads(mark.read_text()), "more": 1}))
+    assert open_repository(url(tmp_path)).mark == made.mark
+
+
+def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:
+    make_repository(url(tmp_path))
+    (tmp_path / MARK_NAME).write_bytes(b'{"version": 0, "id')
+    with pytest.raises(Invalid, match="no JSON"):
+        make_repository(url(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["", "/srv/repository", "file:repository", "file://host/path", "file:///p?x=1", "http://host/p", "gs://b/p"],
+)
+def test_what_names_no_place_is_refused(named: str) -> None:
+    with pytest.raises(Invalid, match="names no place for a repository") as caught:
+        place_of(named)
+    assert "file:///path" in caught.value.action
+
+
+def test_a_path_with_spaces_is_one(tmp_path: Path) -> None:
+    make_repository(url(tmp_path / "two words"))
+    assert (tmp_path / "two words" / MARK_NAME).exists()
