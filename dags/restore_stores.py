@@ -39,8 +39,7 @@ from statecore.airflow.form import params_of, required
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
 from statecore.jobs.request import RestoreRequest
-from statecore.spec.size import PATTERN as MEMORY_PATTERN
-from statecore.spec.spark_settings import CONF_PATTERN
+from statecore.spec.spark_settings import CONF_PATTERN, MEMORY_PATTERN
 
 SETTINGS = Settings.from_environment()
 # Beside this file's folder: with versioned Dag bundles that is the job of the same commit.

@@ -55,6 +55,11 @@ LONGEST_FIRST = (
 Counts only where workers take the files in their order (``--no-loadscope-reorder``; else: those with most tests first).
 """
 
+# Tests talk to servers of their own, whoever the developer is elsewhere.
+for _name in [name for name in os.environ if name.startswith("AWS_") or name.upper() in ("HTTP_PROXY", "ALL_PROXY")]:
+    del os.environ[_name]
+os.environ.update(AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true")
+
 # Connections that are collected at exit would log to a stream that pytest has closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 

@@ -5,6 +5,7 @@ then linked to its place, which either happens or finds something there::
 
     <root>/<name>                    the blob
     <root>/~partial/<random>         on its way (no blob has such a name); what a dead process left there may be deleted
+    <root>/~locks/...                of pointers in the same directory (:mod:`.directory_pointers`)
 
 A file on the same file system is linked, not copied: that is what makes local runs free of copies.
 """
@@ -133,7 +134,7 @@ class DirectoryBlobs(Blobs):
             above = self._root / prefix.rpartition("/")[0]
             for directory, _, files in os.walk(above):
                 of = Path(directory).relative_to(self._root)
-                if of.parts[:1] != (_PARTIAL,):
+                if not of.as_posix().startswith("~"):  # no part of a name begins so
                     found += [name for file in files if (name := (of / file).as_posix()).startswith(prefix)]
         for name in sorted(found):
             with suppress(NotFound):  # deleted meanwhile

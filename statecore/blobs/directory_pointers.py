@@ -1,7 +1,7 @@
 """Pointers in a directory: one file each, replaced under a lock that all processes of the machine respect.
 
-A file system that several machines share keeps the lock among them where it supports POSIX locks over its network
-(NFSv4, Lustre). The version of a content is its SHA-256::
+A file system that several machines share keeps the lock among them where its ``flock`` reaches them all (NFS of Linux,
+Lustre with ``-o flock``). The version of a content is its SHA-256::
 
     <root>/<name>                   the content
     <root>/~locks/<name's hash>     held while it is replaced
@@ -21,7 +21,7 @@ from pathlib import Path
 from statecore.blobs.base import checked_name
 from statecore.blobs.pointers import Pointed, Pointers
 from statecore.errors import StatecoreError
-from statecore.filesystem import AnyPath, make_directories, sync_file
+from statecore.filesystem import AnyPath, give_to_owner, make_directories, sync_file
 from statecore.system_errors import system_error
 
 _LOCKS, _PARTIAL = "~locks", "~partial"
@@ -63,6 +63,7 @@ class DirectoryPointers(Pointers):
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
+                give_to_owner(partial)
                 partial.replace(path)
                 for directory in (path.parent, *path.parent.parents):
                     sync_file(directory)
@@ -80,11 +81,16 @@ class DirectoryPointers(Pointers):
         try:
             make_directories(lock.parent)
             file = lock.open("a")
+            with suppress(PermissionError):  # another user's, who has seen to it
+                give_to_owner(lock)
         except OSError as error:
             raise self._error("written", name, error) from error
         with file:
-            # A lock of the open file, not of the process: threads exclude each other, too.
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                # A lock of the open file, not of the process: threads exclude each other, too.
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                raise self._error("locked", name, error) from error
             yield
 
     def _error(self, doing: str, name: str, error: OSError) -> StatecoreError:

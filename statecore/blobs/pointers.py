@@ -9,7 +9,8 @@ nothing: of several swaps that name one version exactly one MUST win, in one pro
 **Versions** are opaque. That a pointer is not there is a version, too: ``None``. A content MUST be unlike all earlier
 ones of the pointer (it has a number or an id that no other has), because some servers know versions by content alone.
 
-**Honest.** After a reply that was lost, a swap MUST NOT say that it lost where it won.
+**Honest.** After a reply that was lost, a swap MUST NOT say that it lost where it won: it says that nobody knows
+(``Retryable``) where it cannot find out, and whoever must know keeps in the content what it needs to recognise its own.
 
 **Durable** and **consistent** as blobs are.
 """

@@ -27,6 +27,7 @@ from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
 from statecore.blobs.s3_errors import CONFLICT, EXISTS, NO_RANGE, s3_error, status_of, was_sent_again
 from statecore.blobs.s3_location import S3Location, encryption_of, make_client
 from statecore.errors import NotFound, Retryable
+from statecore.system_errors import system_error
 
 PART = 16 << 20
 """Bytes of a part, and of a blob that is put by one request, at most."""
@@ -72,6 +73,10 @@ class S3Blobs(Blobs):
             self._made = make_client(self._location)
         return self._made
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The location alone: neither connections nor keys travel."""
+        return S3Blobs, (self._location,)
+
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         """See :meth:`Blobs.put_if_absent`."""
         key = self._location.key(checked_name(name))
@@ -88,12 +93,14 @@ class S3Blobs(Blobs):
         """Send a blob, again where another request for its key was under way at the same time."""
         from botocore.exceptions import ClientError
 
+        unsure = False
         for attempt in range(_TRIES):
             try:
                 send()
             except ClientError as error:
+                unsure = unsure or was_sent_again(error)
                 if status_of(error) == EXISTS:
-                    return was_sent_again(error) and self._token_of(key) == token
+                    return unsure and self._token_of(key) == token
                 if error.response["Error"]["Code"] == "NoSuchUpload" and self._token_of(key) == token:
                     return True  # it was completed, and the reply was lost
                 if status_of(error) != CONFLICT:
@@ -162,6 +169,7 @@ class S3Blobs(Blobs):
         botocore leaves to its callers.
         """
         from botocore.exceptions import ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
+        from urllib3.exceptions import HTTPError
 
         for attempt in range(_TRIES):
             if attempt:
@@ -175,7 +183,7 @@ class S3Blobs(Blobs):
             try:
                 with closing(response["Body"]) as body:  # as a context it would give the stream that nobody checks
                     return bytes(body.read())
-            except (FlexibleChecksumError, HTTPClientError, IncompleteReadError) as error:
+            except (FlexibleChecksumError, HTTPClientError, HTTPError, IncompleteReadError) as error:
                 broken: Exception = error
         raise Retryable(
             f"The blob {name} in {self._location} did not come whole in {_TRIES} tries: {broken}",
@@ -237,7 +245,14 @@ class S3Blobs(Blobs):
         try:
             yield
         except (BotoCoreError, ClientError) as error:
-            raise s3_error(self._location, doing, name, error) from error
+            raise s3_error(self._location, doing, name, error, self._made) from error
+        except OSError as error:  # of the file that is put
+            raise system_error(
+                error,
+                f"The blob {name} in {self._location} could not be {doing}",
+                action="Check that its file can be read.",
+                blob=name,
+            ) from error
 
 
 def _bytes_of(content: bytes | Path, start: int, end: int) -> bytes:

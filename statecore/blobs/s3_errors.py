@@ -16,7 +16,11 @@ _RIGHTS = (
     *("AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
     *("InvalidToken", "TokenRefreshRequired", "AllAccessDisabled", "AccountProblem", "XAdminUserNotFound"),
 )
-_LATER = ("SlowDown", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest", "NoSuchUpload")
+_LATER = (
+    *("SlowDown", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest", "NoSuchUpload"),
+    *("Throttling", "ThrottlingException", "RequestThrottled", "XAmzContentSHA256Mismatch"),
+    "XAmzContentChecksumMismatch",
+)
 _CREDENTIALS = (
     *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
     *("SSOTokenLoadError", "UnauthorizedSSOTokenError", "ProfileNotFound"),
@@ -36,7 +40,7 @@ def was_sent_again(error: Any) -> bool:
     return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
 
 
-def s3_error(location: S3Location, doing: str, name: str, error: Exception) -> StatecoreError:
+def s3_error(location: S3Location, doing: str, name: str, error: Exception, client: Any = None) -> StatecoreError:
     """The error to raise for one of botocore's.
 
     Args:
@@ -44,8 +48,11 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception) -> S
         doing: what could not be done: ``put``, ``read``, ``listed``, ``deleted``.
         name: of the blob, or the prefix of a listing.
         error: what was raised.
+        client: the client, which knows what server was asked.
     """
-    where = {"blob": name, "location": str(location)}
+    endpoint = location.endpoint or (client.meta.endpoint_url if client is not None else "")
+    where = {"blob": name, "location": str(location), "endpoint": endpoint}
+    asked = f" {endpoint} was asked." if endpoint else ""
     failed = f"The blob {name} in {location} could not be {doing}" if name else f"{location} could not be {doing}"
     response = getattr(error, "response", None)
     if response is None:
@@ -54,7 +61,7 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception) -> S
     status = status_of(error)
     if code == "NoSuchBucket":
         return Invalid(
-            f"There is no bucket {location.bucket}.",
+            f"There is no bucket {location.bucket}.{asked}",
             action="Make it, or check its name, the endpoint and the region.",
             **where,
         )
@@ -63,7 +70,7 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception) -> S
             f"There is no blob {name} in {location}.", action="Look whether that is the right place.", **where
         )
     message = str(response.get("Error", {}).get("Message") or code or error).rstrip(".")
-    said = f"{failed}: {message} ({code or status})."
+    said = f"{failed}: {message} ({code or status}).{asked}"
     if code in _FULL or status == _INSUFFICIENT_STORAGE:
         return Capacity(said, action="Free room there, or raise the quota, and start again.", **where)
     if code in _RIGHTS or status in (401, 403):

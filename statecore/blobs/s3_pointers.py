@@ -14,7 +14,7 @@ from typing import Any
 
 from statecore.blobs.base import checked_name
 from statecore.blobs.pointers import Pointed, Pointers
-from statecore.blobs.s3_errors import CONFLICT, EXISTS, s3_error, status_of
+from statecore.blobs.s3_errors import CONFLICT, EXISTS, s3_error, status_of, was_sent_again
 from statecore.blobs.s3_location import S3Location, encryption_of, make_client
 from statecore.errors import Retryable
 
@@ -66,9 +66,9 @@ class S3Pointers(Pointers):
             except ClientError as error:
                 if status_of(error) == _ABSENT and error.response["Error"]["Code"] == "NoSuchKey":
                     return None
-                raise s3_error(self._location, "read", name, error) from error
+                raise s3_error(self._location, "read", name, error, self._made) from error
             except (HTTPClientError, IncompleteReadError, BotoCoreError) as error:
-                broken = s3_error(self._location, "read", name, error)
+                broken = s3_error(self._location, "read", name, error, self._made)
                 if not isinstance(broken, Retryable) or attempt + 1 == _TRIES:
                     raise broken from error
             self._pause(attempt)
@@ -80,6 +80,7 @@ class S3Pointers(Pointers):
 
         key = self._location.key(checked_name(name))
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        unsure = False
         for attempt in range(_TRIES):
             try:
                 put = self._client.put_object(
@@ -88,22 +89,39 @@ class S3Pointers(Pointers):
                 return str(put["ETag"])
             except ClientError as error:
                 status = status_of(error)
+                unsure = unsure or was_sent_again(error)
                 if status in (EXISTS, _ABSENT) and error.response["Error"]["Code"] != "NoSuchBucket":
-                    now = self.read(name)  # a reply of ours may have been lost, of this try or of an earlier one
-                    return now.version if now is not None and now.content == content else None
+                    return self._ours(name, content) if unsure else None
                 if status != CONFLICT:
-                    raise s3_error(self._location, "put", name, error) from error
+                    raise s3_error(self._location, "put", name, error, self._made) from error
             except BotoCoreError as error:
-                now = self.read(name)
-                if now is not None and now.content == content:
-                    return now.version
-                raise s3_error(self._location, "put", name, error) from error
+                raise s3_error(self._location, "put", name, error, self._made) from error
             self._pause(attempt)
         raise Retryable(
             f"The pointer {name} in {self._location} could not be replaced: others do so again and again.",
             action="Try again.",
             pointer=name,
         )
+
+    def _ours(self, name: str, content: bytes) -> str:
+        """The version after a swap whose reply may have been lost, if the pointer has its content.
+
+        Raises:
+            Retryable: it has another one, and that may have come after this one.
+        """
+        now = self.read(name)
+        if now is not None and now.content == content:
+            return now.version
+        raise Retryable(
+            f"A reply was lost, and nobody knows whether the pointer {name} in {self._location} was replaced before "
+            "another one did so.",
+            action="Read it, and look whether what was wanted is in it.",
+            pointer=name,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The location alone: neither connections nor keys travel."""
+        return S3Pointers, (self._location,)
 
     def _pause(self, attempt: int) -> None:
         self._sleep(self._uniform(0, _FIRST_PAUSE * 2**attempt))

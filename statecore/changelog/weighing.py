@@ -52,32 +52,30 @@ def weigh(
     shapes = unseen_shapes(spans, sizes)
     seen: set[TopicPartition] = set()
     found: dict[TopicPartition, PartitionShape] = {}
-    while wanted := {
-        span.topic_partition
-        for span, count in ranges_of(spans, workers, shapes, memory_budget=memory_budget).items()
-        if (count > 1 or all_of_them) and span.topic_partition not in seen
-    }:
+    while True:
+        weighed = shapes if sizes is None else shapes | _like_the_others(shapes, found, sizes)
+        counts = ranges_of(spans, workers, weighed, memory_budget=memory_budget)
+        wanted = {span.topic_partition for span, count in counts.items() if count > 1 or all_of_them}
+        if sizes is not None:
+            wanted |= _largest_of_others(shapes, seen)
+        wanted -= seen
+        if not wanted:
+            return Weights(weighed, None if sizes is None else sum(sizes.values()))
         seen |= wanted
-        found |= look_at(cluster, [shapes[tp] for tp in wanted])
-        shapes |= found  # others weigh less now, and may be cut instead
-    if sizes is not None:
-        if others := _largest_of_others(shapes, found):
-            found |= look_at(cluster, others)
-            shapes |= found
-        shapes |= _like_the_others(shapes, found, sizes)
-    return Weights(shapes, None if sizes is None else sum(sizes.values()))
+        found |= look_at(cluster, [weighed[tp] for tp in wanted])
+        shapes |= found  # others weigh more or less now, and may be cut instead
 
 
 def _largest_of_others(
-    shapes: Mapping[TopicPartition, PartitionShape], found: Collection[TopicPartition]
-) -> list[PartitionShape]:
+    shapes: Mapping[TopicPartition, PartitionShape], seen: Collection[TopicPartition]
+) -> set[TopicPartition]:
     """The largest partition of each topic that none was looked at of."""
-    topics = {tp.topic for tp in found}
-    largest: dict[str, PartitionShape] = {}
+    topics = {tp.topic for tp in seen}
+    largest: dict[str, TopicPartition] = {}
     for tp, shape in shapes.items():
-        if tp.topic not in topics and (tp.topic not in largest or shape.bytes > largest[tp.topic].bytes):
-            largest[tp.topic] = shape
-    return list(largest.values())
+        if tp.topic not in topics and (tp.topic not in largest or shape.bytes > shapes[largest[tp.topic]].bytes):
+            largest[tp.topic] = tp
+    return set(largest.values())
 
 
 def _like_the_others(

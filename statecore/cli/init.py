@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.progress.phase("probe")
     repository, made = make_repository(arguments.repository)
     output.progress.done("" if made else "there is one already")
-    name, mark = repository.place.name, repository.mark
-    output.document({"version": DOCUMENT_VERSION, "repository": name, "made": made, **{"mark": asdict(mark)}})
+    name, mark = repository.place.url, repository.mark
+    output.document({"version": DOCUMENT_VERSION, "repository": name, "made": made, "mark": asdict(mark)})
     if made:
         output.text(f"made the repository {mark.id} at {name}")
     else:

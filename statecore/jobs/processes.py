@@ -157,7 +157,7 @@ class _Worker:
     def __init__(self, trace: Path, preloaded: Sequence[str]) -> None:
         self._trace = trace
         # The driver's modules and no others: what lies in the directory that it was started in is none of them (-P).
-        path = os.pathsep.join(one or str(Path.cwd()) for one in sys.path)
+        path = os.pathsep.join(one or os.curdir for one in sys.path if isinstance(one, str))
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "statecore.jobs.worker", str(trace), *preloaded],
             stdin=subprocess.PIPE,

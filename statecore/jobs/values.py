@@ -218,7 +218,7 @@ class Size(Value):
         """See ``Value``."""
         size = parse_size(text)
         if size is None:
-            raise ValueError(f"{text!r} is not a size such as 512m or 2g")
+            raise ValueError(f"{text!r} is not a size such as 512m, 512MiB or 2g")
         return size
 
     def schema(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class Size(Value):
 
     def hint(self) -> str:
         """See ``Value``."""
-        return "Such as 512m or 2g"
+        return "Such as 512m, 512MiB or 2g"
 
 
 @dataclass(frozen=True)

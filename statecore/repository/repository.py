@@ -11,6 +11,8 @@ share. The mark is put before anything else and looked for by whoever opens the 
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -63,13 +65,13 @@ class Place(NamedTuple):
     """A place for blobs and pointers, whatever it is.
 
     Attributes:
-        name: the place as people name it.
+        url: the place, as it can be given again.
         blobs: its blobs.
         pointers: its pointers.
         is_s3: whether it is a bucket, whose server has to be put to the test.
     """
 
-    name: str
+    url: str
     blobs: Blobs
     pointers: Pointers
     is_s3: bool
@@ -99,9 +101,9 @@ def open_repository(url: str) -> Repository:
     found = _mark(place)
     if found is None:
         raise NotFound(
-            f"There is no repository at {place.name}.",
-            action=f"Check the URL, or make one there: statecore init --repository {place.name}.",
-            repository=place.name,
+            f"There is no repository at {place.url}.",
+            action=f"Check the URL, or make one there: statecore init --repository {shlex.quote(place.url)}",
+            repository=place.url,
         )
     return Repository(place, found)
 
@@ -121,15 +123,28 @@ def make_repository(url: str) -> tuple[Repository, bool]:
     found = _mark(place)
     if found is not None:
         return Repository(place, found), False
-    if place.is_s3:
-        from statecore.blobs.s3_location import S3Location
-        from statecore.blobs.s3_probe import probe
-
-        probe(S3Location.of_url(url))
+    _probe(place)
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     mark = Mark(str(uuid.uuid4()), HASH, now, __version__)
     made = place.blobs.put_if_absent(MARK_NAME, MARK.encode(mark))
     return (Repository(place, mark), True) if made else (open_repository(url), False)
+
+
+def _probe(place: Place) -> None:
+    """Put a place to the test."""
+    if place.is_s3:
+        from statecore.blobs.s3_location import S3Location
+        from statecore.blobs.s3_probe import probe as probe_s3
+
+        probe_s3(S3Location.of_url(place.url))
+        return
+    from statecore.blobs.probe import probe
+
+    below = Path(unquote(urlsplit(place.url).path)) / f"statecore-probe-{uuid.uuid4().hex}"
+    try:
+        probe(place.url, DirectoryBlobs(below), DirectoryPointers(below))
+    finally:
+        shutil.rmtree(below, ignore_errors=True)
 
 
 def _mark(place: Place) -> Mark | None:
@@ -138,13 +153,13 @@ def _mark(place: Place) -> Mark | None:
     except NotFound:
         return None
     except Invalid as error:
-        error.context.setdefault("repository", place.name)
+        error.context.setdefault("repository", place.url)
         raise
     if found.hash != HASH:
         raise Invalid(
-            f"The repository at {place.name} names blobs by {found.hash}, and this release knows {HASH}.",
+            f"The repository at {place.url} names blobs by {found.hash}, and this release knows {HASH}.",
             action=MARK.action,
-            repository=place.name,
+            repository=place.url,
         )
     return found
 
@@ -164,11 +179,18 @@ def place_of(url: str) -> Place:
 
         location = S3Location.of_url(url)
         client = make_client(location)
-        return Place(str(location), S3Blobs(location, client), S3Pointers(location, client), is_s3=True)
+        return Place(location.url, S3Blobs(location, client), S3Pointers(location, client), is_s3=True)
     path = unquote(parts.path)
     if parts.scheme != "file" or parts.netloc or parts.query or parts.fragment or not Path(path).is_absolute():
         raise Invalid(
             f"{url!a} names no place for a repository.",
             action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
         )
-    return Place(f"file://{path}", DirectoryBlobs(path), DirectoryPointers(path), is_s3=False)
+    if Path(path) == Path("/") or (Path(path).exists() and not Path(path).is_dir()):
+        raise Invalid(
+            f"{path} is {'the root directory' if Path(path) == Path('/') else 'no directory'}, and no place for a "
+            "repository.",
+            action="Name a directory; it is made where it is missing.",
+            path=path,
+        )
+    return Place(Path(path).as_uri(), DirectoryBlobs(path), DirectoryPointers(path), is_s3=False)

@@ -25,8 +25,8 @@ PRELOADED = (*WITHOUT_THREADS, "pyspark.worker")
 
 def main() -> None:
     """Preload, then serve as PySpark's daemon does."""
-    sys.path[:] = without_zips(sys.path)
     try:
+        sys.path[:] = without_zips(sys.path)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         preload(PRELOADED)
     except Exception as error:  # a worker will meet the same error and report it to the job
@@ -43,12 +43,15 @@ def without_zips(path: list[str]) -> list[str]:
     of the time until the first task. Where Spark itself lies elsewhere its zip files stay, for they are of its release.
     """
     zips = [Path(entry) for entry in path if entry.endswith(".zip")]
-    installed = {one.parent for one in zips if one.name == "pyspark.zip" and _installs(one.parents[2], path)}
+    installed = {one.parent for one in zips if one.name == "pyspark.zip" and _installs(one, path)}
     return [entry for entry in path if not (entry.endswith(".zip") and Path(entry).parent in installed)]
 
 
-def _installs(package: Path, path: list[str]) -> bool:
-    """Whether this is a package of a directory on Python's path, with py4j beside it."""
+def _installs(zipped: Path, path: list[str]) -> bool:
+    """Whether a zip lies within a package of a directory on Python's path, with py4j beside it."""
+    if len(zipped.parents) < 4:
+        return False
+    package = zipped.parents[2]
     return str(package.parent) in path and package.name == "pyspark" and (package.parent / "py4j").is_dir()
 
 

@@ -30,12 +30,12 @@ def quick_start_options() -> list[str]:
 
 
 def archive_path() -> Path | None:
-    """Where the class archive for the present JVM and PySpark lies, or ``None`` when no JVM is found."""
-    identity = jvm_identity()
-    if identity is None:
+    """Where the class archive for the present JVM and PySpark lies, or ``None`` without one of them."""
+    identity, jars = jvm_identity(), _jars()
+    if identity is None or not jars:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "statecore" / f"spark-{_hash(sys.prefix)}-{_hash(identity, *_jars())}.jsa"
+    return cache / "statecore" / f"spark-{_hash(sys.prefix)}-{_hash(identity, *jars)}.jsa"
 
 
 def _hash(*parts: str) -> str:
@@ -43,11 +43,14 @@ def _hash(*parts: str) -> str:
 
 
 def _jars() -> list[str]:
-    """PySpark's jars as the JVM tells them apart: by size and time."""
+    """PySpark's jars as the JVM tells them apart: by size and time. A PySpark that is a client alone has none."""
     pyspark = find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
         return []
-    found = [(entry.name, entry.stat()) for entry in os.scandir(Path(pyspark.origin).with_name("jars"))]
+    try:
+        found = [(entry.name, entry.stat()) for entry in os.scandir(Path(pyspark.origin).with_name("jars"))]
+    except OSError:
+        return []
     return sorted(f"{name} {of.st_size} {of.st_mtime_ns}" for name, of in found)
 
 

@@ -30,6 +30,9 @@ LOUD = (
 )
 """The loggers of what Spark meets at a port that is no master's."""
 
+_switched_off: set[str] = set()
+"""Those of them that were switched off here, and not by the configuration."""
+
 
 def registered(conf: SparkConf, master: str) -> SparkContext:
     """A new context, on a standalone master within ``REGISTRATION_SECONDS``.
@@ -65,19 +68,33 @@ def registered(conf: SparkConf, master: str) -> SparkContext:
 
 @contextmanager
 def _quiet(jvm: Any, conf: SparkConf) -> Iterator[None]:
-    """Switch ``LOUD`` off until the master has taken the job, and for good where it does not: Spark goes on trying."""
+    """Switch ``LOUD`` off until Spark has started. Where the master is none they stay off: Spark goes on trying."""
     if jvm is None:  # no JVM of Spark's, so nobody who logs
         yield
         return
     # Spark configures its logging anew at the first line it logs after a submission, and forgets all levels then.
     conf._jconf.initializeLogIfNecessary(False)
     log4j = jvm.org.apache.logging.log4j
-    before = {name: log4j.LogManager.getLogger(name).getLevel() for name in LOUD}
+    loggers = log4j.LogManager.getContext(False)
     for name in LOUD:
-        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
-    yield
-    for name, level in before.items():
-        log4j.core.config.Configurator.setLevel(name, level)
+        if not loggers.getConfiguration().getLoggers().containsKey(name):  # else the operator has said what he wants
+            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+            _switched_off.add(name)
+    try:
+        yield
+    except Retryable:
+        raise
+    except BaseException:
+        _switch_on(loggers)
+        raise
+    _switch_on(loggers)
+
+
+def _switch_on(loggers: Any) -> None:
+    """Let them inherit their level again."""
+    while _switched_off:
+        loggers.getConfiguration().removeLogger(_switched_off.pop())
+    loggers.updateLoggers()
 
 
 def stop(context: SparkContext) -> None:

@@ -12,6 +12,9 @@ from statecore.spec.tree import LIST, MAPPING, SCALAR, Node, Problems, suggestio
 
 _PROPERTY = re.compile(r"spark\.[^\s=]+")
 
+MEMORY_PATTERN = "^[1-9][0-9]*[kKmMgG]?$"
+"""Memory as Spark takes it, which knows no MiB; for JSON schemas too."""
+
 CONF_PATTERN = r"^spark\.[^\s=]+=.*$"
 """One Spark property as a line, ``key=value``; for JSON schemas too."""
 
@@ -24,7 +27,7 @@ _PLACES = ("spark.master", "spark.submit.deployMode")
 _SECTION = {
     "conf": "",
     "executor_python": r"\S.*",
-    "executor_memory": "[1-9][0-9]*[kKmMgG]?",  # Spark knows no MiB
+    "executor_memory": MEMORY_PATTERN.strip("^$"),
     "executor_cores": r"[1-9][0-9]{0,3}",
     "executor_archives": "",
 }

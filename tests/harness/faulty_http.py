@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -64,6 +64,8 @@ class FaultyProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target = urlsplit(target)
         self.asked: list[tuple[str, str]] = []
+        self.then: Callable[[], object] | None = None
+        """What is done, once, when a reply was lost."""
         self._faults: list[tuple[Fault, int]] = []
         self._guard = threading.Lock()
 
@@ -107,6 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         status, headers, answer = self._forward(body)
         if kind is Kind.LOST_REPLY:
+            if self.server.then is not None:
+                then, self.server.then = self.server.then, None
+                then()
             self._close()
         elif kind is Kind.TRUNCATED:
             self._answer(status, headers, answer[: len(answer) // 2], len(answer))

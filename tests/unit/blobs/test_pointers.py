@@ -11,7 +11,7 @@ import pytest
 
 from statecore.blobs.pointers import Pointers
 from statecore.errors import Invalid
-from tests.unit.blobs.implementations import POINTERS
+from tests.unit.blobs.implementations import IMPLEMENTATIONS, POINTERS
 from tests.unit.blobs.swapping_process import count_up
 
 WRITERS, EACH = 4, 25
@@ -51,6 +51,15 @@ def test_a_name_that_cannot_be_is_refused(pointers: Pointers, name: str) -> None
         pointers.read(name)
     with pytest.raises(Invalid, match="no name of a blob"):
         pointers.swap(name, b"", None)
+
+
+def test_blobs_of_the_same_place_are_listed_all_the_same(
+    pointers: Pointers, implementation: str, tmp_path: Path
+) -> None:
+    blobs = IMPLEMENTATIONS[implementation](tmp_path)
+    blobs.put_if_absent("apps/a/blob", b"1")
+    pointers.swap("apps/a/head", b"1", None)
+    assert [blob.name for blob in blobs.list()] == ["apps/a/blob", "apps/a/head"]
 
 
 def test_of_many_who_make_one_at_once_one_wins(pointers: Pointers) -> None:

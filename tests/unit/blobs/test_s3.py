@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from statecore.blobs.s3 import S3Blobs
 from statecore.blobs.s3_location import S3Location, make_client
+from statecore.blobs.s3_pointers import S3Pointers
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from tests.harness import faulty_http, s3_server
 from tests.harness.broker import free_ports
@@ -97,6 +100,44 @@ def test_who_put_a_blob_knows_it_whatever_the_network_loses(
     proxy.fail()
     assert blobs.get("name") == content
     assert blobs.put_if_absent("name", content) is False
+
+
+@pytest.mark.parametrize(("content", "method"), [(b"small", "PUT"), (LARGE, "POST")], ids=["small", "large"])
+def test_who_put_a_blob_knows_it_though_its_second_request_met_the_first_one(
+    blobs: S3Blobs, proxy: FaultyProxy, content: bytes, method: str
+) -> None:
+    which = "name" if method == "PUT" else "uploadId"
+    proxy.fail(
+        Fault(method, Kind.LOST_REPLY, which),
+        Fault(method, Kind.ANSWERED, which, status=409, code="ConditionalRequestConflict"),
+    )
+    assert blobs.put_if_absent("name", content) is True
+    proxy.fail()
+    assert blobs.get("name") == content
+
+
+def test_only_the_location_travels(blobs: S3Blobs) -> None:
+    sent = pickle.dumps(blobs)
+    assert SECRET.encode() not in sent
+    assert pickle.loads(sent)._location == blobs._location
+
+
+@pytest.mark.parametrize("built_on", [False, True])
+def test_a_swap_whose_reply_was_lost_says_that_it_won_or_that_nobody_knows(
+    server: S3Server, proxy: FaultyProxy, built_on: bool
+) -> None:
+    mine = blobs_at(proxy.endpoint)
+    location = mine._location
+    others = S3Pointers(dataclasses.replace(location, endpoint=server.endpoint))
+    first = others.swap("head", b"0", None)
+    proxy.fail(Fault("PUT", Kind.LOST_REPLY))
+    pointers = S3Pointers(location, mine._client)
+    if built_on:
+        proxy.then = lambda: others.swap("head", b"2 by another", others.read("head").version)  # type: ignore[union-attr]
+        with pytest.raises(Retryable, match="nobody knows"):
+            pointers.swap("head", b"1 by me", first)
+    else:
+        assert pointers.swap("head", b"1 by me", first) == others.read("head").version  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from statecore.blobs.s3_location import S3Location, make_client
+from statecore.blobs.s3_location import CUSTOMER_KEY, Encryption, S3Location, make_client
 from statecore.blobs.s3_probe import probe
 from statecore.errors import Invalid
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, SECRET, S3Server
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +30,7 @@ def server() -> Iterator[S3Server]:
 def location(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Location:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    return server.bucket("probed")
+    return server.bucket(f"probed-{next(_numbers)}")
 
 
 class Careless:
@@ -39,6 +44,38 @@ class Careless:
 
     def put_object(self, **arguments: Any) -> Any:
         return self._client.put_object(**{k: v for k, v in arguments.items() if k not in self._forgets})
+
+
+class CarelessOfParts(Careless):
+    """A client of a server that ignores the condition of a large object alone."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+
+    def complete_multipart_upload(self, **arguments: Any) -> Any:
+        arguments.pop("IfNoneMatch")
+        return self._client.complete_multipart_upload(**arguments)
+
+
+class Weakening(Careless):
+    """A client behind a proxy that weakens the ETags of what is read, as some do that compress."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+
+    def get_object(self, **arguments: Any) -> Any:
+        found = self._client.get_object(**arguments)
+        return {**found, "ETag": f"W/{found['ETag']}"}
+
+
+class Keeping(Careless):
+    """A client without the right to delete, of a server that does not say so."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+
+    def delete_object(self, **_: Any) -> None:
+        """Do nothing."""
 
 
 class Racing(Careless):
@@ -64,14 +101,14 @@ class Racing(Careless):
 
 def test_a_server_that_keeps_its_promises_passes_and_nothing_is_left(server: S3Server, location: S3Location) -> None:
     probe(location)
-    assert "Contents" not in server.client().list_objects_v2(Bucket="probed")
+    assert "Contents" not in server.client().list_objects_v2(Bucket=location.bucket)
 
 
 @pytest.mark.parametrize(
     ("forgets", "said"),
     [
-        ("IfNoneMatch", "ignores If-None-Match"),
-        ("IfMatch", "ignores If-Match"),
+        ("IfNoneMatch", "replaced a blob that was there"),
+        ("IfMatch", "replaced a pointer that had changed"),
         ("ChecksumCRC32", "not what their checksum says"),
     ],
 )
@@ -82,7 +119,46 @@ def test_a_server_that_ignores_what_a_request_says_is_refused(location: S3Locati
 
 
 @pytest.mark.parametrize(
-    ("condition", "said"), [("IfNoneMatch", "make one object at the same time"), ("IfMatch", "lost a change")]
+    ("careless", "said"),
+    [
+        (CarelessOfParts, "by a large one"),
+        (Weakening, "gives another version"),
+        (Keeping, "did not delete"),
+    ],
+)
+def test_a_server_that_forgets_less_is_refused_as_well(location: S3Location, careless: Any, said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        probe(location, careless(make_client(location)))
+
+
+@pytest.mark.parametrize("encryption", [Encryption.SSE_S3, Encryption.SSE_KMS, Encryption.SSE_C])
+def test_a_server_that_takes_encryption_and_does_not_encrypt_is_refused(
+    location: S3Location, encryption: Encryption, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As versitygw does."""
+    monkeypatch.setenv(CUSTOMER_KEY, base64.b64encode(bytes(32)).decode())
+    with pytest.raises(Invalid, match=f"takes encryption={encryption} and does not encrypt"):
+        probe(dataclasses.replace(location, encryption=encryption))
+
+
+def test_a_probe_that_is_stopped_leaves_no_thread_and_no_object(server: S3Server, location: S3Location) -> None:
+    class Stopping(Careless):
+        asked = 0
+
+        def get_object(self, **arguments: Any) -> Any:
+            self.asked += 1
+            if self.asked > 20:
+                raise KeyboardInterrupt
+            return self._client.get_object(**arguments)
+
+    with pytest.raises(KeyboardInterrupt):
+        probe(location, Stopping(make_client(location)))
+    assert not [one for one in threading.enumerate() if one.name == "statecore-probe"]
+    assert "Contents" not in server.client().list_objects_v2(Bucket=location.bucket)
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"), [("IfNoneMatch", "make one blob at the same time"), ("IfMatch", "lost a change")]
 )
 def test_a_server_that_keeps_conditions_only_for_one_at_a_time_is_refused(
     location: S3Location, condition: str, said: str

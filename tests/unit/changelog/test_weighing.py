@@ -60,6 +60,16 @@ def test_of_partitions_that_are_not_cut_one_of_each_topic_is_looked_at(monkeypat
     assert weights.shapes[TopicPartition("t", 0)].bytes == pytest.approx(5 / 7 * 500 * MILLION)
 
 
+def test_a_partition_that_turns_out_to_be_large_is_looked_at_before_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    compressed = {TopicPartition("t", number): 10 * MILLION - number for number in range(4)}
+    looks = Looks(monkeypatch, 20.0, compressed)
+    weights = looks.weigh(*[5 * MILLION] * 4, workers=16)
+    spans = [shape.span for shape in weights.shapes.values()]
+    cut = {span.partition for span, n in ranges_of(spans, 16, weights.shapes, memory_budget=BUDGET).items() if n > 1}
+    assert cut == {0, 1, 2, 3}
+    assert {number for look in looks.seen for number in look} == cut
+
+
 def test_nothing_is_looked_at_that_no_cut_depends_on_where_nobody_says_how_large_the_logs_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

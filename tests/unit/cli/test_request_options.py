@@ -88,7 +88,7 @@ def test_the_help_stands_in_sections_and_says_defaults() -> None:
     [
         (("--partition", "a"), "argument --partition: 'a' is not the number of a partition"),
         (("--partition", "-1"), "argument --partition: '-1' is not the number of a partition"),
-        (("--memory-budget", "lots"), "argument --memory-budget: 'lots' is not a size such as 512m or 2g"),
+        (("--memory-budget", "lots"), "argument --memory-budget: 'lots' is not a size such as 512m, 512MiB or 2g"),
         (("--timeout", "soon"), "argument --timeout: 'soon' is not a number"),
         (("--staging-dir", ""), "argument --staging-dir: '' is not a path"),
         (("--state-dir", ""), "argument --state-dir: '' is not a path"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,8 @@ def test_a_repository_is_made_once_and_opened_by_everybody(tmp_path: Path) -> No
     assert (now, later) == (True, False)
     assert again.mark == made.mark == open_repository(url(tmp_path / "r")).mark
     assert made.mark.hash == "sha256"
-    assert made.place.name == f"file://{tmp_path}/r"
+    assert made.place.url == f"file://{tmp_path}/r"
+    assert sorted(one.name for one in (tmp_path / "r").iterdir()) == [MARK_NAME, "~partial"], "nothing of the probe"
     other, _ = make_repository(url(tmp_path / "another"))
     assert other.mark.id != made.mark.id
 
@@ -75,6 +79,32 @@ def test_what_names_no_place_is_refused(named: str) -> None:
     assert "file:///path" in caught.value.action
 
 
-def test_a_path_with_spaces_is_one(tmp_path: Path) -> None:
-    make_repository(url(tmp_path / "two words"))
-    assert (tmp_path / "two words" / MARK_NAME).exists()
+def test_a_path_with_spaces_is_one_and_is_said_so_that_a_shell_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(NotFound) as caught:
+        open_repository(url(tmp_path / "two words?"))
+    *_, word = shlex.split(caught.value.action)
+    make_repository(word)
+    assert (tmp_path / "two words?" / MARK_NAME).exists()
+
+
+def test_a_place_in_s3_is_said_with_how_it_is_reached() -> None:
+    given = "s3://bucket/p?endpoint=http://127.0.0.1:1&region=r&encryption=AES256"
+    assert place_of(given).url == given
+
+
+@pytest.mark.parametrize(("path", "said"), [("/", "the root directory"), (__file__, "no directory")])
+def test_what_is_no_directory_of_its_own_is_refused(path: str, said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        make_repository(f"file://{path}")
+
+
+def test_a_file_system_without_locks_is_refused_before_anything_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(Invalid, match="could not be locked"):
+        make_repository(url(tmp_path / "r"))
+    assert not (tmp_path / "r" / MARK_NAME).exists()

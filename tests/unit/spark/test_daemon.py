@@ -27,6 +27,11 @@ def test_the_zip_of_another_spark_stays(tmp_path: Path) -> None:
     assert without_zips([*of_spark, str(ROOT)]) == [*of_spark, str(ROOT)]
 
 
+def test_a_zip_that_lies_anywhere_stays() -> None:
+    path = ["pyspark.zip", "/app/pyspark.zip", "/pyspark.zip", str(ROOT)]
+    assert without_zips(path) == path
+
+
 def test_it_stays_where_the_executors_python_does_not_have_it_on_its_path() -> None:
     zips = [str(one) for one in LIB.glob("*.zip")]
     assert without_zips([*zips, "/elsewhere"]) == [*zips, "/elsewhere"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Capacity, Corrupted, Invalid
+from statecore.errors import Capacity, Corrupted, Invalid, Retryable
 from statecore.formats.checkpoint import MAX_BYTES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores import legacy_offsets
@@ -44,7 +44,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(Invalid, match="could not be written: Input/output error"):
+    with pytest.raises(Retryable, match="could not be written: Input/output error"):
         write_offsets(file, {TopicPartition("app-s-changelog", 0): 8})
     assert read_offsets(file) == OFFSETS
     assert list(tmp_path.iterdir()) == [file], "nothing half-written takes room"
