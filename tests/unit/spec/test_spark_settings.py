@@ -42,6 +42,7 @@ def test_how_spark_runs_the_jobs_may_be_said() -> None:
         ("[]", "a mapping of Spark settings"),
         ("{executor_pyhton: /x}", "did you mean 'executor_python'"),
         ("{executor_memory: much}", "an amount of memory"),
+        ("{executor_memory: 2GiB}", "an amount of memory"),
         ("{executor_cores: 0}", "a number of cores"),
         ("{conf: {cores: 1}}", "'cores' is no property of Spark's"),
         ("{conf: {spark.a: [1]}}", "expected one value"),
