@@ -28,6 +28,7 @@ _CREDENTIALS = (
 _SETTINGS = ("NoRegionError", "InvalidEndpointConfigurationError", "ParamValidationError", "EndpointProviderError")
 _SERVER_ERRORS = 500
 _INSUFFICIENT_STORAGE = 507
+_NOT_IMPLEMENTED = 501
 
 
 def status_of(error: Any) -> int:
@@ -80,7 +81,7 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
             "and that they may list the bucket and read, write and delete below the prefix.",
             **where,
         )
-    if code in _LATER or status >= _SERVER_ERRORS or status in (0, 408, 429, CONFLICT):
+    if code in _LATER or (status >= _SERVER_ERRORS and status != _NOT_IMPLEMENTED) or status in (0, 408, 429, CONFLICT):
         return Retryable(said, action="Look whether the object store is well, then try again.", **where)
     return Invalid(said, action="Check the place, its region and endpoint, and what the server supports.", **where)
 

@@ -200,6 +200,13 @@ def test_a_server_that_is_unwell_is_worth_another_try(proxy: FaultyProxy, status
     proxy.fail()
 
 
+def test_what_a_server_cannot_do_is_not_tried_again(blobs: S3Blobs, proxy: FaultyProxy) -> None:
+    proxy.fail(Fault("PUT", Kind.ANSWERED, status=501, code="NotImplemented", times=100))
+    with pytest.raises(Invalid, match="NotImplemented"):
+        blobs.put_if_absent("name", b"")
+    assert len(proxy.asked) == 1
+
+
 def all_refused(blobs: S3Blobs, kind: type[StatecoreError], said: str) -> None:
     for ask in (
         lambda: blobs.put_if_absent("name", b""),
