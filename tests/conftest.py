@@ -56,9 +56,11 @@ Counts only where workers take the files in their order (``--no-loadscope-reorde
 """
 
 # Tests talk to servers of their own, whoever the developer is elsewhere.
-for _name in [name for name in os.environ if name.startswith("AWS_") or name.upper() in ("HTTP_PROXY", "ALL_PROXY")]:
+for _name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[_name]
 os.environ.update(AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true")
+for _name in ("NO_PROXY", "no_proxy"):
+    os.environ[_name] = ",".join(filter(None, [os.environ.get(_name), "127.0.0.1", "localhost"]))
 
 # Connections that are collected at exit would log to a stream that pytest has closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)
