@@ -14,68 +14,40 @@ token of its own in the object's metadata, by which it knows what it put itself.
 
 from __future__ import annotations
 
-import random
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
-from statecore.blobs.s3_errors import CONFLICT, EXISTS, NO_RANGE, s3_error, status_of, was_sent_again
-from statecore.blobs.s3_location import S3Location, encryption_of, make_client
+from statecore.blobs.s3_errors import CONFLICT, EXISTS, NO_RANGE, status_of, was_sent_again
+from statecore.blobs.s3_location import S3Location
+from statecore.blobs.s3_requests import TRIES, S3Requests
 from statecore.errors import NotFound, Retryable
-from statecore.system_errors import system_error
 
 PART = 16 << 20
 """Bytes of a part, and of a blob that is put by one request, at most."""
 
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 4
-_TRIES = 8
-_FIRST_PAUSE = 0.05
 _TOKEN = "statecore-put"
 
 
-class S3Blobs(Blobs):
+class S3Blobs(S3Requests, Blobs):
     """Blobs below a prefix of a bucket.
 
     Args:
         location: the place; the bucket must exist.
         client: a boto3 client; one is made when the first request is sent.
         part: bytes of a part of a large blob; more where there were more than 10,000.
-        sleep: waits so many seconds.
-        uniform: a random number between two.
+        options: as those of :class:`S3Requests`.
     """
 
-    def __init__(
-        self,
-        location: S3Location,
-        client: Any = None,
-        *,
-        part: int = PART,
-        sleep: Callable[[float], None] = time.sleep,
-        uniform: Callable[[float, float], float] = random.uniform,
-    ) -> None:
-        self._location = location
-        self._bucket = location.bucket
-        self._made = client
+    def __init__(self, location: S3Location, client: Any = None, *, part: int = PART, **options: Any) -> None:
+        super().__init__(location, client, **options)
         self._part = part
-        self._sleep = sleep
-        self._uniform = uniform
-        self._encryption = encryption_of(location)
-
-    @property
-    def _client(self) -> Any:
-        if self._made is None:
-            self._made = make_client(self._location)
-        return self._made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The location alone: neither connections nor keys travel."""
-        return S3Blobs, (self._location,)
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         """See :meth:`Blobs.put_if_absent`."""
@@ -94,7 +66,7 @@ class S3Blobs(Blobs):
         from botocore.exceptions import ClientError
 
         unsure = False
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             try:
                 send()
             except ClientError as error:
@@ -154,42 +126,22 @@ class S3Blobs(Blobs):
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See :meth:`Blobs.get`."""
+        from botocore.exceptions import ClientError
+
         checked_range(start, end)
-        key = self._location.key(checked_name(name))
+        checked_name(name)
         if end == start:
             self.head(name)
             return b""
         last = "" if end is None else end - 1
         span = {} if (start, end) == (0, None) else {"Range": f"bytes={start}-{last}"}
         with self._said("read", name):
-            return self._read(name, {"Bucket": self._bucket, "Key": key, **span, **self._encryption.using})
-
-    def _read(self, name: str, arguments: dict[str, Any]) -> bytes:
-        """What a request brings. It is sent again where the body breaks off or is not what its checksum says, which
-        botocore leaves to its callers.
-        """
-        from botocore.exceptions import ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
-        from urllib3.exceptions import HTTPError
-
-        for attempt in range(_TRIES):
-            if attempt:
-                self._pause(attempt)
             try:
-                response = self._client.get_object(**arguments)
+                return self._read(name, **span)[0]
             except ClientError as error:
                 if status_of(error) == NO_RANGE:
                     return b""
                 raise
-            try:
-                with closing(response["Body"]) as body:  # as a context it would give the stream that nobody checks
-                    return bytes(body.read())
-            except (FlexibleChecksumError, HTTPClientError, HTTPError, IncompleteReadError) as error:
-                broken: Exception = error
-        raise Retryable(
-            f"The blob {name} in {self._location} did not come whole in {_TRIES} tries: {broken}",
-            action="Look at the network and the object store, then try again.",
-            blob=name,
-        )
 
     def head(self, name: str) -> Blob:
         """See :meth:`Blobs.head`."""
@@ -233,26 +185,6 @@ class S3Blobs(Blobs):
                 return None
             raise
         return str(found.get("Metadata", {}).get(_TOKEN, ""))
-
-    def _pause(self, attempt: int) -> None:
-        self._sleep(self._uniform(0, _FIRST_PAUSE * 2**attempt))
-
-    @contextmanager
-    def _said(self, doing: str, name: str) -> Iterator[None]:
-        """What botocore says, as one of the kinds that the seam has."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            yield
-        except (BotoCoreError, ClientError) as error:
-            raise s3_error(self._location, doing, name, error, self._made) from error
-        except OSError as error:  # of the file that is put
-            raise system_error(
-                error,
-                f"The blob {name} in {self._location} could not be {doing}",
-                action="Check that its file can be read.",
-                blob=name,
-            ) from error
 
 
 def _bytes_of(content: bytes | Path, start: int, end: int) -> bytes:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from statecore.blobs.base import Blobs
 from statecore.blobs.directory import DirectoryBlobs
 from statecore.blobs.directory_pointers import DirectoryPointers
 from statecore.blobs.pointers import Pointers
+from statecore.blobs.probe import probe
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 
@@ -68,13 +70,13 @@ class Place(NamedTuple):
         url: the place, as it can be given again.
         blobs: its blobs.
         pointers: its pointers.
-        is_s3: whether it is a bucket, whose server has to be put to the test.
+        probe: puts it to the test.
     """
 
     url: str
     blobs: Blobs
     pointers: Pointers
-    is_s3: bool
+    probe: Callable[[], None]
 
 
 class Repository(NamedTuple):
@@ -123,28 +125,11 @@ def make_repository(url: str) -> tuple[Repository, bool]:
     found = _mark(place)
     if found is not None:
         return Repository(place, found), False
-    _probe(place)
+    place.probe()
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     mark = Mark(str(uuid.uuid4()), HASH, now, __version__)
     made = place.blobs.put_if_absent(MARK_NAME, MARK.encode(mark))
     return (Repository(place, mark), True) if made else (open_repository(url), False)
-
-
-def _probe(place: Place) -> None:
-    """Put a place to the test."""
-    if place.is_s3:
-        from statecore.blobs.s3_location import S3Location
-        from statecore.blobs.s3_probe import probe as probe_s3
-
-        probe_s3(S3Location.of_url(place.url))
-        return
-    from statecore.blobs.probe import probe
-
-    below = Path(unquote(urlsplit(place.url).path)) / f"statecore-probe-{uuid.uuid4().hex}"
-    try:
-        probe(place.url, DirectoryBlobs(below), DirectoryPointers(below))
-    finally:
-        shutil.rmtree(below, ignore_errors=True)
 
 
 def _mark(place: Place) -> Mark | None:
@@ -176,21 +161,31 @@ def place_of(url: str) -> Place:
         from statecore.blobs.s3 import S3Blobs
         from statecore.blobs.s3_location import S3Location, make_client
         from statecore.blobs.s3_pointers import S3Pointers
+        from statecore.blobs.s3_probe import probe as probe_s3
 
         location = S3Location.of_url(url)
         client = make_client(location)
-        return Place(location.url, S3Blobs(location, client), S3Pointers(location, client), is_s3=True)
-    path = unquote(parts.path)
-    if parts.scheme != "file" or parts.netloc or parts.query or parts.fragment or not Path(path).is_absolute():
+        blobs, pointers = S3Blobs(location, client), S3Pointers(location, client)
+        return Place(location.url, blobs, pointers, lambda: probe_s3(location, client))
+    path = Path(unquote(parts.path))
+    if parts.scheme != "file" or parts.netloc or parts.query or parts.fragment or not path.is_absolute():
         raise Invalid(
             f"{url!a} names no place for a repository.",
             action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
         )
-    if Path(path) == Path("/") or (Path(path).exists() and not Path(path).is_dir()):
+    if path == Path("/") or (path.exists() and not path.is_dir()):
         raise Invalid(
-            f"{path} is {'the root directory' if Path(path) == Path('/') else 'no directory'}, and no place for a "
+            f"{path} is {'the root directory' if path == Path('/') else 'no directory'}, and no place for a "
             "repository.",
             action="Name a directory; it is made where it is missing.",
-            path=path,
+            path=str(path),
         )
-    return Place(Path(path).as_uri(), DirectoryBlobs(path), DirectoryPointers(path), is_s3=False)
+    return Place(path.as_uri(), DirectoryBlobs(path), DirectoryPointers(path), lambda: _probe_directory(path))
+
+
+def _probe_directory(path: Path) -> None:
+    below = path / f"statecore-probe-{uuid.uuid4().hex}"
+    try:
+        probe(path.as_uri(), DirectoryBlobs(below), DirectoryPointers(below))
+    finally:
+        shutil.rmtree(below, ignore_errors=True)

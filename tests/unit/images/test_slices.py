@@ -92,7 +92,7 @@ def test_however_many_slices_there_are_rows_identity_and_digest_are_the_same(
 
 
 def test_each_slice_has_its_share_of_the_bytes_and_all_keys_lie_in_one(tmp_path: Path) -> None:
-    contents = many_blocks(3, rows=20_000)
+    contents = many_blocks(3, rows=20_000, seed=3)
     runs = runs_of(tmp_path, contents)
     ranges = key_ranges(runs, [open_table(run, run.path) for run in runs], 8)
     assert len(ranges) == 8
@@ -101,7 +101,7 @@ def test_each_slice_has_its_share_of_the_bytes_and_all_keys_lie_in_one(tmp_path:
     keys = [key for rows in contents for key in rows]
     shares = [sum(low <= key and (high is None or key < high) for key in keys) for low, high in ranges]
     assert sum(shares) == len(keys)
-    assert max(shares) < 1.3 * min(shares), "blocks are cut nowhere but at their ends"
+    assert max(shares) < 1.2 * min(shares)
 
 
 def test_the_files_of_one_merge_are_one_sorted_run_to_rocksdb(tmp_path: Path) -> None:
