@@ -21,7 +21,7 @@ and read back: msgspec, which does everything else, refuses it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Generic, NoReturn, TypeVar
@@ -164,10 +164,37 @@ class DocumentType(Generic[T]):
 
     def _with_version(self, value: T) -> Fields:
         document = {"version": self.version, **self.form(value)}
-        return {**document, _SEAL: _seal_of(parsed(encoded(document)))} if self.is_sealed else document
+        return self.sealed(document) if self.is_sealed else document
+
+    @staticmethod
+    def sealed(document: Mapping[str, Any]) -> Fields:
+        """A document, as dicts and lists, with the seal of what it says now."""
+        return {**document, _SEAL: _seal_of(parsed(encoded(document)))}
 
     def _refused(self, why: str) -> Invalid:
         return Invalid(f"This {self.name} cannot be read: {why}.", action=self.action)
+
+
+def kept(entries: Sequence[Fields], before: Sequence[Fields], key: str) -> list[Fields]:
+    """The entries of a list that is written anew, each as it was before where nothing of it has changed, so that what
+    this release does not know of them stays.
+
+    Args:
+        entries: what is known of each.
+        before: the entries of the document that it replaces, as they were read.
+        key: the field by which they are told apart.
+    """
+    known = {entry.get(key): entry for entry in before}
+    return [old if _covers(old := known.get(entry[key]), entry) else entry for entry in entries]  # type: ignore[misc]
+
+
+def _covers(old: Any, new: Any) -> bool:
+    """Whether a value that was read says all of another, and perhaps more."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return all(name in old and _covers(old[name], value) for name, value in new.items())
+    if isinstance(old, list) and isinstance(new, list | tuple):
+        return len(old) == len(new) and all(map(_covers, old, new))
+    return bool(old == new and isinstance(old, bool) == isinstance(new, bool))
 
 
 def encoded(document: Any) -> bytes:

@@ -49,7 +49,16 @@ RESTORE_POINTS: tuple[str, ...] = (
 )
 """The driver of a restore, around the placement."""
 
-FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS
+PUBLISH_POINTS: tuple[str, ...] = (
+    "publish.before-parts",
+    "publish.after-parts",
+    "publish.after-manifest",
+    "publish.before-head",
+    "publish.after-head",
+)
+"""The driver of a job that publishes a snapshot; all of its files are in the repository before the first."""
+
+FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS + PUBLISH_POINTS
 """Every fault point there is."""
 
 _REGISTERED = frozenset(FAULT_POINTS)

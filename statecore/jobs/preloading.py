@@ -14,7 +14,8 @@ WITHOUT_THREADS = (
 """Modules that start no thread: a process that has loaded them may be forked."""
 
 ALL = (
-    "statecore.jobs.tasks",
+    "statecore.jobs.range_tasks",
+    "statecore.jobs.image_tasks",
     "statecore.changelog.reader",
     "statecore.images.image",
     "statecore.images.runs",

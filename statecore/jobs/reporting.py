@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.plan import PartitionPlan
+from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.report import StoreReport
-from statecore.jobs.tasks import ImageResult, RangeResult
 
 
 def store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], built: ImageResult) -> StoreReport:

@@ -33,18 +33,19 @@ from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.frozen_plan import FrozenPlan, load_plan, save_plan
+from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.job import Job, Surroundings, spec_of
 from statecore.jobs.notes import notes_of
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
+from statecore.jobs.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, read_runs
 from statecore.jobs.staging import staging_base
 from statecore.jobs.staging_place import DirectoryPlace
-from statecore.jobs.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
 from statecore.placement.journal import read_record
 from statecore.placement.ownership import parse_owner

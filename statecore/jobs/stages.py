@@ -17,19 +17,12 @@ from statecore.formats.segments import first_live_segment
 from statecore.images.model import Below
 from statecore.jobs import staging
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
+from statecore.jobs.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import by_size
+from statecore.jobs.range_tasks import ClusterSettings, RangeResult, RangeTask, read_ranges
 from statecore.jobs.staging_place import StagingPlace
-from statecore.jobs.tasks import (
-    ClusterSettings,
-    ImageResult,
-    ImageTask,
-    RangeResult,
-    RangeTask,
-    build_stores,
-    read_ranges,
-)
 from statecore.progress import Progress
 
 POLL_INTERVAL = 0.5

@@ -12,13 +12,14 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.jobs import staging
+from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import plan_restore
 from statecore.jobs.processes import ProcessEngine, ProcessWorkers
+from statecore.jobs.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, read_runs
 from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
-from statecore.jobs.tasks import ClusterSettings, ImageResult, RangeResult
 from statecore.progress import NullProgress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec

@@ -21,12 +21,13 @@ from statecore.images.image import verify_image
 from statecore.images.model import Segmentation, StoreDigest
 from statecore.jobs import stages, staging
 from statecore.jobs.engine import Failure
+from statecore.jobs.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.range_tasks import RANGE_RESULT, RangeResult
 from statecore.jobs.stages import build_images
 from statecore.jobs.staging_place import DirectoryPlace
-from statecore.jobs.tasks import RANGE_RESULT, ImageResult, ImageTask, RangeResult, build_stores
 from statecore.progress import NullProgress
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.images.sst_files import Rows, written

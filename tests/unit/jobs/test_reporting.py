@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.images.model import Image
+from statecore.jobs.image_tasks import ImageResult
+from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.reporting import cpu_of, work_of
-from statecore.jobs.tasks import ImageResult, RangeResult
 
 KEY = ("0_0", "orders")
 WALL = {"fetch": 8.0, "decode": 4.0, "collect": 2.0, "write": 1.0}

@@ -14,9 +14,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.images.model import Below
 from statecore.jobs.engine import Failure
 from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.range_tasks import ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.stages import read_runs
 from statecore.jobs.staging_place import DirectoryPlace
-from statecore.jobs.tasks import ClusterSettings, RangeResult, RangeTask
 from statecore.progress import NullProgress
 from statecore.spec.model import ProcessingGuarantee
 

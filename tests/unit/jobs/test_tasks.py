@@ -25,20 +25,12 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
 from statecore.images.model import Below, Image, RunFormat, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.jobs import staging, tasks
+from statecore.jobs import image_tasks, staging
+from statecore.jobs.engine import Failure
+from statecore.jobs.image_tasks import ImageResult, ImageTask, build_stores
+from statecore.jobs.range_tasks import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask, read_ranges
 from statecore.jobs.stages import batched
 from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
-from statecore.jobs.tasks import (
-    RANGE_RESULT,
-    ClusterSettings,
-    Failure,
-    ImageResult,
-    ImageTask,
-    RangeResult,
-    RangeTask,
-    build_stores,
-    read_ranges,
-)
 from tests.harness import mounts
 from tests.unit.images.changelog import batches
 
@@ -493,7 +485,7 @@ def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
 ) -> None:
     images = images_of(several(task, 12))
     both = threading.Barrier(2, timeout=60)
-    build_into = tasks._build_into
+    build_into = image_tasks._build_into
     begun: list[str] = []
 
     def build(attempt: Path, image: ImageTask, blobs: Blobs) -> Image:
@@ -503,7 +495,7 @@ def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
             raise Capacity("The disk is full.", action="Free room.")
         return build_into(attempt, image, blobs)
 
-    monkeypatch.setattr(tasks, "_build_into", build)
+    monkeypatch.setattr(image_tasks, "_build_into", build)
     answers = build_stores(images)
     assert set(begun) == {image.store for image in images[:6]}
     failed = [answer for answer in answers if isinstance(answer, Failure)]

@@ -1,0 +1,212 @@
+"""What a repository has of one application: its head, its snapshots, and the files that these name.
+
+Everything is compared with a hash as it is read: the head has that of each manifest, a manifest those of its parts, a
+part those of all files. "There is none" and "nobody could look" are different errors, always.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from statecore.blobs.base import Blobs
+from statecore.blobs.pointers import Pointers
+from statecore.documents import Document
+from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head
+from statecore.repository.layout import APPLICATIONS, Layout
+from statecore.repository.manifest import MANIFEST, PART, Extent, Manifest, PartReference, TaskPart, checked
+from statecore.repository.repository import Repository, open_repository
+
+_OTHER = "Take another snapshot (statecore snapshots lists them), and look at the object store."
+
+
+class ReadPart(NamedTuple):
+    """A part of a manifest: what is understood of it, and all of it."""
+
+    part: TaskPart
+    raw: Mapping[str, Any]
+
+
+class Shelf:
+    """The snapshots of one application in a repository.
+
+    Args:
+        repository: the repository.
+        application_id: the application.
+
+    Raises:
+        Invalid: no application can have that id.
+
+    Attributes:
+        names: where things lie.
+    """
+
+    def __init__(self, repository: Repository, application_id: str) -> None:
+        self.repository = repository
+        self.application_id = application_id
+        self.names = Layout(application_id)
+
+    @staticmethod
+    def at(url: str, application_id: str) -> Shelf:
+        """The snapshots of an application in the repository at a URL.
+
+        Raises:
+            NotFound: there is no repository.
+            Invalid, Retryable: see :func:`statecore.repository.repository.open_repository`.
+        """
+        return Shelf(open_repository(url), application_id)
+
+    @property
+    def url(self) -> str:
+        """The repository, as it can be given again."""
+        return self.repository.place.url
+
+    @property
+    def blobs(self) -> Blobs:
+        """All blobs of the repository."""
+        return self.repository.place.blobs
+
+    @property
+    def pointers(self) -> Pointers:
+        """All pointers of the repository."""
+        return self.repository.place.pointers
+
+    def read_head(self) -> ReadHead | None:
+        """The head; ``None`` where nothing of the application was ever published.
+
+        Raises:
+            Corrupted: it is damaged.
+            Invalid: it is of another repository, application or version.
+            Retryable: nobody could look.
+        """
+        found = self.pointers.read(self.names.head)
+        if found is None:
+            return None
+        document = decoded_head(found.content, self.repository.mark.id, self.application_id)
+        return ReadHead(document.value, document.raw, found.version)
+
+    def head(self) -> Head:
+        """The head of an application that has one.
+
+        Raises:
+            NotFound: it has no snapshot here.
+            Corrupted, Invalid, Retryable: as :meth:`read_head`.
+        """
+        found = self.read_head()
+        if found is None or not found.head.snapshots:
+            raise self._none()
+        return found.head
+
+    def _none(self) -> NotFound:
+        there = self.applications()
+        others = f" It has snapshots of {', '.join(there[:10])}." if there else " It has no snapshot at all."
+        lost = next(iter(self.blobs.list(self.names.manifests)), None) is not None
+        action = (
+            "Its head is missing although there are manifests: statecore repair head --repository "
+            f"{shlex.quote(self.url)} --application-id {self.application_id}"
+            if lost
+            else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
+            "statecore snapshot with --repository)."
+        )
+        return NotFound(
+            f"There is no snapshot of {self.application_id} in {self.url}.{others}",
+            action=action,
+            repository=self.url,
+            application_id=self.application_id,
+        )
+
+    def applications(self) -> list[str]:
+        """The applications that the repository has anything of."""
+        return applications_in(self.repository)
+
+    def manifest(self, entry: SnapshotEntry) -> Document[Manifest]:
+        """The manifest of a snapshot that counts.
+
+        Raises:
+            Corrupted: it is missing or damaged.
+            Invalid: it is of another version, repository or application.
+            Retryable: nobody could look.
+        """
+        name = self.names.manifest(entry.snapshot)
+        try:
+            content = self.blobs.get(name)
+        except NotFound as error:
+            raise self._missing(f"The manifest of snapshot {entry.snapshot}", name) from error
+        found = MANIFEST.read(checked(content, entry.sha256, f"The manifest of snapshot {entry.snapshot}"))
+        self.check_own(found.value)
+        return found
+
+    def check_own(self, manifest: Manifest) -> None:
+        """Make sure that a manifest is of this repository and application.
+
+        Raises:
+            Invalid: it is not.
+        """
+        if (manifest.repository, manifest.application_id) != (self.repository.mark.id, self.application_id):
+            raise Invalid(
+                f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
+                f"repository {manifest.repository}, and this is {self.repository.mark.id}.",
+                action="Somebody has copied it here. " + _OTHER,
+                snapshot=manifest.snapshot,
+            )
+
+    def parts(self, references: Sequence[PartReference]) -> dict[str, ReadPart]:
+        """Parts of a manifest, by task; those that lie in one blob come in one request.
+
+        Raises:
+            Corrupted: one is missing or damaged.
+            Invalid: one is of another version.
+            Retryable: nobody could look.
+        """
+        found: dict[str, ReadPart] = {}
+        by_blob: dict[str, list[PartReference]] = {}
+        for reference in references:
+            by_blob.setdefault(reference.extent.blob, []).append(reference)
+        for blob, together in by_blob.items():
+            low = min(reference.extent.start for reference in together)
+            high = max(reference.extent.start + reference.extent.bytes for reference in together)
+            content = self.read(Extent(blob, low, high - low), f"The part of task {together[0].task}")
+            for reference in together:
+                at = reference.extent.start - low
+                document = content[at : at + reference.extent.bytes]
+                read = PART.read(checked(document, reference.sha256, f"The part of task {reference.task}"))
+                found[reference.task] = ReadPart(read.value, read.raw)
+        return found
+
+    def read(self, extent: Extent, what: str) -> bytes:
+        """Some bytes, which nobody has looked at.
+
+        Raises:
+            Corrupted: there is no such blob.
+            Retryable: nobody could look.
+        """
+        try:
+            return self.blobs.get(extent.blob, extent.start, extent.start + extent.bytes)
+        except NotFound as error:
+            raise self._missing(what, extent.blob) from error
+
+    def _missing(self, what: str, blob: str) -> Corrupted:
+        return Corrupted(
+            f"{what} is missing: {self.url} has no blob {blob}.", action=_OTHER, repository=self.url, blob=blob
+        )
+
+    def holds(self, names: Iterable[str]) -> bool:
+        """Whether all blobs of these names are there."""
+        try:
+            for name in names:
+                self.blobs.head(name)
+        except NotFound:
+            return False
+        return True
+
+
+def applications_in(repository: Repository) -> list[str]:
+    """The applications that a repository has anything of, by name."""
+    found: list[str] = []
+    for blob in repository.place.blobs.list(f"{APPLICATIONS}/"):
+        name = blob.name.split("/")[1]
+        if not found or found[-1] != name:
+            found.append(name)
+    return found
