@@ -45,6 +45,7 @@ RESTORE_POINTS: tuple[str, ...] = (
     "restore.after-plan",
     "restore.after-runs",
     "restore.after-images",
+    "restore.after-publication",
     "restore.after-placement",
 )
 """The driver of a restore, around the placement."""

@@ -75,7 +75,7 @@ def _param(declared: DeclaredField, site: Any) -> Param:
     if kind.may_be_empty:
         schema["type"] = ["null", schema["type"]]
     default = site if site is not None else declared.default
-    return Param(None if default is None else kind.to_form(default), **schema)
+    return Param(None if default is None or default == "" else kind.to_form(default), **schema)
 
 
 def _description(declared: DeclaredField) -> str:

@@ -64,6 +64,7 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
         check_paths(request)
         if stores and not request["stores"]:
             continue  # every named store belongs to another application
+        RestoreRequest.from_json(request)  # what it refuses is refused before Spark is started
         entry: dict[str, Any] = {
             "application_id": application_id,
             "request": request,

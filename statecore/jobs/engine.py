@@ -41,23 +41,25 @@ class Question:
     """What every worker on another machine is asked before the work begins.
 
     Attributes:
-        directory: where images are built, which it has to share with the driver.
+        directory: where images are built, which it has to share with the driver; ``None`` where it builds none.
         bootstrap: where clients begin; one of them has to be reached.
         brokers: addresses that the brokers advertise; all that the driver reaches have to be reached.
         files: files that client settings name (certificates); all have to be readable.
     """
 
-    directory: Path
+    directory: Path | None
     bootstrap: tuple[str, ...]
     brokers: tuple[str, ...]
     files: tuple[str, ...] = ()
 
     @staticmethod
-    def of(directory: Path, bootstrap_servers: str, brokers: Sequence[str], kafka: Mapping[str, Any]) -> Question:
+    def of(
+        directory: Path | None, bootstrap_servers: str, brokers: Sequence[str], kafka: Mapping[str, Any]
+    ) -> Question:
         """The question of a job that reads changelogs.
 
         Args:
-            directory: its staging directory.
+            directory: its staging directory, if its workers have to share it.
             bootstrap_servers: ``host:port[,...]``.
             brokers: what the brokers advertise, ``host:port`` each.
             kafka: client settings; behind a proxy nothing can be said of addresses.
@@ -74,6 +76,13 @@ class Workers(Protocol):
     @property
     def called(self) -> str:
         """What people call them: they wait for ``Spark``."""
+
+    def are_here(self) -> bool:
+        """Whether all of them run on this machine, and see its files; waits until the workers are there.
+
+        Raises:
+            Invalid, Retryable, Capacity: as :meth:`parallelism`.
+        """
 
     def parallelism(self) -> int:
         """Batches that are worked on at once; waits until the workers are there.

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.documents import DocumentType
-from statecore.filesystem import make_directories, write_durably
 from statecore.jobs.plan import RestorePlan
 
 PLANS = "plans"
@@ -64,15 +63,14 @@ FROZEN_PLAN = DocumentType(
 Version 4 is read by no older release, and reads none of theirs: their runs have other names."""
 
 
+def request_name(request_id: str) -> str:
+    """A name for the files of a request: Airflow's run ids hold characters that no file name should."""
+    return hashlib.sha256(request_id.encode()).hexdigest()[:24]
+
+
 def plan_path(work_path: Path, request_id: str) -> Path:
     """Where the plan of a request is kept."""
-    return work_path / PLANS / f"{hashlib.sha256(request_id.encode()).hexdigest()[:24]}{PLAN_SUFFIX}"
-
-
-def save_plan(path: Path, frozen: FrozenPlan) -> None:
-    """Freeze a plan on disk, complete or not at all."""
-    make_directories(path.parent)
-    write_durably(path, FROZEN_PLAN.encode(frozen))
+    return work_path / PLANS / f"{request_name(request_id)}{PLAN_SUFFIX}"
 
 
 def load_plan(path: Path) -> FrozenPlan | None:
@@ -82,10 +80,9 @@ def load_plan(path: Path) -> FrozenPlan | None:
         Invalid: it is torn, of another release, or not what was written.
     """
     try:
-        data = path.read_bytes()
+        return FROZEN_PLAN.decode(path.read_bytes())
     except FileNotFoundError:
         return None
-    return FROZEN_PLAN.decode(data)
 
 
 def sweep_plans(work_path: Path, now: float) -> None:

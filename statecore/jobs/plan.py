@@ -26,6 +26,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
@@ -61,6 +62,7 @@ class PartitionPlan:
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
         left_to_restore: nothing is read and the image is empty, its offset unknown: Kafka Streams restores the store.
+        leader_epoch: the leader's epoch when the plan was made; -1 where the brokers do not tell it.
     """
 
     store: str
@@ -76,6 +78,7 @@ class PartitionPlan:
     retention_ms: int | None = None
     segment_interval_ms: int | None = None
     left_to_restore: bool = False
+    leader_epoch: int = -1
 
     @property
     def is_global(self) -> bool:
@@ -211,6 +214,7 @@ def make_plan(
     memory_budget: int | None = None,
     versioned: VersionedStart = VersionedStart.HISTORY,
     shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _nothing_known,
+    epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> RestorePlan:
     """Freeze the offsets of a restore and cut them into ranges.
 
@@ -223,6 +227,7 @@ def make_plan(
         memory_budget: bytes of records that a task may hold; ``None`` for any number.
         versioned: what versioned stores are to find when the application starts.
         shapes: tells of partitions that are read what is known of their records; decides where they are split.
+        epochs: the epochs of the leaders, as far as they are known.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
@@ -249,6 +254,7 @@ def make_plan(
             retention_ms=retention_of(store),
             segment_interval_ms=segment_interval_of(store),
             left_to_restore=is_left(store, versioned),
+            leader_epoch=epochs.get(span.topic_partition, -1),
         )
         for store, span in whole
     )

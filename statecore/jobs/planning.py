@@ -18,7 +18,7 @@ from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.shapes import PartitionShape
 from statecore.changelog.weighing import Weights, weigh
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.frozen_plan import FrozenPlan
@@ -111,12 +111,21 @@ def plan_restore(
         memory_budget=budget,
         versioned=request.versioned,
         shapes=shapes,
+        epochs={part: _epoch(cluster, part) for part in offsets},
     )
     notes = notes_of(cluster, spec, plan, request)
     disk = disk_need(plan, weights, workers, budget)
     if request.plan_only:
         notes = (*notes, estimate_of(plan, weights, disk, budget))
     return PlannedRestore(plan, notes, disk)
+
+
+def _epoch(cluster: Cluster, part: TopicPartition) -> int:
+    """The epoch of a partition's leader; -1 where nobody says it, which is no reason not to read."""
+    try:
+        return cluster.leader(part).epoch
+    except Retryable:
+        return -1
 
 
 def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:

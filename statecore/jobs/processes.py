@@ -101,6 +101,10 @@ class ProcessWorkers:
         """See :class:`statecore.jobs.engine.Workers`."""
         return "processes"
 
+    def are_here(self) -> bool:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        return True
+
     def parallelism(self) -> int:
         """See :class:`statecore.jobs.engine.Workers`."""
         return len(self._workers)

@@ -9,9 +9,8 @@ A task answers with its result or with the error that stopped it, as a value (:m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,11 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Below, Run, RunFile, Segmentation
 from statecore.jobs import staging
-from statecore.jobs.answers import answers
+from statecore.jobs.answers import answer, answers
 from statecore.jobs.engine import Failure
+from statecore.jobs.run_keeper import Publisher, ShelfAddress
 from statecore.jobs.staging_place import ReadingProgress, StagingPlace
+from statecore.repository.manifest import Extent
 from statecore.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class RangeTask:
         below: which databases of the store may have rows before this range; elsewhere deletes have nothing to delete.
         memory_budget: bytes of records to hold at once.
         segmentation: how the store is divided by time, if it is.
+        shelf: where its runs are published; ``None`` for nowhere.
     """
 
     cluster: ClusterSettings
@@ -77,11 +79,17 @@ class RangeTask:
     below: Below
     memory_budget: int
     segmentation: Segmentation | None = None
+    shelf: ShelfAddress | None = None
 
     @property
     def where(self) -> str:
         """Where its work is done, for messages."""
         return str(self.place)
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether its runs hold records, of which rows are made later; only these are published."""
+        return self.kind.is_versioned
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,7 @@ class RangeResult:
         cpu: CPU seconds of each of them.
         stream_time: greatest time of a row in ms where rows expire, tombstones and dropped rows included; else -1.
         expired: rows that were not written because they had expired by that time.
+        extents: where the runs lie in a repository, in their order; none where they were not published.
     """
 
     task: str
@@ -112,10 +121,11 @@ class RangeResult:
     cpu: Mapping[str, float]
     stream_time: int = -1
     expired: int = 0
+    extents: tuple[Extent, ...] = ()
 
 
 RANGE_RESULT = DocumentType(
-    "result of a range", 3, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
+    "result of a range", 4, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
 )
 
 
@@ -131,35 +141,87 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     of = first.cluster  # all of a job have the same, and the same place
     cluster = Cluster(of.bootstrap_servers, of.kafka, timeout=of.timeout)
     progress = ReadingProgress(first.place, first.task, first.store, first.offset_range)
+    batch = _Batch(cluster, first, progress)
     try:
-        return answers(partial(_read_range, cluster, first.place.blobs(), progress), tasks)
+        return batch.finished(answers(batch.read, tasks), first)
     finally:
+        batch.close()
         progress.close()
         with suppress(Exception):  # what was read is there, whatever a broker says to the farewell
             cluster.close()
 
 
-def _read_range(cluster: Cluster, blobs: Blobs, progress: ReadingProgress, task: RangeTask) -> RangeResult:
-    result = _of_range(cluster, blobs, progress, task)
-    progress.finish(task.offset_range.end - task.offset_range.start)
-    return result
+class _Batch:
+    """Ranges that a worker reads one after the other.
 
+    Args:
+        cluster: where the changelogs are.
+        first: the first of them; all have the same place and shelf.
+        progress: told how far they are.
+    """
 
-def _of_range(cluster: Cluster, blobs: Blobs, progress: ReadingProgress, task: RangeTask) -> RangeResult:
-    task.place.check_seen()
-    name = staging.result_name(task.task, task.store, task.offset_range)
-    found = _finished_range(task, blobs, name)
-    if found is not None:
-        return found
-    with task.place.scratch() as attempt:
-        result, files = _read_into(attempt, task, cluster, progress)
-        for file in files:
-            staging.keep(blobs, file)
-        while not blobs.put_if_absent(name, RANGE_RESULT.encode(result)):
-            found = _finished_range(task, blobs, name)
+    def __init__(self, cluster: Cluster, first: RangeTask, progress: ReadingProgress) -> None:
+        self._cluster, self._progress = cluster, progress
+        self._blobs = first.place.blobs()
+        self._publisher = None if first.shelf is None else Publisher(first.shelf)
+        self._scratches = ExitStack()  # of ranges whose runs wait for others, to share a pack
+        self._results: dict[str, RangeResult] = {}
+
+    def read(self, task: RangeTask) -> RangeResult:
+        """Read a range, unless an earlier attempt has. Where its runs lie may be known only when the batch ends."""
+        result = self._read(task)
+        self._progress.finish(task.offset_range.end - task.offset_range.start)
+        return result
+
+    def finished(self, found: list[RangeResult | Failure], first: RangeTask) -> list[RangeResult | Failure]:
+        """The answers, once all that waits is published."""
+        publisher = self._publisher
+        if publisher is not None and publisher.waits:
+            flushed = answer(lambda _: publisher.flush(), first)
+            if isinstance(flushed, Failure):
+                return [one for one in found if isinstance(one, Failure)] or [flushed]
+        return [
+            one if isinstance(one, Failure) else self._results.get(_name_of(one.task, one.store, one.offset_range), one)
+            for one in found
+        ]
+
+    def close(self) -> None:
+        """Let go of what waited in vain."""
+        self._scratches.close()
+
+    def _read(self, task: RangeTask) -> RangeResult:
+        task.place.check_seen()
+        name = _name_of(task.task, task.store, task.offset_range)
+        found = _finished_range(task, self._blobs, name)
+        if found is not None:
+            return found
+        with ExitStack() as scratch:
+            attempt = scratch.enter_context(task.place.scratch())
+            result, files = _read_into(attempt, task, self._cluster, self._progress)
+            if self._publisher is None or task.is_replayed or task.place.keeps_runs:
+                for file in files:
+                    staging.keep(self._blobs, file)
+            if self._publisher is None or task.is_replayed:
+                return self._put(task, name, result)
+
+            def published(extents: tuple[Extent, ...]) -> None:
+                self._results[name] = self._put(task, name, replace(result, extents=extents))
+
+            self._scratches.push(scratch.pop_all())
+            self._publisher.publish(files, published)
+        return self._results.get(name, result)
+
+    def _put(self, task: RangeTask, name: str, result: RangeResult) -> RangeResult:
+        """Put the result of a range; that of another attempt where one was first."""
+        while not self._blobs.put_if_absent(name, RANGE_RESULT.encode(result)):
+            found = _finished_range(task, self._blobs, name)
             if found is not None:
                 return found
-    return result
+        return result
+
+
+def _name_of(task: str, store: str, span: OffsetRange) -> str:
+    return staging.result_name(task, store, span)
 
 
 def _read_into(
@@ -231,10 +293,22 @@ def _finished_range(task: RangeTask, blobs: Blobs, name: str) -> RangeResult | N
     except Invalid:  # torn, or of another release
         blobs.delete(name)
         return None
-    if result.offset_range == task.offset_range and all(staging.is_whole(blobs, run) for run in result.runs):
+    if result.offset_range == task.offset_range and _is_kept(task, blobs, result) and _is_published(task, result):
         return result
     forget_range(blobs, result)
     return None
+
+
+def _is_kept(task: RangeTask, blobs: Blobs, result: RangeResult) -> bool:
+    if task.shelf is not None and not task.is_replayed and not task.place.keeps_runs:
+        return True  # in the repository alone
+    return all(staging.is_whole(blobs, run) for run in result.runs)
+
+
+def _is_published(task: RangeTask, result: RangeResult) -> bool:
+    if task.shelf is None or task.is_replayed:
+        return True
+    return len(result.extents) == len(result.runs) and task.shelf.holds(result.extents)
 
 
 def forget_range(blobs: Blobs, result: RangeResult) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from statecore.documents import DocumentType, Fields, plain
 from statecore.jobs.attempt import REPORT_VERSION
+from statecore.repository.publication import Published
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ class StoreReport:
         tombstones: of them with a null value.
         null_keys: of them skipped because their key is null.
         aborted: records dropped because their transaction was aborted.
-        rows: live rows of the image.
-        bytes: bytes of keys and values of the rows.
-        file_bytes: bytes of the image on disk.
-        digest: order-free digest of the rows.
+        rows: live rows of the image; -1 where none was built, and nobody has counted them.
+        bytes: bytes of keys and values of the rows; -1 likewise.
+        file_bytes: bytes of the image on disk; where none was built, of its runs.
+        digest: order-free digest of the rows; empty likewise.
         runs: runs the image was built from.
         seconds: time of the tasks that read and built it, added up.
         tail_left: offsets beyond ``end`` that the application will restore itself.
@@ -138,6 +139,8 @@ class RestoreReport:
         started: when it began (ISO 8601, UTC).
         finished: when its stores were in place; empty while they are being placed.
         ran_on: where the tasks ran; ``master``, ``executors`` and ``hosts`` of the JSON document.
+        repository: where a snapshot was published; empty where none was.
+        published: that snapshot.
     """
 
     application_id: str
@@ -160,14 +163,16 @@ class RestoreReport:
     started: str = ""
     finished: str = ""
     ran_on: RanOn = RanOn()
+    repository: str = ""
+    published: Published | None = None
 
     @property
     def totals(self) -> dict[str, float]:
-        """Sums over all store partitions: records, rows, bytes; and the wall seconds."""
+        """Sums over all store partitions: records, rows and bytes as far as these are known; and the wall seconds."""
         return {
             "records": sum(store.records for store in self.stores),
-            "rows": sum(store.rows for store in self.stores),
-            "bytes": sum(store.bytes for store in self.stores),
+            "rows": sum(max(store.rows, 0) for store in self.stores),
+            "bytes": sum(max(store.bytes, 0) for store in self.stores),
             "tail_left": sum(store.tail_left for store in self.stores),
             "seconds": self.seconds,
         }

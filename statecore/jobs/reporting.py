@@ -8,19 +8,28 @@ from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.plan import PartitionPlan
 from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.report import StoreReport
+from statecore.jobs.version_tasks import VersionResult
 
 
-def store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], built: ImageResult) -> StoreReport:
+def store_report(
+    parts: Sequence[PartitionPlan],
+    read: Sequence[RangeResult],
+    built: ImageResult | None,
+    rows: VersionResult | None = None,
+) -> StoreReport:
     """What is reported of one store of one task: of one partition, or of a global store's whole topic.
 
     Args:
         parts: the plan of its partitions.
         read: the ranges that were read for it; none of a store that is left to Kafka Streams.
-        built: its image.
+        built: its image; ``None`` where none was built, and what it will hold is not known.
+        rows: the rows of a versioned store, where they were published.
     """
-    content = built.image.content
-    if content is None:
+    image = None if built is None else built.image
+    content = None if image is None else image.content
+    if image is not None and content is None:
         raise ValueError(f"the image of {parts[0].store} has a base, and runs alone tell what an image holds")
+    runs = [run for result in read for run in result.runs] if rows is None else list(rows.runs)
     seen, one = [result.statistics for result in read], parts[0]
     return StoreReport(
         task=one.task,
@@ -35,18 +44,18 @@ def store_report(parts: Sequence[PartitionPlan], read: Sequence[RangeResult], bu
         tombstones=sum(each.tombstones for each in seen),
         null_keys=sum(each.null_keys for each in seen),
         aborted=sum(each.aborted for each in seen),
-        rows=content.rows,
-        bytes=content.bytes,
-        file_bytes=built.image.file_bytes,
-        digest=content.digest,
+        rows=-1 if content is None else content.rows,
+        bytes=-1 if content is None else content.bytes,
+        file_bytes=sum(run.file_bytes for run in runs) if image is None else image.file_bytes,
+        digest="" if content is None else content.digest,
         runs=sum(len(result.runs) for result in read),
-        seconds=round(sum(result.seconds for result in read) + built.seconds, 3),
+        seconds=round(sum(result.seconds for result in read) + (0.0 if built is None else built.seconds), 3),
         tail_left=sum(part.tail_left for part in parts),
         max_timestamp=max((each.max_timestamp for each in seen), default=-1),
-        offsets=built.image.offsets,
+        offsets={str(part.topic_partition): part.committed_offset for part in parts},
         stream_time=max((result.stream_time for result in read), default=-1),
-        segments=built.image.segments,
-        expired=built.image.expired + sum(result.expired for result in read),
+        segments=0 if image is None else image.segments,
+        expired=(0 if image is None else image.expired) + sum(result.expired for result in read),
         left_to_restore=one.left_to_restore,
     )
 

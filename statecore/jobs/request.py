@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from statecore.errors import Invalid
 from statecore.jobs.declaration import Request, declare
@@ -28,9 +29,12 @@ WHERE = "Where to"
 LIMITS = "Limits"
 
 
-def _check_state_dir(_: str, path: str) -> None:
-    if not path:
-        raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
+def _check_repository(_: str, url: str) -> None:
+    if urlsplit(url).scheme not in ("s3", "file"):
+        raise Invalid(
+            f"{url!a} names no repository.",
+            action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
+        )
 
 
 def _check_partitions(_: str, partitions: tuple[int, ...]) -> None:
@@ -93,11 +97,12 @@ class OfApplication(Request):
         ),
     )
     state_dir: str = field(
+        default="",
         metadata=declare(
             FilePath(where="on the machine where the Spark driver runs"),
             title="State directory",
             help="the application's state.dir",
-            check=_check_state_dir,
+            otherwise="none: nothing is placed",
         ),
     )
     stores: tuple[str, ...] = field(
@@ -132,6 +137,16 @@ class OfApplication(Request):
                 action="Give exactly one of spec_path and spec.",
             )
         super().__post_init__()
+        if not self.state_dir and self.needs_state_dir:
+            raise Invalid("No state directory was given.", action=self.lacks_state_dir)
+
+    lacks_state_dir: ClassVar[str] = "Give Kafka Streams' state.dir as state_dir (--state-dir)."
+    """What to do where none was given and one is needed."""
+
+    @property
+    def needs_state_dir(self) -> bool:
+        """Whether the job cannot do without a state directory."""
+        return True
 
     @property
     def spec_source(self) -> str:
@@ -221,7 +236,25 @@ class Planned(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreRequest(OfApplication, Staged, Reading, Planned):
+class Published(Request):
+    """What is made may be published into a repository."""
+
+    repository: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="publish a snapshot into the repository at s3://bucket/prefix or file:///path, from which any "
+            "instance can start",
+            section=WHERE,
+            otherwise="nothing is published",
+            check=_check_repository,
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreRequest(OfApplication, Published, Staged, Reading, Planned):
     """A request to rebuild stores of one application from its changelogs."""
 
     replace: bool = field(
@@ -255,3 +288,12 @@ class RestoreRequest(OfApplication, Staged, Reading, Planned):
             section=WHERE,
         ),
     )
+
+    lacks_state_dir: ClassVar[str] = (
+        "Give Kafka Streams' state.dir as state_dir (--state-dir), or a repository (--repository), or both."
+    )
+
+    @property
+    def needs_state_dir(self) -> bool:
+        """Whether stores are restored nowhere else."""
+        return self.repository is None

@@ -22,7 +22,9 @@ from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices, sli
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import by_size
 from statecore.jobs.range_tasks import ClusterSettings, RangeResult, RangeTask, read_ranges
+from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.staging_place import StagingPlace
+from statecore.jobs.version_tasks import VersionResult, VersionTask, publish_versions
 from statecore.progress import Progress
 
 POLL_INTERVAL = 0.5
@@ -39,6 +41,7 @@ def read_runs(
     place: StagingPlace,
     memory_budget: int,
     progress: Progress,
+    shelf: ShelfAddress | None = None,
 ) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
     """Read every range of a plan into runs.
 
@@ -49,6 +52,7 @@ def read_runs(
         place: where the runs are put; workers need nothing else in common.
         memory_budget: bytes of records a task may hold.
         progress: told the offsets done so far, twice a second, as far as the place has it so often.
+        shelf: where the runs are published; ``None`` for nowhere.
 
     Returns:
         (task, store) → results in offset order.
@@ -72,6 +76,7 @@ def read_runs(
             below=Below.NOTHING if firsts[part.task, part.store] == span else Below.ANYTHING,
             memory_budget=memory_budget,
             segmentation=part.segmentation,
+            shelf=shelf,
         )
         for part in by_size(plan.partitions)
         for span in part.offset_ranges
@@ -94,6 +99,48 @@ def read_runs(
 def _order(result: RangeResult) -> tuple[int, int]:
     """Partition by partition, as Kafka Streams restores a global store, and in offset order within."""
     return result.offset_range.partition, result.offset_range.start
+
+
+def publish_rows(
+    workers: Workers,
+    plan: RestorePlan,
+    runs: dict[tuple[str, str], tuple[RangeResult, ...]],
+    place: StagingPlace,
+    shelf: ShelfAddress | None,
+    memory_budget: int,
+    progress: Progress,
+) -> dict[tuple[str, str], VersionResult]:
+    """Make the rows of the versioned stores of a plan, and publish them; of others the runs are rows already.
+
+    Args:
+        workers: who does the work.
+        plan: what was read.
+        runs: what was read for it.
+        place: where the records are.
+        shelf: where the rows are published; ``None`` for nowhere, and then nothing is done.
+        memory_budget: bytes of records a task may hold.
+        progress: told the stores that are done.
+
+    Returns:
+        (task, store) → result.
+
+    Raises:
+        StatecoreError: what stopped a task.
+    """
+    tasks = [
+        VersionTask(place, shelf, task, store, runs.get((task, store), ()), of, memory_budget)
+        for (task, store), parts in plan.stores.items()
+        if shelf is not None and parts[0].kind.is_versioned and not parts[0].left_to_restore
+        if (of := parts[0].segmentation) is not None
+    ]
+    if not tasks:
+        return {}
+    progress.phase("rows", len(tasks), "stores")
+    batches = batched(tasks, [_BATCH_OFFSETS] * len(tasks), workers.parallelism())
+    results = _run(workers, batches, publish_versions, f"rows of versioned stores of {plan.application_id} were made")
+    progress.advance(len(results))
+    progress.done()
+    return {(result.task, result.store): result for result in results}
 
 
 def build_images(

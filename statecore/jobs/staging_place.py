@@ -54,6 +54,9 @@ class StagingPlace(ABC):
     interval: ClassVar[float] = 10.0
     """Seconds between two words of one range, and between two looks of the driver at all of them."""
 
+    keeps_runs: ClassVar[bool] = True
+    """Whether runs are kept here, too, where they are published into a repository: images are built of them."""
+
     remedy: ClassVar[str] = "Make sure that every executor reaches the same staging as the driver, under the same name."
     """What to do where a worker does not find what the driver has put."""
 

@@ -61,7 +61,8 @@ def put_files(
     large = {file.sha256: file for file in files if file.bytes >= SMALL}
     small = list({file.sha256: file for file in files if file.bytes < SMALL}.values())
     if len(small) == 1:
-        large[small[0].sha256] = small.pop()
+        alone = small.pop()
+        large[alone.sha256] = alone
 
     def put_alone(file: LocalFile) -> None:
         name = names.file(file.sha256)

@@ -19,6 +19,7 @@ from statecore.jobs.engine import Failure, Question, ResultT, TaskT
 from statecore.jobs.report import RanOn
 from statecore.spark.executor_check import check_executors
 from statecore.spark.failures import spark_failure
+from statecore.spark.masters import is_local
 from statecore.spark.session import SparkStart
 from statecore.spec.model import ApplicationSpec
 
@@ -63,6 +64,10 @@ class SparkWorkers:
     def called(self) -> str:
         """See :class:`statecore.jobs.engine.Workers`."""
         return "Spark"
+
+    def are_here(self) -> bool:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        return is_local(self._starting.context().master)
 
     def parallelism(self) -> int:
         """See :class:`statecore.jobs.engine.Workers`."""

@@ -55,12 +55,14 @@ def check_executors(context: SparkContext, question: Question) -> tuple[Executor
     """
     if is_local(context.master):
         return executors_of(context)
-    token = question.directory / f"executors-{uuid.uuid4().hex}"
-    make_directories(question.directory)
-    token.write_text(token.name)
+    token = None
+    if question.directory is not None:
+        token = question.directory / f"executors-{uuid.uuid4().hex}"
+        make_directories(question.directory)
+        token.write_text(token.name)
     reached = set(question.brokers) - set(probe.unreachable(question.brokers, REACH_SECONDS))
     asked = {
-        "token": str(token),
+        "token": None if token is None else str(token),
         "files": list(question.files),
         "brokers": sorted(reached | set(question.bootstrap)),
         "seconds": REACH_SECONDS,
@@ -71,7 +73,8 @@ def check_executors(context: SparkContext, question: Question) -> tuple[Executor
         executors = executors_of(context)
         answers = _ask(context, executors, asked)
     finally:
-        token.unlink(missing_ok=True)
+        if token is not None:
+            token.unlink(missing_ok=True)
     wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
     for executor, answer in zip(executors, answers, strict=True):
         for problem in problems_of(answer, context.pythonExec, token, question):
@@ -110,7 +113,7 @@ def _ask(context: SparkContext, executors: Sequence[Executor], asked: Mapping[st
     return ["\n".join(lines) for lines in answers]
 
 
-def problems_of(said: str, python: str, token: Path, question: Question) -> list[tuple[str, str]]:
+def problems_of(said: str, python: str, token: Path | None, question: Question) -> list[tuple[str, str]]:
     """What is wrong with an executor, and what to do about it."""
     line = next((one for one in said.splitlines() if one.startswith(probe.MARK)), None)
     choose = (
@@ -132,7 +135,7 @@ def problems_of(said: str, python: str, token: Path, question: Question) -> list
         found.append((f"{python} has statecore {answer['statecore']} and the driver has {__version__}", choose))
     elif answer["why"] is not None:
         found.append((f"statecore's kernels cannot be loaded ({answer['why']})", choose))
-    if answer["token"] != token.name:
+    if answer["token"] != (None if token is None else token.name):
         found.append(
             (
                 f"the staging directory {question.directory} is not the one that the driver sees",

@@ -27,8 +27,8 @@ def main() -> None:
     answer = {
         "python": list(sys.version_info[:2]),
         "executable": sys.executable,
-        "token": _token(question["token"]),
-        "writable": os.access(Path(question["token"]).parent, os.W_OK | os.X_OK),
+        "token": None if question["token"] is None else _token(question["token"]),
+        "writable": question["token"] is None or os.access(Path(question["token"]).parent, os.W_OK | os.X_OK),
         "user": os.getuid(),
         "files": [path for path in question["files"] if not os.access(path, os.R_OK)],
         "brokers": unreachable(question["brokers"], question["seconds"]),

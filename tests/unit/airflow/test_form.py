@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Param
-from airflow.sdk.exceptions import ParamValidationError
 
 from statecore.airflow.form import fields_of, params_of
 from statecore.errors import Invalid
@@ -54,6 +53,7 @@ def test_the_defaults_are_those_of_the_request_or_of_the_site() -> None:
     assert values == {
         "stores": [],
         "partitions": [],
+        "repository": None,
         "staging_dir": "/shared",
         "memory_budget": "512m",
         "transaction_wait": 30,
@@ -62,8 +62,7 @@ def test_the_defaults_are_those_of_the_request_or_of_the_site() -> None:
         "owner": None,
         "versioned": "history",
     }
-    with pytest.raises(ParamValidationError):
-        form["state_dir"].resolve()
+    assert form["state_dir"].resolve() is None
     assert params_of(RestoreRequest, state_dir="/srv/state")["state_dir"].resolve() == "/srv/state"
 
 

@@ -140,7 +140,7 @@ def test_a_spec_that_cannot_be_used_is_refused_with_the_reason(named: str, error
         restore_requests(params(named))
 
 
-@pytest.mark.parametrize(("text", "number"), [("1000", 1000), ("64k", 65536), ("2G", 2 << 30)])
+@pytest.mark.parametrize(("text", "number"), [("2000000", 2_000_000), ("2048k", 2 << 20), ("2G", 2 << 30)])
 def test_memory_is_written_with_a_unit(text: str, number: int) -> None:
     (entry,) = restore_requests(params(spec(), memory_budget=text))
     assert entry["request"]["memory_budget"] == number

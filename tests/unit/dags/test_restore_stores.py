@@ -12,6 +12,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
+from statecore.airflow.requests import restore_requests
+from statecore.errors import Invalid
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark, spec
 
@@ -108,7 +110,6 @@ def test_the_dag_explains_itself() -> None:
         {"partitions": ["0"]},
         {"stores": [""]},
         {"state_dir": ""},
-        {"state_dir": None},
         {"replace": "yes"},
         {"memory_budget": "much"},
         {"transaction_wait": -1},
@@ -132,6 +133,7 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
         "stores": ["x"],
         "partitions": [0, 3],
         "state_dir": "/s",
+        "repository": "s3://bucket/prefix",
         "replace": True,
         "plan_only": True,
         "staging_dir": "/shared",
@@ -158,12 +160,20 @@ def test_stores_and_partitions_may_be_left_empty(spark: StubSpark) -> None:
     ]
 
 
-@pytest.mark.parametrize("missing", ["applications", "state_dir"])
-def test_without_a_default_of_the_site_a_run_has_to_name_them(missing: str) -> None:
+def test_without_a_default_of_the_site_a_run_has_to_name_the_applications() -> None:
     params = load().params
-    params.update({name: value for name, value in conf(spec()).items() if name != missing})
-    with pytest.raises(ParamValidationError, match=missing):
+    params.update({name: value for name, value in conf(spec()).items() if name != "applications"})
+    with pytest.raises(ParamValidationError, match="applications"):
         params.validate()
+
+
+def test_a_run_has_to_name_a_state_directory_or_a_repository() -> None:
+    params = load().params
+    params.update({name: value for name, value in conf(spec()).items() if name != "state_dir"})
+    with pytest.raises(Invalid, match="No state directory was given"):
+        restore_requests(params.validate())
+    params.update({"repository": "file:///srv/states"})
+    assert len(restore_requests(params.validate())) == 1
 
 
 def test_the_site_sets_defaults_by_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,11 @@
-"""A spec for tests that need one and do not look into it."""
+"""A spec for tests that need one and do not look into it; plans on disk."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from statecore.filesystem import make_directories
+from statecore.jobs.frozen_plan import FROZEN_PLAN, FrozenPlan
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 
@@ -16,3 +20,9 @@ def spec() -> ApplicationSpec:
         },
         "<test>",
     )
+
+
+def save_plan(path: Path, frozen: FrozenPlan) -> None:
+    """Write a plan as the home of a job does."""
+    make_directories(path.parent)
+    path.write_bytes(FROZEN_PLAN.encode(frozen))

@@ -39,6 +39,7 @@ def test_another_job_is_made_of_shared_fields_and_its_own() -> None:
 def test_fields_are_in_the_order_in_which_they_read() -> None:
     assert list(declared_fields(RestoreRequest)) == [
         *("spec_path", "spec", "state_dir", "stores", "partitions"),
+        "repository",
         *("staging_dir", "memory_budget"),
         *("transaction_wait", "timeout"),
         *("plan_only", "request_id"),

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from statecore.blobs.base import Blobs
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS
 from statecore.jobs.engine import Question
+from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.job import Job, Surroundings, spec_of
 from statecore.jobs.report import RanOn
 from statecore.jobs.request import RestoreRequest
-from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress
+from statecore.repository.repository import make_repository
+from statecore.repository.shelf import Shelf
 
 SPEC = {
     "application_id": "app",
@@ -51,58 +55,77 @@ def said() -> list[str]:
     return []
 
 
-@pytest.fixture
-def job(tmp_path: Path, said: list[str]) -> Job:
+def in_directory(path: Path) -> JobHome:
+    work = path / "app" / ".statecore"
+    work.mkdir(parents=True)
+    return DirectoryHome(work, work, "r")
+
+
+def in_repository(path: Path) -> JobHome:
+    return RepositoryHome(Shelf(make_repository(path.as_uri())[0], "app"), "r")
+
+
+HOMES = {"directory": in_directory, "repository": in_repository}
+
+
+@pytest.fixture(params=sorted(HOMES))
+def job(tmp_path: Path, said: list[str], request: pytest.FixtureRequest) -> Job:
     spec = spec_of(RestoreRequest(spec=SPEC, state_dir=str(tmp_path)))
-    directory = StateDirectory(tmp_path, "app", None)
-    around = Surroundings(spec, directory, NullProgress(), NO_FAULTS, said.append)
-    return Job(around, request_id="r", state_dir=str(tmp_path), staging_dir=None, doing="nothing was done")
+    around = Surroundings(spec, HOMES[request.param](tmp_path), NullProgress(), NO_FAULTS, said.append)
+    return Job(around, request_id="r", state_dir=str(tmp_path), doing="nothing was done")
 
 
-def planned(job: Job) -> Path:
-    """The staging directory of a plan that was frozen."""
-    job.save(job.plan_file, {"version": 0})
-    staging = job.work / "plan"
-    staging.mkdir()
-    return staging
+PLAN = "a1"
+
+
+def planned(job: Job) -> Blobs:
+    """The staging of a plan that was frozen, with something in it."""
+    job.save(PLAN_SUFFIX, {"version": 0})
+    blobs = job.home.place(PLAN).blobs()
+    blobs.put_if_absent("runs/one", b"1")
+    return blobs
+
+
+def is_staged(blobs: Blobs) -> bool:
+    return bool(list(blobs.list()))
 
 
 def test_a_job_that_succeeds_leaves_its_report_and_nothing_else(job: Job) -> None:
     with job.attempted():
         with job.phase("plan"):
-            staging = planned(job)
-            job.save(job.attempt_file, job.attempt.begun())
+            staged = planned(job)
+            job.save(ATTEMPT_SUFFIX, job.attempt.begun())
         with job.phase("work"):
             pass
-        job.finish(staging, {"version": 2})
+        job.finish(PLAN, {"version": 2})
     assert list(job.phases) == ["plan", "work"]
-    assert json.loads(job.report_file.read_text()) == {"version": 2}
-    assert not staging.exists()
-    assert not job.attempt_file.exists()
+    assert json.loads(job.home.read(REPORT_SUFFIX) or b"") == {"version": 2}
+    assert not is_staged(staged)
+    assert job.home.read(ATTEMPT_SUFFIX) is None
 
 
 def test_a_failure_is_kept_beside_the_plan_with_the_phase_it_came_in(job: Job) -> None:
     planned(job)
     with pytest.raises(OSError), job.attempted(), job.phase("work"):
         raise OSError(28, "No space left on device")
-    kept = json.loads(job.attempt_file.read_text())
+    kept = json.loads(job.home.read(ATTEMPT_SUFFIX) or b"")
     assert (kept["error"], kept["phase"], kept["request_id"]) == ("Capacity", "work", "r")
     assert "nothing was done" in kept["what"]
 
 
 def test_a_failure_before_there_is_a_plan_leaves_nothing(job: Job) -> None:
-    job.save(job.attempt_file, job.attempt.begun())
+    job.save(ATTEMPT_SUFFIX, job.attempt.begun())
     with pytest.raises(Fenced), job.attempted(), job.phase("plan"):
         raise Fenced("in use", action="stop it")
-    assert not job.attempt_file.exists()
+    assert job.home.read(ATTEMPT_SUFFIX) is None
 
 
 def test_workers_are_asked_what_the_job_needs_of_them(job: Job, said: list[str]) -> None:
     workers = Workers()
     job.brokers = ["broker:9092"]
-    job.wait_for(workers, job.work / "plan", {"ssl_cafile": "/ca.pem"})
+    job.wait_for(workers, PLAN, lambda: Path("/shared"), {"ssl_cafile": "/ca.pem"})
     (question,) = workers.asked
-    assert question == Question(job.work / "plan", ("broker:9092",), ("broker:9092",), ("/ca.pem",))
+    assert question == Question(Path("/shared"), ("broker:9092",), ("broker:9092",), ("/ca.pem",))
     assert list(job.phases) == ["start", "check"]
     assert job.ran_on.master == "local[1]"
     assert said == [str(job.ran_on)]
@@ -110,17 +133,17 @@ def test_workers_are_asked_what_the_job_needs_of_them(job: Job, said: list[str])
 
 @pytest.mark.parametrize("taken_up", [False, True])
 def test_workers_that_could_not_take_part_cost_no_plan_of_an_earlier_try(job: Job, taken_up: bool) -> None:
-    staging = planned(job)
+    staged = planned(job)
     job.taken_up = taken_up
     with pytest.raises(Invalid):
-        job.wait_for(Workers(Invalid("no shared disk", action="share one")), staging, {})
-    assert job.plan_file.exists() is taken_up
-    assert staging.exists() is taken_up
+        job.wait_for(Workers(Invalid("no shared disk", action="share one")), PLAN, lambda: None, {})
+    assert (job.home.read(PLAN_SUFFIX) is not None) is taken_up
+    assert is_staged(staged) is taken_up
 
 
 def test_what_another_try_may_cure_costs_no_plan(job: Job) -> None:
-    staging = planned(job)
-    with pytest.raises(Capacity), job.nothing_left_of_the_invalid(staging):
+    staged = planned(job)
+    with pytest.raises(Capacity), job.nothing_left_of_the_invalid(PLAN):
         raise Capacity("full", action="free room")
-    assert job.plan_file.exists()
-    assert staging.exists()
+    assert job.home.read(PLAN_SUFFIX) is not None
+    assert is_staged(staged)

@@ -17,13 +17,14 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import frozen_plan, planning
-from statecore.jobs.frozen_plan import FROZEN_PLAN, FrozenPlan, load_plan, save_plan, sweep_plans
+from statecore.jobs.frozen_plan import FROZEN_PLAN, FrozenPlan, load_plan, sweep_plans
 from statecore.jobs.plan import VersionedStart
 from statecore.jobs.planning import PlannedRestore, covers, plan_restore, why_stale
 from statecore.jobs.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.spec.writer import spec_to_mapping
+from tests.unit.jobs.support import save_plan
 
 HOUR = 3600.0
 

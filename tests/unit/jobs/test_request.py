@@ -111,11 +111,15 @@ def test_what_is_wrong_is_said_of_its_field_in_its_unit(field: str, value: objec
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(Invalid, match="The request lacks state_dir"):
+    with pytest.raises(Invalid, match="No state directory was given") as lacking:
         RestoreRequest.from_json({"spec_path": "a"})
+    assert "or a repository (--repository)" in lacking.value.action
+    assert RestoreRequest.from_json({"spec_path": "a", "repository": "s3://b/p"}).state_dir == ""
+    with pytest.raises(Invalid, match="'ftp://b' names no repository"):
+        RestoreRequest.from_json({"spec_path": "a", "repository": "ftp://b"})
     with pytest.raises(Invalid) as refused:
         RestoreRequest.from_json("a")
-    assert refused.value.action == 'Write one such as {"spec_path": ..., "state_dir": ...}.'
+    assert refused.value.action == 'Write one such as {"spec_path": ...}.'
 
 
 def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, IMAGES, REPORT_SUFFIX, RUNS, FrozenPlan, plan_path, save_plan
+from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, IMAGES, REPORT_SUFFIX, RUNS, FrozenPlan, plan_path
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.report_head import Outcome
 from statecore.jobs.report_index import ReportIndex
@@ -21,6 +21,7 @@ from statecore.placement.journal import Journal, JournalTask
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.jobs.reports import BEGAN, OLD_FAILURE, attempt, done, entry, failed, old, write
+from tests.unit.jobs.support import save_plan
 
 PLAN = RestorePlan(
     "orders",

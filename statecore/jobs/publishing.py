@@ -1,0 +1,213 @@
+"""From what the tasks of a restore made to the parts of a snapshot: which runs each database is made of."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from statecore import __version__
+from statecore.faults import FaultPoints
+from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import first_live_segment
+from statecore.images.digest import EMPTY, combined
+from statecore.images.identity import image_identity
+from statecore.images.model import Image, Run, StoreDigest, segment_order
+from statecore.jobs.frozen_plan import FrozenPlan, request_name
+from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.range_tasks import RangeResult
+from statecore.jobs.repository_place import RepositoryPlace
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.run_keeper import ShelfAddress
+from statecore.jobs.version_tasks import VersionResult
+from statecore.repository.manifest import (
+    ChangelogEnd,
+    StoredDatabase,
+    StoredRun,
+    StoreSnapshot,
+    TaskPart,
+)
+from statecore.repository.publication import Publication, Published
+from statecore.repository.shelf import Shelf
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.writer import spec_hash
+
+Key = tuple[str, str]
+"""Task and store."""
+
+
+class Made(NamedTuple):
+    """What the tasks of a restore made.
+
+    Attributes:
+        runs: (task, store) → what was read, in the order it is applied.
+        versions: (task, store) → the rows of versioned stores, where they were published.
+    """
+
+    runs: dict[Key, tuple[RangeResult, ...]]
+    versions: dict[Key, VersionResult]
+
+
+class SnapshotOf:
+    """The snapshot that a restore will publish; made before anything is read.
+
+    Args:
+        shelf: where.
+        spec: the application.
+        request: what is restored.
+        plan: the frozen plan; by it and the request a retry recognises what an earlier try has published.
+        faults: points at which tests let the process die.
+
+    Raises:
+        Corrupted, Invalid, Retryable: the repository cannot be read, or not be written.
+
+    Attributes:
+        address: where the workers put the runs.
+    """
+
+    def __init__(
+        self, shelf: Shelf, spec: ApplicationSpec, request: RestoreRequest, plan: RestorePlan, faults: FaultPoints
+    ) -> None:
+        self.address = ShelfAddress(shelf.url, shelf.application_id)
+        self._spec, self._request = spec, request
+        RepositoryPlace(shelf.url, shelf.application_id, plan.plan_id).check_writable()
+        # Of the same request, because another one of the same plan has read the ends anew.
+        name = f"{request_name(request.request_id)}-{plan.plan_id}"
+        self._publication = Publication(shelf, spec, request=name, origin="restore", clock=time.time, faults=faults)
+
+    def publish(self, frozen: FrozenPlan, made: Made, images: Mapping[Key, Image]) -> Published:
+        """Publish it, unless an earlier try has.
+
+        Args:
+            frozen: the plan.
+            made: what the tasks made of it.
+            images: the images that were built, if any were.
+
+        Raises:
+            Fenced, Corrupted, Invalid, Retryable, Capacity: see :meth:`Publication.publish`.
+        """
+        earlier = self._publication.earlier()
+        if earlier is not None:
+            return earlier
+        parts = task_parts(
+            frozen.plan,
+            made.runs,
+            made.versions,
+            images,
+            cut_ms=int(frozen.made_at * 1000),
+            spec_digest=spec_hash(self._spec),
+        )
+        return self._publication.publish(parts, whole=not self._request.stores and not self._request.partitions)
+
+
+def task_parts(
+    plan: RestorePlan,
+    runs: Mapping[Key, Sequence[RangeResult]],
+    versions: Mapping[Key, VersionResult],
+    images: Mapping[Key, Image],
+    *,
+    cut_ms: int,
+    spec_digest: str,
+) -> list[TaskPart]:
+    """The part of each task of a plan.
+
+    Args:
+        plan: what was restored.
+        runs: what was read for it, published.
+        versions: the rows of versioned stores, published.
+        images: the images that were built of it, where any were: they tell what a store holds.
+        cut_ms: when the plan's ends were read, in ms since the epoch.
+        spec_digest: hash of the spec.
+    """
+    tasks: dict[str, list[StoreSnapshot]] = defaultdict(list)
+    for key, parts in sorted(plan.stores.items()):
+        stored = _stored(parts[0], runs.get(key, ()), versions.get(key))
+        stream_time = max((result.stream_time for result in runs.get(key, ())), default=-1)
+        tasks[key[0]].append(
+            _store(plan, parts, _live(parts[0], stored, stream_time), stream_time, images.get(key), cut_ms, spec_digest)
+        )
+    return [TaskPart(task, tuple(stores)) for task, stores in sorted(tasks.items())]
+
+
+def _stored(part: PartitionPlan, results: Sequence[RangeResult], rows: VersionResult | None) -> list[StoredRun]:
+    if part.kind.is_versioned:
+        return [] if rows is None else list(map(StoredRun, rows.runs, rows.extents))
+    return [stored for result in results for stored in map(StoredRun, result.runs, result.extents)]
+
+
+def _live(part: PartitionPlan, stored: Sequence[StoredRun], stream_time: int) -> list[StoredDatabase]:
+    """The databases that have not expired, each with its runs in the order they are applied."""
+    of = part.segmentation if part.kind.is_segmented else None
+    first = 0 if of is None else first_live_segment(stream_time, of.retention_ms, of.interval_ms)
+    databases: dict[int | None, list[StoredRun]] = defaultdict(list)
+    for one in stored:
+        if one.run.segment is None or one.run.segment >= first:
+            databases[one.run.segment].append(one)
+    return [StoredDatabase(segment, tuple(databases[segment])) for segment in sorted(databases, key=segment_order)]
+
+
+def _store(
+    plan: RestorePlan,
+    parts: Sequence[PartitionPlan],
+    databases: Sequence[StoredDatabase],
+    stream_time: int,
+    image: Image | None,
+    cut_ms: int,
+    spec_digest: str,
+) -> StoreSnapshot:
+    one = parts[0]
+    content = _content(one.kind, databases) if image is None else image.content
+    return StoreSnapshot(
+        store=one.store,
+        kind=one.kind,
+        identity=_identity(parts, databases, stream_time),
+        changelogs=tuple(
+            ChangelogEnd(
+                part.topic,
+                part.partition,
+                part.topic_id,
+                part.committed_offset,
+                0 if part.left_to_restore else part.end,
+                part.start,
+                part.log_end,
+                part.leader_epoch,
+            )
+            for part in parts
+        ),
+        isolation=plan.isolation.name.lower(),
+        databases=tuple(databases),
+        cut_ms=cut_ms,
+        stream_time=stream_time,
+        retention_ms=one.retention_ms,
+        segment_interval_ms=one.segment_interval_ms,
+        left_to_restore=one.left_to_restore,
+        rows=None if content is None else content.rows,
+        bytes=None if content is None else content.bytes,
+        digest=None if content is None else content.digest,
+        spec_digest=spec_digest,
+        made_by=__version__,
+    )
+
+
+def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase], stream_time: int) -> str:
+    """The identity that an image of these runs has."""
+    one = parts[0]
+    made_of: dict[int | None, tuple[str | None, Sequence[Run]]] = {
+        database.segment: (None, [stored.run for stored in database.runs]) for database in databases
+    }
+    if not made_of:  # an image has one database at least
+        interval = one.segment_interval_ms if one.kind.is_segmented else None
+        made_of[None if interval is None else max(stream_time, 0) // interval] = (None, [])
+    return image_identity(one.kind, made_of, {part.topic_partition: part.committed_offset for part in parts})
+
+
+def _content(kind: StoreKind, databases: Sequence[StoredDatabase]) -> StoreDigest | None:
+    """What a store holds, where no database has runs that could overlap; those of versioned stores share no key."""
+    content = StoreDigest(0, 0, EMPTY)
+    for database in databases:
+        if len(database.runs) > 1 and not kind.is_versioned:
+            return None
+        for stored in database.runs:
+            content = combined(content, StoreDigest(stored.run.rows, stored.run.bytes, stored.run.digest))
+    return content

@@ -1,0 +1,104 @@
+"""Staging in a repository: for workers that share nothing but the object store.
+
+Runs go to the repository's files and packs at once, under their hashes (:mod:`statecore.jobs.run_keeper`); here is only
+what the tasks of one plan tell one another, and records of versioned stores, which are no rows yet.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+from statecore.blobs.base import Blob, Blobs, checked_name
+from statecore.jobs.staging_place import StagingPlace
+from statecore.repository.layout import Layout
+from statecore.repository.repository import place_of
+
+
+@dataclass(frozen=True)
+class RepositoryPlace(StagingPlace):
+    """The staging of a plan in a repository.
+
+    Attributes:
+        url: the repository; credentials are found on each machine.
+        application_id: the application.
+        plan_id: the plan.
+    """
+
+    keeps_runs: ClassVar[bool] = False
+    remedy: ClassVar[str] = (
+        "Make sure that every executor reaches the same repository as the driver under this URL, with credentials that "
+        "may read and write there."
+    )
+
+    url: str
+    application_id: str
+    plan_id: str
+
+    def __str__(self) -> str:
+        """See :class:`StagingPlace`."""
+        return f"{self.url} (staging of plan {self.plan_id})"
+
+    def check_writable(self) -> None:
+        """Make sure that something can be put here and deleted, before hours of work are for nothing.
+
+        Raises:
+            Invalid, Capacity, Retryable: it cannot.
+        """
+        name = f"rights/{uuid.uuid4().hex}"
+        self.blobs().put_if_absent(name, b"")
+        self.blobs().delete(name)
+
+    def blobs(self) -> Blobs:
+        """See :class:`StagingPlace`."""
+        return BlobsBelow(blobs_at(self.url), Layout(self.application_id).staging(self.plan_id))
+
+
+class BlobsBelow(Blobs):
+    """The blobs whose names begin with a prefix, without it.
+
+    Args:
+        blobs: all of them.
+        prefix: what their names begin with, without the last ``/``.
+    """
+
+    def __init__(self, blobs: Blobs, prefix: str) -> None:
+        self._blobs, self._prefix = blobs, f"{prefix}/"
+
+    def _name(self, name: str) -> str:
+        return self._prefix + checked_name(name)
+
+    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+        """See :meth:`Blobs.put_if_absent`."""
+        return self._blobs.put_if_absent(self._name(name), content)
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See :meth:`Blobs.get`."""
+        return self._blobs.get(self._name(name), start, end)
+
+    def head(self, name: str) -> Blob:
+        """See :meth:`Blobs.head`."""
+        return self._blobs.head(self._name(name))._replace(name=name)
+
+    def list(self, prefix: str = "") -> Iterator[Blob]:
+        """See :meth:`Blobs.list`."""
+        for blob in self._blobs.list(self._prefix + prefix):
+            yield blob._replace(name=blob.name.removeprefix(self._prefix))
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Blobs.delete`."""
+        self._blobs.delete(self._name(name))
+
+    def local_path(self, name: str) -> Path | None:
+        """See :meth:`Blobs.local_path`."""
+        return self._blobs.local_path(self._name(name))
+
+
+@lru_cache(maxsize=4)
+def blobs_at(url: str) -> Blobs:
+    """The blobs at a URL, with one client for this process."""
+    return place_of(url).blobs

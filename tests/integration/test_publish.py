@@ -1,0 +1,255 @@
+"""``restore --repository``: the runs of a restore are a snapshot, whoever reads them and wherever they are kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Fenced, Invalid, NotFound
+from statecore.faults import FaultInjected, InjectedFault
+from statecore.images.image import verify_image
+from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
+from statecore.repository.manifest import Manifest, StoreSnapshot
+from statecore.repository.repository import make_repository
+from statecore.repository.shelf import Shelf
+from tests.harness import s3_server, topics
+from tests.harness.broker import Broker
+from tests.harness.topics import Record
+
+pytestmark = pytest.mark.integration
+
+NOW = int(time.time() * 1000)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an S3 repository; credentials are in the environment, as on any machine."""
+    before = dict(os.environ)
+    os.environ.update(AWS_ACCESS_KEY_ID=s3_server.ACCESS, AWS_SECRET_ACCESS_KEY=s3_server.SECRET)
+    try:
+        with s3_server.serving() as server:
+            yield server.bucket("states").below("of-tests").url
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture(params=["directory", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "s3":
+        found = str(request.getfixturevalue("s3"))
+        base, _, query = found.partition("?")
+        found = f"{base}/{sha256(str(tmp_path).encode()).hexdigest()[:12]}?{query}"
+    else:
+        found = (tmp_path / "repository").as_uri()
+    make_repository(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def spec(broker: Broker) -> dict[str, Any]:
+    """An application of three kinds and a global table; deletes and overwrites are among its records."""
+    servers, application_id = broker.bootstrap_servers, f"publish-{time.time_ns()}"
+    stamp = NOW.to_bytes(8, "big")
+    keys = {
+        "plain": lambda n: b"key-%d" % n,
+        "clicks": lambda n: b"key-%d" % n + stamp + bytes(4),
+        "past": lambda n: b"key-%d" % n,
+    }
+    for store, key in keys.items():
+        topics.create(servers, f"{application_id}-{store}-changelog", 3, topics.UNCLEANED)
+        feed(servers, application_id, store, key)
+    topics.create(servers, f"{application_id}-all", 2, topics.UNCLEANED)
+    topics.produce(servers, f"{application_id}-all", [Record(b"%d" % n, b"g", partition=n % 2) for n in range(100)])
+    return {
+        "application_id": application_id,
+        "bootstrap_servers": servers,
+        "processing_guarantee": "at_least_once",
+        "subtopologies": {
+            "0": {
+                "stores": {
+                    "plain": {"kind": "key-value"},
+                    "clicks": {"kind": "timestamped-window", "retention": "10m"},
+                    "past": {"kind": "versioned-key-value", "retention": "10m"},
+                }
+            }
+        },
+        "global_stores": {"everywhere": {"kind": "timestamped-key-value", "topic": f"{application_id}-all"}},
+    }
+
+
+def feed(servers: str, application_id: str, store: str, key: Any, count: int = 2000) -> None:
+    records = [
+        Record(key(n % 300), None if n % 7 == 0 else b"value %d" % n, partition=n % 3, timestamp=NOW + n)
+        for n in range(count)
+    ]
+    topics.produce(servers, f"{application_id}-{store}-changelog", records)
+
+
+def restore(spec: Mapping[str, Any], url: str, state_dir: Path | None = None, **more: Any) -> RestoreReport:
+    asked = {name: more.pop(name) for name in ("request_id", "partitions", "stores", "replace") if name in more}
+    request = RestoreRequest(
+        state_dir="" if state_dir is None else str(state_dir),
+        repository=url,
+        spec=spec,
+        versioned="latest",
+        memory_budget=1 << 20,
+        **asked,
+    )
+    report = run_restore(request, ProcessEngine(2), **more)
+    assert isinstance(report, RestoreReport)
+    return report
+
+
+def stores_of(shelf: Shelf) -> dict[tuple[str, str], StoreSnapshot]:
+    """The stores of the newest snapshot, every file of which is looked at byte by byte."""
+    newest = shelf.head().newest
+    assert newest is not None
+    manifest: Manifest = shelf.manifest(newest).value
+    assert manifest.identity == newest.identity
+    found = {
+        (task, store.store): store for task, read in shelf.parts(manifest.parts).items() for store in read.part.stores
+    }
+    for store in found.values():
+        for digest, extent in store.extents:
+            assert sha256(shelf.read(extent, "a file")).hexdigest() == digest
+    return found
+
+
+def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
+    spec: dict[str, Any], url: str, tmp_path: Path
+) -> None:
+    report = restore(spec, url, tmp_path / "state")
+    shelf = Shelf.at(url, spec["application_id"])
+    assert report.published is not None
+    newest = shelf.head().newest
+    assert newest is not None
+    assert (newest.snapshot, newest.identity) == (report.published.snapshot, report.published.identity)
+    found = stores_of(shelf)
+    assert len(found) == len(report.stores) == 3 * 3 + 1
+    for store in report.stores:
+        stored = found[store.task, store.store]
+        assert stored.content == (store.rows, store.bytes, store.digest)
+        assert {str(partition): offset for partition, offset in stored.offsets.items()} == store.offsets
+        if store.store == "plain":
+            path = tmp_path / "state" / spec["application_id"] / store.task / "rocksdb" / "plain"
+            image = verify_image(path, stored.kind, list(stored.offsets))
+            assert image.content == stored.content
+    assert newest.cut_ms is not None
+    assert abs(newest.cut_ms - time.time() * 1000) < 60_000
+    (end,) = found["0_0", "plain"].changelogs
+    assert (end.log_start, end.end, end.log_end) == (0, 667, 667)
+    assert len(end.topic_id) == 32
+    assert end.leader_epoch >= 0
+    assert not list(shelf.blobs.list(shelf.names.stagings))
+
+
+def test_without_a_state_directory_the_same_snapshot_is_made(spec: dict[str, Any], url: str, tmp_path: Path) -> None:
+    placed = restore(spec, url, tmp_path / "state")
+    alone = restore(spec, url)
+    assert placed.published is not None
+    assert alone.published is not None
+    assert alone.published.snapshot != placed.published.snapshot
+    assert alone.published.identity == placed.published.identity
+    assert alone.published.new_bytes == 0
+    shelf = Shelf.at(url, spec["application_id"])
+    assert not list(shelf.blobs.list(shelf.names.stagings))
+
+
+def test_in_a_directory_no_byte_of_a_large_run_is_copied(spec: dict[str, Any], broker: Broker, tmp_path: Path) -> None:
+    application_id = f"large-{time.time_ns()}"
+    topics.create(broker.bootstrap_servers, f"{application_id}-plain-changelog", 1, topics.UNCLEANED)
+    records = [Record(b"key-%06d" % n, os.urandom(300), partition=0, timestamp=NOW) for n in range(8000)]
+    topics.produce(broker.bootstrap_servers, f"{application_id}-plain-changelog", records)
+    large = {
+        **{name: value for name, value in spec.items() if name != "global_stores"},
+        "application_id": application_id,
+        "subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}},
+    }
+    url = (tmp_path / "repository").as_uri()
+    make_repository(url)
+    request = RestoreRequest(state_dir=str(tmp_path / "state"), repository=url, spec=large)
+    run_restore(request, ProcessEngine(2))
+    files = {path.stat().st_ino: path for path in (tmp_path / "repository").rglob("files/*/*")}
+    placed = {path.stat().st_ino for path in (tmp_path / "state").rglob("*.sst")}
+    assert files
+    assert sum(files[inode].stat().st_size for inode in files.keys() & placed) > 2_000_000
+
+
+def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(
+    spec: dict[str, Any], url: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FaultInjected):
+        restore(spec, url, tmp_path / "state", request_id="r", faults=InjectedFault("restore.after-publication"))
+    shelf = Shelf.at(url, spec["application_id"])
+    before = {blob.name: blob.modified for blob in shelf.blobs.list("apps/")}
+    report = restore(spec, url, tmp_path / "state", request_id="r")
+    assert report.published is not None
+    assert report.published.earlier
+    assert len(shelf.head().snapshots) == 1
+    kept = {blob.name: blob.modified for blob in shelf.blobs.list("apps/")}
+    assert {name: kept[name] for name in kept if "/staging/" not in name} == {
+        name: before[name] for name in before if "/staging/" not in name
+    }
+
+
+@pytest.mark.parametrize("point", ["restore.after-plan", "restore.after-runs", "publish.after-parts"])
+def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, Any], url: str, point: str) -> None:
+    with pytest.raises(FaultInjected):
+        restore(spec, url, request_id="r", faults=InjectedFault(point))
+    report = restore(spec, url, request_id="r")
+    assert any("taken up" in note for note in report.notes)
+    assert len(stores_of(Shelf.at(url, spec["application_id"]))) == 10
+
+
+def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any], url: str) -> None:
+    restore(spec, url)
+    shelf = Shelf.at(url, spec["application_id"])
+    before = stores_of(shelf)
+    restore(spec, url, partitions=(1,), stores=("plain",))
+    after = stores_of(shelf)
+    assert after.keys() == before.keys()
+    changed = {key for key in after if after[key] != before[key]}
+    assert changed == {("0_1", "plain")}
+    assert replace(after["0_1", "plain"], cut_ms=0) == replace(before["0_1", "plain"], cut_ms=0)
+    newest, older = (shelf.manifest(entry).value for entry in shelf.head().snapshots)
+    assert newest.parent == older.snapshot
+    assert newest.part("0_0") == older.part("0_0")
+
+
+def test_an_older_plan_does_not_go_back_behind_what_was_published_since(spec: dict[str, Any], url: str) -> None:
+    with pytest.raises(FaultInjected):
+        restore(spec, url, request_id="old", partitions=(0,), faults=InjectedFault("restore.after-plan"))
+    feed(spec["bootstrap_servers"], spec["application_id"], "plain", lambda n: b"key-%d" % n, count=30)
+    restore(spec, url)
+    with pytest.raises(Fenced, match="the newest snapshot has store plain of task 0_0 up to offset"):
+        restore(spec, url, request_id="old", partitions=(0,))
+    assert len(Shelf.at(url, spec["application_id"]).head().snapshots) == 1
+
+
+def test_a_repository_that_is_not_there_is_refused_before_anything_is_read(
+    spec: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(NotFound, match="There is no repository"):
+        restore(spec, (tmp_path / "nowhere").as_uri(), tmp_path / "state")
+    assert not (tmp_path / "state").exists()
+
+
+def test_credentials_that_are_wrong_are_refused_before_anything_is_read(
+    spec: dict[str, Any], s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_repository(s3)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    with pytest.raises(Invalid, match=r"rights|signature|credentials|key"):
+        restore(spec, s3, tmp_path / "state")
+    assert not (tmp_path / "state").exists()
