@@ -43,7 +43,7 @@ from statecore.jobs.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
-from statecore.jobs.stages import build_images, read_runs
+from statecore.jobs.stages import build_images, read_runs, stores_to_build
 from statecore.jobs.staging import staging_base
 from statecore.jobs.staging_place import DirectoryPlace
 from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
@@ -156,7 +156,8 @@ class _Restore(Job):
             runs = read_runs(workers, plan, cluster, place, request.memory_budget, self.progress)
         self.faults.reach("restore.after-runs")
         with self.phase("build"):
-            images = build_images(workers, plan, runs, place, staging, request.memory_budget, self.progress)
+            stores, application_id = stores_to_build(plan, runs), self.spec.application_id
+            images = build_images(workers, application_id, stores, place, staging, request.memory_budget, self.progress)
         self.faults.reach("restore.after-images")
         with self.phase("place"):
             # Before the placement: a retry after a kill finds the stores in place and needs their report.
