@@ -10,65 +10,64 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from statecore.blobs.base import Blobs
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.filesystem import tree_bytes
-from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Image, Segmentation
+from statecore.filesystem import link_or_copy, tree_bytes
+from statecore.formats.releases import GLOBAL
+from statecore.images.model import Image, RunFormat
 from statecore.jobs import staging
 from statecore.jobs.answers import answer, answers
 from statecore.jobs.engine import Failure
 from statecore.jobs.merge_tasks import SliceResult, forget_slice, joined, spent_on
-from statecore.jobs.range_tasks import RangeResult, forget_range
 from statecore.jobs.staging_place import StagingPlace
+from statecore.jobs.store_to_build import StoreToBuild
+from statecore.placement.database_state import read_database_state
 from statecore.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from statecore.images.bases import Bases
 
 
 @dataclass(frozen=True)
 class ImageTask:
-    """Build the databases of one store of one task from its runs.
+    """Build the databases of one store of one task.
 
     Attributes:
-        place: where its runs are.
+        place: where its files are.
         directory: where the image is built: ``<staging>/<plan id>``, which all share who build images or place them.
-        task: Kafka Streams' task id, or ``global``.
-        store: the store.
-        kind: its kind.
-        offsets: by changelog partition the offset to commit with the data.
-        ranges: what was read, in the order it is applied.
+        built: the store, and what it is built of.
         memory_budget: bytes of records to hold at once.
-        segmentation: how the store is divided by time, if it is.
         slices: all slices of the databases whose runs were merged before.
     """
 
     place: StagingPlace
     directory: str
-    task: str
-    store: str
-    kind: StoreKind
-    offsets: Mapping[TopicPartition, int]
-    ranges: tuple[RangeResult, ...]
+    built: StoreToBuild
     memory_budget: int
-    segmentation: Segmentation | None = None
     slices: tuple[SliceResult, ...] = ()
+
+    @property
+    def task(self) -> str:
+        """Kafka Streams' task id, or ``global``."""
+        return self.built.task
+
+    @property
+    def store(self) -> str:
+        """The store."""
+        return self.built.store
 
     @property
     def where(self) -> str:
         """Where its work is done, for messages."""
         return self.directory
-
-    @property
-    def stream_time(self) -> int:
-        """The greatest time of a row over all ranges, in ms; -1 without one."""
-        return max((result.stream_time for result in self.ranges), default=-1)
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,8 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     Two at once, where there are several: a small database is mostly waiting for the disk, which RocksDB has dozens of
     small files forced to. Stores with versions hold records in memory, up to the budget, and are built alone.
     """
-    together = [task for task in tasks if not task.kind.is_versioned]
-    alone = [task for task in tasks if task.kind.is_versioned]
+    together = [task for task in tasks if not task.built.kind.is_versioned]
+    alone = [task for task in tasks if task.built.kind.is_versioned]
     if len(together) < _IMAGES_AT_ONCE:
         return answers(_build_store, tasks)
     built: list[ImageResult | Failure] = []
@@ -133,9 +132,8 @@ def _build_store(task: ImageTask) -> ImageResult:
         try:
             image = _build_into(attempt, task, blobs)
         except Corrupted:
-            # A retry must not find the same runs again.
-            for of_range in task.ranges:
-                forget_range(blobs, of_range)
+            # A retry must not find the same files again.
+            forget(blobs, task.built)
             for of_slice in task.slices:
                 forget_slice(blobs, of_slice)
             raise
@@ -148,27 +146,69 @@ def _build_store(task: ImageTask) -> ImageResult:
     return result
 
 
+def forget(blobs: Blobs, built: StoreToBuild) -> None:
+    """Take away what a store was to be built of, the word of it first."""
+    for name in built.results:
+        blobs.delete(name)
+    for run in built.runs:
+        blobs.delete(staging.run_name(run))
+    for base in built.bases:
+        for sha256 in base.files.values():
+            blobs.delete(staging.file_name(sha256))
+
+
 def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
     from statecore.images.image import SegmentedRuns, build_image
 
+    built = task.built
     target, scratch = attempt / staging.DATABASE, attempt / "scratch"
     scratch.mkdir()
-    files = [[staging.at_hand(blobs, run, scratch) for run in result.runs] for result in task.ranges]
+    files = [[staging.at_hand(blobs, run, scratch) for run in part.runs] for part in built.parts]
+    runs = [file for of_part in files for file in of_part]
     segmented = None
-    if task.kind.is_versioned and task.segmentation is not None:
+    if built.segmentation is not None and not built.kind.is_versioned:
+        segmented = SegmentedRuns(built.store, built.segmentation, built.stream_time)
+    elif built.segmentation is not None and any(run.format is RunFormat.RECORDS for run in runs):
         from statecore.images.versions.build import build_version_runs
 
-        of = task.segmentation
-        ranges = [(result.stream_time, of_range) for result, of_range in zip(task.ranges, files, strict=True)]
-        runs = build_version_runs(scratch, ranges, of.retention_ms, of.interval_ms, task.memory_budget)
-    else:
-        runs = [file for of_range in files for file in of_range]
-        if task.segmentation is not None:
-            segmented = SegmentedRuns(task.store, task.segmentation, task.stream_time)
+        of = built.segmentation
+        records = [(part.stream_time, of_part) for part, of_part in zip(built.parts, files, strict=True)]
+        runs = build_version_runs(scratch, records, of.retention_ms, of.interval_ms, task.memory_budget)
     merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
-    image = build_image(target, task.kind, runs, task.offsets, segmented=segmented, merged=merged)
+    bases = _linked_bases(scratch, built, blobs)
+    image = build_image(target, built.kind, runs, built.offsets, segmented=segmented, bases=bases, merged=merged)
     shutil.rmtree(scratch)
     return image
+
+
+def _linked_bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> Bases | None:
+    """The databases below the runs, made of links to their files."""
+    from statecore.images.bases import Base, Bases
+
+    databases: dict[int | None, Base] = {}
+    offsets = {}
+    for number, base in enumerate(built.bases):
+        directory = scratch / f"base-{number}"
+        directory.mkdir()
+        for name, sha256 in base.files.items():
+            path = blobs.local_path(staging.file_name(sha256))
+            if path is None:
+                raise ValueError("bases are built where their files lie")
+            link_or_copy(path, directory / name)
+        databases[base.segment] = Base(directory)
+        offsets = dict(read_database_state(directory).offsets)
+    if not databases:
+        return None
+    if offsets.keys() != built.offsets.keys():
+        raise Corrupted(
+            f"The base of store {built.store!r} of task {built.task} has offsets of "
+            f"{', '.join(map(str, sorted(offsets))) or 'no partition'}, and the store those of "
+            f"{', '.join(map(str, sorted(built.offsets)))}.",
+            action="Take another snapshot, or build the store from its changelog.",
+        )
+    is_global = built.task == GLOBAL
+    starts = {partition: offset + (not is_global) for partition, offset in offsets.items()}
+    return Bases(databases, starts, global_store=is_global)
 
 
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
@@ -178,7 +218,7 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
         with suppress(Invalid):  # torn, or of another release
             found = IMAGE_RESULT.decode(document)
             if (
-                found.image.offsets == {str(partition): offset for partition, offset in task.offsets.items()}
+                found.image.offsets == {str(partition): offset for partition, offset in task.built.offsets.items()}
                 and (final / staging.DATABASE).is_dir()
                 and tree_bytes(final / staging.DATABASE) == found.image.file_bytes
                 and not _are_newer(task, (final / staging.RESULT).stat().st_mtime)
@@ -191,7 +231,7 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
 def _are_newer(task: ImageTask, moment: float) -> bool:
     """Whether a run was made anew since: the old one was damaged, and its file may be in the image."""
     blobs = task.place.blobs()
-    runs = [run for one in task.ranges for run in one.runs] + [run for one in task.slices for run in one.made]
+    runs = [*task.built.runs, *(run for one in task.slices for run in one.made)]
     try:
         return any(blobs.head(staging.run_name(run)).modified > moment for run in runs)
     except NotFound:

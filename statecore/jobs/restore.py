@@ -45,7 +45,7 @@ from statecore.jobs.range_tasks import ClusterSettings
 from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
-from statecore.jobs.stages import build_images, publish_rows, read_runs
+from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.staging import staging_base
 from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
 from statecore.placement.journal import read_record
@@ -281,7 +281,10 @@ class _Restore(Job):
             return {}
         place, budget = self.home.place(plan.plan_id), self.request.memory_budget
         with self.phase("build"):
-            return build_images(workers, plan, made.runs, place, self._staging(plan), budget, self.progress)
+            stores = stores_to_build(plan, made.runs)
+            return build_images(
+                workers, self.spec.application_id, stores, place, self._staging(plan), budget, self.progress
+            )
 
     def _publish(
         self,

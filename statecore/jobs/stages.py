@@ -8,12 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Invalid, Retryable, StatecoreError
-from statecore.formats.segments import first_live_segment
 from statecore.images.model import Below
 from statecore.jobs import staging
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
@@ -24,6 +23,7 @@ from statecore.jobs.planning import by_size
 from statecore.jobs.range_tasks import ClusterSettings, RangeResult, RangeTask, read_ranges
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.staging_place import StagingPlace
+from statecore.jobs.store_to_build import AppliedRuns, StoreToBuild
 from statecore.jobs.version_tasks import VersionResult, VersionTask, publish_versions
 from statecore.progress import Progress
 
@@ -143,22 +143,41 @@ def publish_rows(
     return {(result.task, result.store): result for result in results}
 
 
+def stores_to_build(plan: RestorePlan, runs: Mapping[tuple[str, str], Sequence[RangeResult]]) -> list[StoreToBuild]:
+    """Every store of a plan, and what was read for it."""
+    return [
+        StoreToBuild(
+            task,
+            store,
+            parts[0].kind,
+            {part.topic_partition: part.committed_offset for part in parts},
+            tuple(
+                AppliedRuns(result.runs, result.stream_time, staging.result_name(task, store, result.offset_range))
+                for result in runs.get((task, store), ())
+            ),
+            parts[0].segmentation,
+            size=sum(part.end - part.start for part in parts),
+        )
+        for (task, store), parts in plan.stores.items()
+    ]
+
+
 def build_images(
     workers: Workers,
-    plan: RestorePlan,
-    runs: dict[tuple[str, str], tuple[RangeResult, ...]],
+    application_id: str,
+    stores: Sequence[StoreToBuild],
     place: StagingPlace,
     directory: Path,
     memory_budget: int,
     progress: Progress,
 ) -> dict[tuple[str, str], ImageResult]:
-    """Build the image of every store of a plan from its runs.
+    """Build the image of every store.
 
     Args:
         workers: who does the work.
-        plan: what is built.
-        runs: what was read for it.
-        place: where the runs are.
+        application_id: whose stores they are, for messages.
+        stores: what is built, and of what.
+        place: where the files are that they are built of.
         directory: ``<staging>/<plan id>``, where the images are built: on a file system that all workers share with
             this host, because databases are used where they lie.
         memory_budget: bytes of records a task may hold.
@@ -171,29 +190,17 @@ def build_images(
         StatecoreError: what stopped a task.
         Invalid: an executor built an image that this host does not see.
     """
-    sizes = {key: sum(part.end - part.start for part in parts) for key, parts in plan.stores.items()}
-    largest_first = sorted(plan.stores.items(), key=lambda item: (-sizes[item[0]], item[0]))
+    largest_first = sorted(stores, key=lambda store: (-store.size, store.task, store.store))
     staging.prepare(directory)
-    slices = _merge(workers, plan, runs, place, progress)
+    slices = _merge(workers, application_id, stores, place, progress)
     tasks = [
-        ImageTask(
-            place,
-            str(directory),
-            task,
-            store,
-            parts[0].kind,
-            {part.topic_partition: part.committed_offset for part in parts},
-            runs.get((task, store), ()),
-            memory_budget,
-            parts[0].segmentation,
-            tuple(slices.get((task, store), ())),
-        )
-        for (task, store), parts in largest_first
+        ImageTask(place, str(directory), store, memory_budget, tuple(slices.get((store.task, store.store), ())))
+        for store in largest_first
     ]
     progress.phase("build", len(tasks), "stores")
-    batches = batched(tasks, [sizes[key] for key, _ in largest_first], workers.parallelism())
+    batches = batched(tasks, [store.size for store in largest_first], workers.parallelism())
     with _Watch(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
-        results = _run(workers, batches, build_stores, f"the images of {plan.application_id} were built")
+        results = _run(workers, batches, build_stores, f"the images of {application_id} were built")
     progress.advance(len(results) - watch.seen)
     progress.done()
     places = [staging.image_path(directory, result.task, result.store) for result in results]
@@ -208,21 +215,19 @@ def build_images(
 
 def _merge(
     workers: Workers,
-    plan: RestorePlan,
-    runs: dict[tuple[str, str], tuple[RangeResult, ...]],
+    application_id: str,
+    stores: Sequence[StoreToBuild],
     place: StagingPlace,
     progress: Progress,
 ) -> dict[tuple[str, str], list[SliceResult]]:
     """Have the runs of large databases merged by all workers; what is small is merged by whoever builds the image."""
     tasks: list[SliceTask] = []
-    for (task, store), parts in plan.stores.items():
-        of, results = parts[0].segmentation, runs.get((task, store), ())
-        if parts[0].kind.is_versioned:
+    for store in stores:
+        if store.kind.is_versioned:
             continue
-        stream_time = max((result.stream_time for result in results), default=-1)
-        first = 0 if of is None else first_live_segment(stream_time, of.retention_ms, of.interval_ms)
-        names = [staging.result_name(task, store, result.offset_range) for result in results]
-        tasks += slice_tasks(place, task, store, [run for result in results for run in result.runs], names, first)
+        on_base = {base.segment for base in store.bases}
+        runs = [run for run in store.runs if run.segment not in on_base]
+        tasks += slice_tasks(place, store.task, store.store, runs, store.results, store.first_segment)
     tasks.sort(key=_slice_bytes, reverse=True)
     batches = batched(tasks, [_BATCH_OFFSETS] * len(tasks), workers.parallelism())
     results_of = {task.name: (task.task, task.store) for task in tasks}
@@ -231,7 +236,7 @@ def _merge(
         return merged
     progress.phase("merge", len(tasks), "slices")
     with _Watch(_Slices(place, tasks, workers.parallelism()), progress) as watch:
-        slices = _run(workers, batches, merge_slices, f"runs of {plan.application_id} were merged")
+        slices = _run(workers, batches, merge_slices, f"runs of {application_id} were merged")
     progress.advance(len(slices) - watch.seen)
     progress.done()
     for found in slices:

@@ -86,7 +86,12 @@ def slice_name(task: str, store: str, inputs: str) -> str:
 
 def run_name(run: Run) -> str:
     """The blob that is a run."""
-    return f"{_FILES}/{run.sha256}"
+    return file_name(run.sha256)
+
+
+def file_name(sha256: str) -> str:
+    """The blob that is the file of this hash."""
+    return f"{_FILES}/{sha256}"
 
 
 def keep(blobs: Blobs, file: RunFile) -> None:

@@ -18,7 +18,7 @@ from statecore.jobs.planning import plan_restore
 from statecore.jobs.processes import ProcessEngine, ProcessWorkers
 from statecore.jobs.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.request import RestoreRequest
-from statecore.jobs.stages import build_images, read_runs
+from statecore.jobs.stages import build_images, read_runs, stores_to_build
 from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
 from statecore.progress import NullProgress
 from statecore.spec.model import ApplicationSpec
@@ -100,7 +100,8 @@ def read(workers: ProcessWorkers, spec: ApplicationSpec, plan: RestorePlan, plac
 def build(
     workers: ProcessWorkers, plan: RestorePlan, runs: Runs, place: StagingPlace, directory: Path
 ) -> dict[tuple[str, str], ImageResult]:
-    return build_images(workers, plan, runs, place, directory, BUDGET, NullProgress())
+    stores = stores_to_build(plan, runs)
+    return build_images(workers, plan.application_id, stores, place, directory, BUDGET, NullProgress())
 
 
 def test_runs_behind_a_server_are_those_of_a_directory_and_so_are_the_images_of_them(

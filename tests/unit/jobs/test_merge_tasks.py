@@ -26,8 +26,9 @@ from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices, sli
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.range_tasks import RANGE_RESULT, RangeResult
-from statecore.jobs.stages import build_images
+from statecore.jobs.stages import build_images, stores_to_build
 from statecore.jobs.staging_place import DirectoryPlace
+from statecore.jobs.store_to_build import AppliedRuns, StoreToBuild
 from statecore.progress import NullProgress
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.images.sst_files import Rows, written
@@ -94,9 +95,11 @@ def merged(tasks: Sequence[SliceTask]) -> list[SliceResult]:
 def built(
     place: DirectoryPlace, results: Sequence[RangeResult], slices: Sequence[SliceResult]
 ) -> ImageResult | Failure:
-    task = ImageTask(
-        place, place.directory, "0_0", "store", KIND, {CHANGELOG: 1}, tuple(results), 1 << 20, slices=tuple(slices)
+    parts = tuple(
+        AppliedRuns(one.runs, one.stream_time, staging.result_name("0_0", "store", one.offset_range)) for one in results
     )
+    store = StoreToBuild("0_0", "store", KIND, {CHANGELOG: 1}, parts)
+    task = ImageTask(place, place.directory, store, 1 << 20, tuple(slices))
     (answer,) = build_stores([task])
     return answer
 
@@ -318,9 +321,8 @@ def test_how_many_workers_there_are_changes_no_byte_of_the_image(tmp_path: Path,
         part = PartitionPlan("store", kind, "0_0", CHANGELOG.topic, "id", 0, 0, 600, 600, spans, **times)
         plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
         workers = Workers(count)
-        found = build_images(
-            workers, plan, {("0_0", "store"): results}, place, Path(place.directory), 1 << 20, NullProgress()
-        )
+        stores = stores_to_build(plan, {("0_0", "store"): results})
+        found = build_images(workers, "app", stores, place, Path(place.directory), 1 << 20, NullProgress())
         assert workers.ran == ["merge_slices", "build_stores"]
         images.append(found["0_0", "store"].image)
         directory = staging.image_path(Path(place.directory), "0_0", "store")
@@ -352,7 +354,8 @@ def test_merging_is_a_phase_of_its_own_where_there_is_something_to_merge(
     part = PartitionPlan("store", KIND, "0_0", CHANGELOG.topic, "id", 0, 0, 600, 600, spans)
     plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
     told = Told()
-    build_images(Workers(2), plan, {("0_0", "store"): results}, place, Path(place.directory), 1 << 20, told)
+    stores = stores_to_build(plan, {("0_0", "store"): results})
+    build_images(Workers(2), "app", stores, place, Path(place.directory), 1 << 20, told)
     slices = len(tasks_of(place, results))
     merging = {"merge": [slices, "slices", slices]} if slices else {}
     assert told.phases == {**merging, "build": [1, "stores", 1]}

@@ -31,6 +31,7 @@ from statecore.jobs.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.range_tasks import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask, read_ranges
 from statecore.jobs.stages import batched
 from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
+from statecore.jobs.store_to_build import AppliedRuns, StoreToBuild
 from tests.harness import mounts
 from tests.unit.images.changelog import batches
 
@@ -120,9 +121,10 @@ def read(task: RangeTask) -> RangeResult:
 
 def image_task(task: RangeTask, result: RangeResult) -> ImageTask:
     offsets = {CHANGELOG: len(RECORDS) - 1}
-    return ImageTask(
-        task.place, str(directory(task)), task.task, task.store, task.kind, offsets, (result,), task.memory_budget
-    )
+    name = staging.result_name(task.task, task.store, result.offset_range)
+    runs = AppliedRuns(result.runs, result.stream_time, name)
+    built = StoreToBuild(task.task, task.store, task.kind, offsets, (runs,))
+    return ImageTask(task.place, str(directory(task)), built, task.memory_budget)
 
 
 def build(task: ImageTask) -> ImageResult:

@@ -1,0 +1,90 @@
+"""What the second stage is given: a store of one task, and what it is built of, wherever that comes from.
+
+A restore that has read changelogs and a fetch from a repository differ in where the runs were made, and in nothing
+else. Bases come from snapshots of directories that Kafka Streams wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import first_live_segment
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import Run, Segmentation
+
+
+@dataclass(frozen=True)
+class AppliedRuns:
+    """Runs that come from one place: an offset range that was read, or a snapshot.
+
+    Attributes:
+        runs: in the order they are applied.
+        stream_time: the greatest time of a row that was seen there in ms, where rows expire; else -1.
+        result: the blob that names these runs: taken away with them when one is damaged, so that nobody finds them
+            again; ``None`` where there is none.
+    """
+
+    runs: tuple[Run, ...]
+    stream_time: int = -1
+    result: str | None = None
+
+
+@dataclass(frozen=True)
+class BaseFiles:
+    """A database that lies below the runs, file by file.
+
+    Attributes:
+        segment: id of the segment that it is; ``None`` where the store has none.
+        files: name in the database's directory → SHA-256, by which the file is found.
+    """
+
+    segment: int | None
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class StoreToBuild:
+    """One store of one task, and what its image is made of.
+
+    Attributes:
+        task: Kafka Streams' task id, or ``global``.
+        store: the store.
+        kind: its kind.
+        offsets: by changelog partition the offset to commit with the data.
+        parts: its runs, in the order they are applied.
+        segmentation: how the store is divided by time, if it is.
+        bases: what lies below the runs, if anything does.
+        size: how much work it is: about so many records.
+    """
+
+    task: str
+    store: str
+    kind: StoreKind
+    offsets: Mapping[TopicPartition, int]
+    parts: tuple[AppliedRuns, ...] = ()
+    segmentation: Segmentation | None = None
+    bases: tuple[BaseFiles, ...] = ()
+    size: int = 0
+
+    @property
+    def runs(self) -> Iterator[Run]:
+        """All of its runs, in the order they are applied."""
+        return (run for part in self.parts for run in part.runs)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The blobs that name its runs."""
+        return tuple(part.result for part in self.parts if part.result is not None)
+
+    @property
+    def stream_time(self) -> int:
+        """The greatest time of a row in ms; -1 without one."""
+        return max((part.stream_time for part in self.parts), default=-1)
+
+    @property
+    def first_segment(self) -> int:
+        """The first segment that has not expired; 0 where there are none."""
+        of = self.segmentation
+        return 0 if of is None else first_live_segment(self.stream_time, of.retention_ms, of.interval_ms)
