@@ -1,8 +1,9 @@
-"""The demo: a real application loses its state, Airflow and Spark rebuild it, and the application opens it.
+"""The demo: a real application loses its state twice. Airflow and Spark rebuild it, and publish it into an object
+store; the second time it is fetched from there.
 
 Every step uses the real thing: a Kafka broker, a Kafka Streams 4.3.1 application under exactly-once on the flights that
-left New York in 2013, Airflow with its REST API and UI, Spark, and the same Dag that runs in production. The command
-fails if Kafka Streams restores a single record, or if one row differs from before the loss.
+left New York in 2013, an S3 server, Airflow with its REST API and UI, Spark, and the same Dag that runs in production.
+The command fails if Kafka Streams restores a single record, or if one row differs from before the loss.
 
 Everything lies below ``.demo/``; a second run starts from scratch.
 """
@@ -10,11 +11,12 @@ Everything lies below ``.demo/``; a second run starts from scratch.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from demo.airflow_server import ROOT, AirflowFailed, AirflowServer, TaskStatus
 from demo.application import FlightsApplication, StoreState, application_id, create_topics
 from demo.stop import stop_all
 from tests.harness.broker import Broker
+from tests.harness.s3_server import ACCESS, SECRET, S3Server
 
 DEMO = ROOT / ".demo"
 STATE = DEMO / "state"
@@ -35,24 +38,37 @@ LIVE = sys.stderr.isatty()
 
 @dataclass(frozen=True)
 class Line:
-    """One store partition, before the loss and after the restore.
+    """One store partition: before the loss, after it was rebuilt, and after it was fetched.
 
     Attributes:
         before: what Kafka Streams answered before the loss.
-        after: what it answered from the directory that was built.
+        after: what it answered from the directory that was built, and from the one that was fetched.
         records: changelog records that the restore read.
-        restored: records that Kafka Streams had to restore itself.
+        restored: records that Kafka Streams had to restore itself, both times.
     """
 
     before: StoreState
-    after: StoreState | None
+    after: tuple[StoreState | None, ...]
     records: int
-    restored: int
+    restored: tuple[int, ...]
 
     @property
     def equal(self) -> bool:
-        """Whether the application has everything it had, and had nothing to restore."""
-        return self.after == self.before and self.restored == 0
+        """Whether the application has everything it had, and had nothing to restore, both times."""
+        return all(after == self.before for after in self.after) and not any(self.restored)
+
+
+@dataclass(frozen=True)
+class Life:
+    """What the application found when it was started on a directory.
+
+    Attributes:
+        states: (store, partition) → what it answered.
+        restored: (store, partition) → records that it restored itself.
+    """
+
+    states: Mapping[tuple[str, int], StoreState]
+    restored: Mapping[tuple[str, int], int]
 
 
 def main() -> int:
@@ -79,18 +95,22 @@ def demonstrate() -> int:
         create_topics(broker.bootstrap_servers)
         produced = flights.produce_flights(broker.bootstrap_servers)
     before = first_life(broker, produced)
-    with step(f"losing the machine: deleting {(STATE / application_id).relative_to(ROOT)}"):
-        shutil.rmtree(STATE / application_id)
+    with step("starting an S3 server, and making a repository in it: statecore init"):
+        repository = make_repository()
+    lose_the_machine()
     server = AirflowServer(DEMO / "airflow", environment=airflow_environment())
     with step("starting Airflow"):
         server.start()
         server.wait_healthy()
-    report = restore(server)
-    lines = second_life(broker, before, report)
+    report = restore(server, repository)
+    rebuilt = next_life(broker, "that was rebuilt")
+    lose_the_machine()
+    fetched = fetch(repository)
+    lines = compared(before, (rebuilt, next_life(broker, "that was fetched")), report)
     print(table(lines))
     seconds = time.monotonic() - began
     failed = [line for line in lines if not line.equal]
-    print(verdict(lines, report, failed, seconds))
+    print(verdict(lines, report, fetched, failed, seconds))
     print(
         f"\nAirflow is still up:  {server.url}/dags/{DAG}\n"
         f"user {server.user}, password {server.password}\n"
@@ -116,10 +136,34 @@ def first_life(broker: Broker, produced: int) -> list[StoreState]:
     return before
 
 
-def restore(server: AirflowServer) -> dict[str, Any]:
+def lose_the_machine() -> None:
+    """Delete the application's state directory."""
+    with step(f"losing the machine: deleting {(STATE / application_id).relative_to(ROOT)}"):
+        shutil.rmtree(STATE / application_id)
+
+
+def make_repository() -> str:
+    """A repository in an S3 server of this machine; its URL. The credentials are in the environment from now on."""
+    server = S3Server(DEMO / "s3", stays=True).start()
+    os.environ.update(AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET)
+    url = server.bucket("states").below("demo").url
+    statecore(["init", "--repository", url])
+    return url
+
+
+def fetch(repository: str) -> dict[str, Any]:
+    """Bring the snapshot into the state directory, and return the report."""
+    with step("fetching the snapshot from the object store: statecore fetch"):
+        words = ["fetch", "--repository", repository, "--application-id", application_id, "--state-dir", str(STATE)]
+        found: dict[str, Any] = json.loads(statecore([*words, "--json"]))
+    return found
+
+
+def restore(server: AirflowServer, repository: str) -> dict[str, Any]:
     """Trigger the Dag through the REST API, wait for it, and return the job's report."""
-    with step(f"triggering the Dag {DAG} through Airflow's REST API"):
-        run = server.trigger(DAG, {"applications": [str(SPEC)], "state_dir": str(STATE)})
+    with step(f"triggering the Dag {DAG} through Airflow's REST API; it publishes a snapshot, too"):
+        asked = {"applications": [str(SPEC)], "state_dir": str(STATE), "repository": repository}
+        run = server.trigger(DAG, asked)
         state = server.wait(DAG, run, on_change=show_tasks)
         if state != "success":
             raise AirflowFailed(f"the run {run} ended as {state}:\n{server.why(DAG, run)}")
@@ -128,16 +172,26 @@ def restore(server: AirflowServer) -> dict[str, Any]:
     return found
 
 
-def second_life(broker: Broker, before: Sequence[StoreState], report: dict[str, Any]) -> list[Line]:
-    """Start the application on what was built, and hold it against what it was."""
-    with step("starting the application again, on the directory that was built"):
+def next_life(broker: Broker, directory: str) -> Life:
+    """Start the application on a directory, and ask it for everything."""
+    with step(f"starting the application again, on the directory {directory}"):
         application = FlightsApplication(broker.bootstrap_servers, STATE, DEMO / "streams.log").start()
-        after = {(state.store, state.partition): state for state in application.digests()}
+        states = {(state.store, state.partition): state for state in application.digests()}
         restored = application.restored_records()
         application.close()
+    return Life(states, restored)
+
+
+def compared(before: Sequence[StoreState], lives: Sequence[Life], report: dict[str, Any]) -> list[Line]:
+    """What the application found in its later lives, held against what it had."""
     records = {(entry["store"], entry["partition"]): int(entry["records"]) for entry in report["stores"]}
     return [
-        Line(state, after.get(key), records.get(key, 0), restored.get(key, 0))
+        Line(
+            state,
+            tuple(life.states.get(key) for life in lives),
+            records.get(key, 0),
+            tuple(life.restored.get(key, 0) for life in lives),
+        )
         for state in before
         for key in [(state.store, state.partition)]
     ]
@@ -145,7 +199,10 @@ def second_life(broker: Broker, before: Sequence[StoreState], report: dict[str, 
 
 def table(lines: Sequence[Line]) -> str:
     """The comparison, one line a store partition."""
-    heading = ("task", "store", "partition", "changelog records", "rows", "restored by Kafka Streams", "digest", "")
+    heading = (
+        *("task", "store", "partition", "changelog records", "rows"),
+        *("restored after the rebuild", "after the fetch", "digest", ""),
+    )
     rows = [
         (
             line.before.task,
@@ -153,14 +210,15 @@ def table(lines: Sequence[Line]) -> str:
             str(line.before.partition),
             f"{line.records:,}",
             f"{line.before.rows:,}",
-            str(line.restored),
-            line.before.digest[:12] + ("" if line.equal else f" → {line.after.digest[:12] if line.after else 'none'}"),
+            *map(str, line.restored),
+            line.before.digest[:12]
+            + "".join(f" → {after.digest[:12] if after else 'none'}" for after in line.after if after != line.before),
             "equal" if line.equal else "DIFFERENT",
         )
         for line in lines
     ]
     widths = [max(len(row[column]) for row in [heading, *rows]) for column in range(len(heading))]
-    numbers = {2, 3, 4, 5}
+    numbers = {2, 3, 4, 5, 6}
 
     def cells(row: Sequence[str]) -> str:
         return "  ".join(
@@ -171,15 +229,18 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join(["", cells(heading), "  ".join("─" * width for width in widths), *map(cells, rows), ""])
 
 
-def verdict(lines: Sequence[Line], report: dict[str, Any], failed: Sequence[Line], seconds: float) -> str:
+def verdict(
+    lines: Sequence[Line], report: dict[str, Any], fetched: dict[str, Any], failed: Sequence[Line], seconds: float
+) -> str:
     """What the table says, in a sentence."""
     if failed or not lines:
         return f"FAILED: {len(failed)} of {len(lines)} store partitions are not as they were."
     totals = report["totals"]
     return (
         f"{len(lines)} store partitions were rebuilt from {totals['records']:,.0f} changelog records in "
-        f"{report['seconds']:.1f} s; Kafka Streams restored {sum(line.restored for line in lines)} records, and every "
-        f"row is as it was before the loss. The whole demo took {seconds:.0f} s."
+        f"{report['seconds']:.1f} s, published, and fetched in {fetched['seconds']:.1f} s; Kafka Streams restored "
+        f"{sum(sum(line.restored) for line in lines)} records, and every row is as it was before the loss, both times. "
+        f"The whole demo took {seconds:.0f} s."
     )
 
 
@@ -189,16 +250,18 @@ def airflow_environment() -> dict[str, str]:
         "STATECORE_SPECS": str(SPEC),
         "STATECORE_STATE_DIR": str(STATE),
         "STATECORE_REPORTS": str(DEMO / "reports"),
+        **{name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
     }
 
 
-def statecore(arguments: list[str]) -> None:
-    """Run the command line; its words are shown when it fails."""
+def statecore(arguments: list[str]) -> str:
+    """Run the command line, and return what it printed; its words are shown when it fails."""
     done = subprocess.run(
         [str(Path(sys.executable).with_name("statecore")), *arguments], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise RuntimeError(f"statecore {arguments[0]} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def show_tasks(tasks: list[TaskStatus]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -32,14 +33,16 @@ class S3Server:
     Attributes:
         root: the directory.
         endpoint: its URL.
+        stays: whether it goes on when this process has ended; ``s3.json`` in the directory then says which it is.
     """
 
     root: Path
     endpoint: str = ""
+    stays: bool = False
     _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> S3Server:
-        """Start it; it ends with this process, however that one dies.
+        """Start it; unless it stays, it ends with this process, however that one dies.
 
         Raises:
             S3ServerFailed: it did not start.
@@ -58,7 +61,7 @@ class S3Server:
             command = [str(versitygw.program()), "--port", f"127.0.0.1:{port}", "posix", str(data)]
             with log.open("wb") as said:
                 self._child = subprocess.Popen(
-                    keeper.command_line(os.getpid(), command),
+                    command if self.stays else keeper.command_line(os.getpid(), command),
                     env={**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET},
                     stdout=said,
                     stderr=subprocess.STDOUT,
@@ -66,6 +69,10 @@ class S3Server:
                 )
             if self._answers(port):
                 self.endpoint = f"http://127.0.0.1:{port}"
+                if self.stays:
+                    pid = self._child.pid
+                    record = {"pid": pid, "started_at": keeper.started_at(pid), "endpoint": self.endpoint}
+                    (self.root / "s3.json").write_text(json.dumps(record))
                 return self
             self.stop()
         raise S3ServerFailed(log.read_text(errors="replace")[-2000:])

@@ -17,12 +17,13 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,20 @@ class ClusterFailed(RuntimeError):
     """A daemon ended or did not come up; the message carries the end of its log."""
 
 
+def can_hide() -> bool:
+    """Whether this user may give processes a view of the file system of their own."""
+    words = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return os.geteuid() == 0 and subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def _hiding(directories: Sequence[str]) -> list[str]:
+    """What runs a command so that it does not see what lies in some directories."""
+    if not directories:
+        return []
+    mounts = " && ".join(f"mount -t tmpfs none {shlex.quote(one)}" for one in directories)
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{mounts} && exec "$@"', "hidden"]
+
+
 class SparkCluster:
     """One master and its workers.
 
@@ -50,6 +65,9 @@ class SparkCluster:
         memory: memory of each worker, as Spark writes it.
         owner: all daemons are killed as soon as this process is gone.
         path: ``PATH`` of the daemons, and so of the executors.
+        hidden: directories that no worker sees: an empty one of its own lies upon each, in a mount namespace. Only
+            root can have that; for others they stay visible.
+        environment: more for the workers, and so for the executors.
     """
 
     def __init__(
@@ -61,11 +79,15 @@ class SparkCluster:
         memory: str = "1g",
         owner: int | None = None,
         path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        hidden: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory.resolve()
         self.hosts = tuple(f"127.0.0.{number + 2}" for number in range(workers))
         self._cores, self._memory, self._owner, self._path = cores, memory, owner or os.getpid(), path
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._hidden = [str(path) for path in hidden] if can_hide() else []
+        self._environment = dict(environment or {})
         self.master = ""
         self.page = ""
 
@@ -93,9 +115,9 @@ class SparkCluster:
         """Start the worker of a loopback address, as a machine that is added to the cluster."""
         arguments = ["--cores", str(self._cores), "--memory", self._memory]
         work = self.directory / f"work-{host}"
-        self._launch(
-            host, "worker.Worker", host, *arguments, "--work-dir", str(work), self.master, environment=environment
-        )
+        more = {**self._environment, **(environment or {})}
+        words = [*arguments, "--work-dir", str(work), self.master]
+        self._launch(host, "worker.Worker", host, *words, environment=more, before=_hiding(self._hidden))
 
     def stop(self) -> None:
         """End all daemons, and with the workers their executors."""
@@ -137,9 +159,16 @@ class SparkCluster:
         self.stop()
 
     def _launch(
-        self, name: str, daemon: str, host: str, *more: str, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        daemon: str,
+        host: str,
+        *more: str,
+        environment: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
     ) -> None:
         command = [
+            *before,
             *(str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}"),
             *("--host", host, "--port", "0", "--webui-port", "0", *more),
         ]

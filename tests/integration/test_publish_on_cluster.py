@@ -1,0 +1,245 @@
+"""Snapshots by a real Spark cluster whose machines share nothing but the object store."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
+from statecore.repository.manifest import StoreSnapshot
+from statecore.repository.repository import make_repository
+from statecore.repository.shelf import Shelf
+from tests.harness import s3_server, topics
+from tests.harness.broker import Broker
+from tests.harness.spark_cluster import SPARK_HOME, SparkCluster, can_hide
+from tests.harness.topics import Record
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+NOW = int(time.time() * 1000)
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": s3_server.ACCESS, "AWS_SECRET_ACCESS_KEY": s3_server.SECRET}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.S3Server]:
+    started = s3_server.S3Server(tmp_path_factory.mktemp("s3")).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of the driver's machine, which no worker sees."""
+    return tmp_path_factory.mktemp("driver")
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, drivers: Path, server: s3_server.S3Server
+) -> Iterator[SparkCluster]:
+    """Two workers; their credentials are in their environment, as a pod's or an instance's are."""
+    directory = tmp_path_factory.mktemp("spark")
+    own = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", **CREDENTIALS}
+    with SparkCluster(directory, owner=os.getpid(), hidden=(drivers, server.root), environment=own) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def application(broker: Broker) -> dict[str, Any]:
+    """Three kinds in four partitions; large enough that an executor can be killed while they are read."""
+    servers, application_id = broker.bootstrap_servers, f"on-cluster-{os.getpid()}"
+    stamp = NOW.to_bytes(8, "big")
+    kinds = {"plain": b"", "clicks": stamp + bytes(4), "past": b""}
+    for store, end in kinds.items():
+        topics.create(servers, f"{application_id}-{store}-changelog", 4, topics.UNCLEANED)
+        records = [
+            Record(b"key-%d" % (n % 3000) + end, None if n % 7 == 0 else b"value %d" % n * 9, n % 4, timestamp=NOW + n)
+            for n in range(40_000)
+        ]
+        topics.produce(servers, f"{application_id}-{store}-changelog", records)
+    return {
+        "application_id": application_id,
+        "bootstrap_servers": servers,
+        "processing_guarantee": "at_least_once",
+        "subtopologies": {
+            "0": {
+                "stores": {
+                    "plain": {"kind": "key-value"},
+                    "clicks": {"kind": "timestamped-window", "retention": "10m"},
+                    "past": {"kind": "versioned-key-value", "retention": "10m"},
+                }
+            }
+        },
+    }
+
+
+def url_of(server: s3_server.S3Server, name: str) -> str:
+    url = server.bucket("states").below(name).url
+    make_repository(url)
+    return url
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
+def submit(directory: Path, request: dict[str, Any], master: str, *conf: str) -> tuple[int, str, dict[str, Any]]:
+    """``spark-submit`` of the job as an operator would: exit code, what it printed, its report or error."""
+    directory.mkdir(parents=True)
+    report = directory / "report.json"
+    more = (
+        *("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1"),
+        *(f"spark.pyspark.python={sys.executable}", *conf),
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    done = subprocess.run(
+        [
+            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", master),
+            *(word for one in more for word in ("--conf", one)),
+            *(str(ROOT / "spark_jobs" / "restore.py"), "--report", str(report), "--request", json.dumps(request)),
+        ],
+        env={**kept, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "PYSPARK_DRIVER_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert report.exists(), said
+    return done.returncode, said, json.loads(report.read_text())
+
+
+def request_of(application: dict[str, Any], url: str, **more: Any) -> dict[str, Any]:
+    return {"spec": application, "repository": url, "versioned": "latest", **more}
+
+
+def stores_of(url: str, application: dict[str, Any]) -> dict[tuple[str, str], StoreSnapshot]:
+    shelf = Shelf.at(url, application["application_id"])
+    newest = shelf.head().newest
+    assert newest is not None
+    parts = shelf.parts(shelf.manifest(newest).value.parts)
+    return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
+
+
+@pytest.fixture(scope="module")
+def identities(
+    application: dict[str, Any], server: s3_server.S3Server
+) -> dict[tuple[str, str], tuple[str, Sequence[str]]]:
+    """What processes of one machine publish of it: identity and run hashes of each store."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        url = url_of(server, "alone")
+        report = run_restore(RestoreRequest(**request_of(application, url)), ProcessEngine(2))
+        assert isinstance(report, RestoreReport)
+        return {key: (store.identity, hashes(store)) for key, store in stores_of(url, application).items()}
+
+
+def hashes(store: StoreSnapshot) -> list[str]:
+    return [digest for digest, _ in store.extents]
+
+
+def test_machines_that_share_nothing_publish_what_one_machine_does(
+    cluster: SparkCluster,
+    application: dict[str, Any],
+    server: s3_server.S3Server,
+    drivers: Path,
+    identities: dict[tuple[str, str], tuple[str, Sequence[str]]],
+) -> None:
+    url = url_of(server, "shared-nothing")
+    code, said, document = submit(drivers / "alone", request_of(application, url), cluster.master)
+    assert code == 0, said
+    assert (document["master"], document["executors"]) == (cluster.master, 2)
+    assert document["hosts"] == ["127.0.0.2", "127.0.0.3"]
+    found = {key: (store.identity, hashes(store)) for key, store in stores_of(url, application).items()}
+    assert found == identities
+    assert s3_server.SECRET not in said
+    ran = cluster.applications()[0]["id"]
+    assert len(cluster.executors_of(ran)) == 2
+    assert not any(s3_server.SECRET in line for line in command_lines())
+    if can_hide():
+        (worker, *_) = processes_of(cluster, "deploy.worker.Worker")
+        assert list(drivers.iterdir())
+        assert not list(Path(f"/proc/{worker}/root{drivers}").iterdir())
+
+
+def command_lines() -> list[str]:
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return lines
+
+
+def test_an_executor_that_dies_in_the_middle_changes_nothing_of_the_snapshot(
+    cluster: SparkCluster,
+    application: dict[str, Any],
+    server: s3_server.S3Server,
+    drivers: Path,
+    identities: dict[tuple[str, str], tuple[str, Sequence[str]]],
+) -> None:
+    url = url_of(server, "killed")
+    shelf = Shelf.at(url, application["application_id"])
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline and not killed:
+            if any("/runs/" in blob.name for blob in shelf.blobs.list(shelf.names.stagings)):
+                killed.extend(processes_of(cluster, "CoarseGrainedExecutorBackend")[:1])
+                for process in killed:
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.02)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    code, said, _ = submit(drivers / "killed", request_of(application, url), cluster.master)
+    killer.join()
+    assert code == 0, said
+    assert killed, "no executor was killed while ranges were read"
+    found = {key: (store.identity, hashes(store)) for key, store in stores_of(url, application).items()}
+    assert found == identities
+
+
+def processes_of(cluster: SparkCluster, called: str) -> list[int]:
+    """The processes of a cluster's workers that are called so."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_java = b"org.apache.spark." in (words := (process / "cmdline").read_bytes()) and b"java" in words
+            if is_java and called.encode() in words and (process / "cwd").readlink().is_relative_to(cluster.directory):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_an_executor_without_credentials_is_refused_with_what_to_do(
+    spark_cluster: SparkCluster, application: dict[str, Any], server: s3_server.S3Server, drivers: Path
+) -> None:
+    url = url_of(server, "no-credentials")
+    code, said, document = submit(
+        drivers / "refused", request_of(application, url), spark_cluster.master, f"spark.executorEnv.PYTHONPATH={ROOT}"
+    )
+    assert code == 13, said
+    assert document["error"] == "Invalid"
+    assert "credentials" in document["what"]
+    assert not Shelf.at(url, application["application_id"]).read_head()
