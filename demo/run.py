@@ -250,7 +250,6 @@ def airflow_environment() -> dict[str, str]:
         "STATECORE_SPECS": str(SPEC),
         "STATECORE_STATE_DIR": str(STATE),
         "STATECORE_REPORTS": str(DEMO / "reports"),
-        **{name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
     }
 
 
