@@ -33,6 +33,9 @@ MERGED = "merged"
 IMAGES = "images"
 """In a plan's staging directory: ``images/<task>/<store>/``, each with its ``result.json``."""
 
+FETCHED = "fetched"
+"""In the work directory: files of a repository on their way into stores, under their hashes. No plan's id is it."""
+
 _KEPT_FILES = 200
 _KEPT_SECONDS = 30 * 86_400.0
 
