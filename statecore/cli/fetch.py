@@ -63,15 +63,14 @@ def show(report: FetchReport) -> None:
         )
         for store in report.stores
     ]
-    title = f"{report.application_id} in {report.state_dir}"
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("task", "store", "rows", "bytes", "bytes of files", "offset"):
         table.add_column(column, justify="left" if column in ("task", "store") else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console = result_console()
+    print(f"{report.application_id} in {report.state_dir}")
     if rows:
-        console.print(table)
+        result_console().print(table)
     when = moment(report.cut or report.made)
     known = "of" if report.cut else "published"
     print(f"snapshot {report.snapshot}, {known} {age(when) if when is not None else report.made}")

@@ -18,7 +18,6 @@ an older state over a newer one nor fail because there is one. To have them repl
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +40,8 @@ from statecore.jobs.fetch_snapshot import FoundSnapshot, Snapshots
 from statecore.jobs.fetch_todo import Todo, declared_spec, todo_of
 from statecore.jobs.fetch_topics import check_topics
 from statecore.jobs.fetched_files import FetchedFiles
+from statecore.jobs.frozen_plan import FETCH_SUFFIX
+from statecore.jobs.home import DirectoryHome
 from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import Job, Surroundings
@@ -57,9 +58,6 @@ from statecore.repository.contents import keep_content, known_content
 from statecore.repository.download import Downloaded
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
-
-FETCH_SUFFIX = ".fetch"
-"""The report of a fetch, beside those of restores (``statecore/jobs/frozen_plan.py``)."""
 
 _LITTLE = 64 << 20
 """Bytes below which this process builds the stores itself: others would take longer to start."""
@@ -113,36 +111,35 @@ def _run_fetch(
     snapshots = Snapshots(shelf, request, say)
     found = snapshots.first()
     progress.done()
+    home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
+    job = _Fetch(request, declared, snapshots, directory, Surroundings(found.spec, home, progress, faults, say))
     if request.plan_only:
         say(directory.owner_note())
-        return _Fetch(request, declared, snapshots, Surroundings(found.spec, directory, progress, faults, say)).plan(
-            found
-        )
+        return job.plan(found)
     owner_note = directory.owner_note()  # before the lock, which makes the directory that would then be its own model
     with directory.lock():
         faults.reach("fetch.after-lock")
         say(owner_note)
-        around = Surroundings(found.spec, directory, progress, faults, say)
-        return _Fetch(request, declared, snapshots, around).run(found)
+        return job.run(found)
 
 
 class _Fetch(Job):
     """One run of a fetch."""
 
+    report_suffix = FETCH_SUFFIX
+
     def __init__(
-        self, request: FetchRequest, declared: ApplicationSpec | None, snapshots: Snapshots, around: Surroundings
+        self,
+        request: FetchRequest,
+        declared: ApplicationSpec | None,
+        snapshots: Snapshots,
+        directory: StateDirectory,
+        around: Surroundings,
     ) -> None:
-        super().__init__(
-            around,
-            request_id=request.request_id,
-            state_dir=request.state_dir,
-            staging_dir=None,
-            doing=_doing(request),
-        )
-        self.request, self.declared, self.snapshots = request, declared, snapshots
+        super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
+        self.request, self.declared, self.snapshots, self.directory = request, declared, snapshots, directory
         self.shelf = snapshots.shelf
-        self.report_file = self.plan_file.with_suffix(FETCH_SUFFIX)
-        self.files = FetchedFiles(self.directory)
+        self.files = FetchedFiles(directory)
 
     def plan(self, found: FoundSnapshot) -> FetchReport:
         """What a run would do, without the lock: nothing is changed."""
@@ -178,7 +175,8 @@ class _Fetch(Job):
             remaining = todo.without([task.task for task in placement.tasks if task.already_placed])
             if not remaining.stores:
                 self.directory.give_to_owner()  # which a killed try may not have come to
-                self._tidy(todo)
+                self.files.drop()
+                self.home.discard(todo.plan_id)  # what it had built
                 return self._report(remaining, Downloaded(0, 0, 0, 0), {}, ())
             at_hand = self.files.at_hand(remaining.stores)
             self.files.ensure_room(remaining.stores, at_hand.values())
@@ -188,14 +186,14 @@ class _Fetch(Job):
                 notes = self._checked(remaining)
         except Invalid as error:
             return error
-        work = self.work / todo.plan_id
+        work = self.directory.work_path / todo.plan_id
         try:
             came, images = self._brought_and_built(remaining, at_hand, work)
         except Corrupted as error:
             return error
         with self.phase("place"):
             report = self._report(remaining, came, images, notes)
-            self.save(self.report_file, replace(report, finished="").to_json())
+            self.save(FETCH_SUFFIX, replace(report, finished="").to_json())
             final = self._placement(todo, work, remaining, resumes=resumes)
             for line in final.lines:
                 self.say(line)
@@ -203,15 +201,16 @@ class _Fetch(Job):
         self.faults.reach("fetch.after-placement")
         self._keep_contents(remaining, images)
         report = replace(self._report(remaining, came, images, notes), finished=utc_now())
-        self._tidy(todo)
-        self.finish(work, report.to_json())
+        self.files.drop()
+        self.finish(todo.plan_id, report.to_json())
         return report
 
     def _first_look(self, todo: Todo) -> tuple[PlacementPlan, bool]:
         """What placing would do, and whether an earlier try of this request has begun to do just that."""
         resumes = False
-        with suppress(OSError, Invalid):
-            resumes = FETCH_REPORT.decode(self.report_file.read_bytes()).plan_id == todo.plan_id
+        content = self.home.read(FETCH_SUFFIX)
+        with suppress(Invalid):
+            resumes = content is not None and FETCH_REPORT.decode(content).plan_id == todo.plan_id
         return self._placement(todo, None, todo, resumes=resumes), resumes
 
     def _placement(self, todo: Todo, work: Path | None, built: Todo, *, resumes: bool) -> PlacementPlan:
@@ -317,11 +316,6 @@ class _Fetch(Job):
         with suppress(StatecoreError):
             return known_content(self.shelf, store.snapshot.identity)
         return None
-
-    def _tidy(self, todo: Todo) -> None:
-        """Delete what was brought, and what a killed try has built of it."""
-        self.files.drop()
-        shutil.rmtree(self.work / todo.plan_id, ignore_errors=True)
 
     def _report(
         self,

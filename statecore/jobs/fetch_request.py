@@ -9,16 +9,26 @@ from dataclasses import dataclass, field
 from statecore.errors import Invalid
 from statecore.formats.releases import GLOBAL, TASK_NAME
 from statecore.jobs.declaration import Request, declare
-from statecore.jobs.request import DEFAULT_MEMORY_BUDGET, LIMITS, WHAT, WHERE
-from statecore.jobs.request import _check_memory_budget as check_memory_budget
-from statecore.jobs.request import _check_request_id as check_request_id
-from statecore.jobs.request import _check_state_dir as check_state_dir
+from statecore.jobs.request import (
+    DEFAULT_MEMORY_BUDGET,
+    LIMITS,
+    WHAT,
+    WHERE,
+    check_memory_budget,
+    check_repository,
+    check_request_id,
+)
 from statecore.jobs.values import Choice, FilePath, Flag, Several, Size, Text, Whole
 from statecore.jobs.versioned_start import VersionedStart
 
 CHECKS = "Live topics"
 
 _INSTANCE = re.compile(r"([0-9]{1,6})/([1-9][0-9]{0,5})")
+
+
+def _check_state_dir(_: str, path: str) -> None:
+    if not path:
+        raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
 
 
 def _check_tasks(_: str, tasks: tuple[str, ...]) -> None:
@@ -53,6 +63,7 @@ class FetchRequest(Request):
             Text("URL"),
             title="Repository",
             help="where the snapshots are: s3://bucket/prefix, or file:///path",
+            check=check_repository,
         ),
     )
     application_id: str = field(
@@ -63,7 +74,7 @@ class FetchRequest(Request):
             FilePath(where="on the machine where the application runs"),
             title="State directory",
             help="the application's state.dir",
-            check=check_state_dir,
+            check=_check_state_dir,
         ),
     )
     tasks: tuple[str, ...] = field(

@@ -36,6 +36,10 @@ class InProcessWorkers:
         """See :class:`statecore.jobs.engine.Workers`."""
         return 1
 
+    def are_here(self) -> bool:
+        """See :class:`statecore.jobs.engine.Workers`."""
+        return True
+
     def check(self, question: Question) -> RanOn:  # noqa: ARG002
         """See :class:`statecore.jobs.engine.Workers`."""
         return RanOn(PROCESSES, 1, (socket.gethostname(),))

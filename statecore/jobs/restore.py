@@ -150,9 +150,8 @@ class _Restore(Job):
         """All steps in order; each is timed under its name."""
         with self.phase("plan"):
             self.progress.phase("plan")
-            if self.directory is not None:
-                if recovered := str(recover(self.directory, self.faults)):
-                    self.say(recovered)
+            if self.directory is not None and (recovered := str(recover(self.directory, self.faults))):
+                self.say(recovered)
             frozen, why = self._frozen_plan()
             earlier = self._already_placed(frozen)
             if earlier is not None:

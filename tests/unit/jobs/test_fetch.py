@@ -140,7 +140,9 @@ def test_a_task_is_the_share_of_one_instance(tmp_path: Path, task: str, of_three
     wanting = [
         number
         for number in range(3)
-        if FetchRequest(repository="r", application_id="a", state_dir=str(tmp_path), instance=f"{number}/3").wants(task)
+        if FetchRequest(
+            repository="file:///r", application_id="a", state_dir=str(tmp_path), instance=f"{number}/3"
+        ).wants(task)
     ]
     assert wanting == [of_three]
 
@@ -148,13 +150,13 @@ def test_a_task_is_the_share_of_one_instance(tmp_path: Path, task: str, of_three
 @pytest.mark.parametrize("instance", ["3/3", "1", "-1/3", "0/0", "a/b", "0/3/4"])
 def test_what_is_no_instance_is_refused(tmp_path: Path, instance: str) -> None:
     with pytest.raises(Invalid, match="is no instance"):
-        FetchRequest(repository="r", application_id="a", state_dir=str(tmp_path), instance=instance)
+        FetchRequest(repository="file:///r", application_id="a", state_dir=str(tmp_path), instance=instance)
 
 
 @pytest.mark.parametrize("changes", [{"tasks": ("0",)}, {"tasks": ("0_0",), "instance": "0/1"}, {"processes": 0}])
 def test_requests_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
-        FetchRequest(repository="r", application_id="a", state_dir=str(tmp_path), **changes)
+        FetchRequest(repository="file:///r", application_id="a", state_dir=str(tmp_path), **changes)
 
 
 def test_a_task_that_is_there_is_kept_as_it_is_and_that_is_said(shop: Shop, state_dir: Path) -> None:
@@ -287,15 +289,14 @@ def versioned(shop: Shop, *, left: bool) -> StoreSnapshot:
     """A versioned store, as rows: what they say is of no matter here."""
     shop.shelf  # noqa: B018  (made)
     store = shop.store("0_0", "history", StoreKind.KEY_VALUE, [0], [200])
-    runs = tuple(
-        replace(stored, run=replace(stored.run, kind=StoreKind.VERSIONED)) for stored in store.databases[0].runs
-    )
+    kind, (database,) = StoreKind.VERSIONED_KEY_VALUE, store.databases
+    runs = tuple(replace(stored, run=replace(stored.run, kind=kind)) for stored in database.runs)
     (end,) = store.changelogs
-    more = {"kind": StoreKind.VERSIONED, "retention_ms": RETENTION, "segment_interval_ms": 60_000}
+    more: dict[str, Any] = {"kind": kind, "retention_ms": RETENTION, "segment_interval_ms": 60_000}
     if left:
         end = replace(end, offset=OFFSET_UNKNOWN)
         return replace(store, changelogs=(end,), databases=(), left_to_restore=True, rows=None, digest=None, **more)
-    return replace(store, databases=(replace(store.databases[0], runs=runs),), **more)
+    return replace(store, databases=(replace(database, runs=runs),), **more)
 
 
 @pytest.mark.parametrize(
@@ -418,8 +419,8 @@ def test_where_no_snapshot_is_whole_all_are_named(own_shop: Shop, state_dir: Pat
 
 def test_a_snapshot_that_says_what_is_not_there_is_passed_over(own_shop: Shop, state_dir: Path) -> None:
     third = Shop(own_shop.root, whole=True)
-    store = third.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [250])
-    third.publish([250], task_0_0={"lie": replace(store, store="lie", rows=7)})
+    store = third.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350])
+    third.publish([350], task_0_0={"lie": replace(store, store="lie", rows=7)})
     report = fetch(own_shop, state_dir)
     assert len(report.passed_over) == 1
     assert "holds" in report.passed_over[0].why
