@@ -59,7 +59,17 @@ PUBLISH_POINTS: tuple[str, ...] = (
 )
 """The driver of a job that publishes a snapshot; all of its files are in the repository before the first."""
 
-FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS + PUBLISH_POINTS
+FETCH_POINTS: tuple[str, ...] = (
+    "fetch.after-lock",
+    "fetch.after-plan",
+    "fetch.during-download",
+    "fetch.after-download",
+    "fetch.after-images",
+    "fetch.after-placement",
+)
+"""A fetch, around the placement; ``during-download`` whenever some bytes have come."""
+
+FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS + PUBLISH_POINTS + FETCH_POINTS
 """Every fault point there is."""
 
 _REGISTERED = frozenset(FAULT_POINTS)

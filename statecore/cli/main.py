@@ -29,6 +29,7 @@ from statecore.extras import explained
 COMMANDS: dict[str, str] = {
     "discover": "write the spec of an application from its topics, topology and state directory",
     "dump": "print the rows of a store, decoded",
+    "fetch": "bring stores from a repository into a state directory, so that the application starts from a snapshot",
     "info": "show which restores there are: where, of what age, by whom, what is unfinished, and who holds the lock",
     "init": "make a repository for snapshots in an object store, after the store was put to the test",
     "inspect": "show what lies in a state directory: stores, kinds, offsets, rows, sizes, and what is wrong",
@@ -42,6 +43,10 @@ A first restore:
       --topology describe.txt --output stores.yaml
   statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams --plan
   statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams
+
+A start from a snapshot:
+  statecore fetch --repository s3://states/production --application-id orders \\
+      --state-dir /var/lib/kafka-streams --instance 0/3
 
 A look at what is there:
   statecore info --state-dir /var/lib/kafka-streams

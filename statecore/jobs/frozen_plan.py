@@ -8,6 +8,8 @@ file name should::
     <application>/.statecore/plans/<request>.attempt    the last try since, while it has not come to a good end
     <application>/.statecore/plans/<request>.report     the report, written before the placement, and after it
                                                         again with the time when it was finished
+    <application>/.statecore/plans/<request>.fetch      that of a fetch, which has no plan: what a snapshot has is
+                                                        frozen already
 
 What the tries of a plan have built lies in ``<staging>/<plan id>``, below it :data:`RUNS` and :data:`IMAGES`.
 """
@@ -22,7 +24,7 @@ from statecore.documents import DocumentType
 from statecore.jobs.plan import RestorePlan
 
 PLANS = "plans"
-PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
+PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX, FETCH_SUFFIX = ".json", ".attempt", ".report", ".fetch"
 
 RUNS = "runs"
 """In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>.json``."""
@@ -32,6 +34,9 @@ MERGED = "merged"
 
 IMAGES = "images"
 """In a plan's staging directory: ``images/<task>/<store>/``, each with its ``result.json``."""
+
+FETCHED = "fetched"
+"""In the work directory: files of a repository on their way into stores, under their hashes. No plan's id is it."""
 
 _KEPT_FILES = 200
 _KEPT_SECONDS = 30 * 86_400.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from statecore.documents import encoded
 from statecore.errors import Invalid, StatecoreError
@@ -59,6 +59,7 @@ class Job:
         doing: what is being done, to follow "while" in an error: ``stores were restored in /d``.
 
     Attributes:
+        report_suffix: of the report's file.
         home: where the plan is frozen, and beside it the report and the word of the last try.
         attempt: this try.
         phases: wall seconds of each phase that has ended, in order.
@@ -68,6 +69,8 @@ class Job:
         taken_up: whether the plan is one that an earlier try had frozen.
         began: ``time.monotonic()`` when this try began.
     """
+
+    report_suffix: ClassVar[str] = REPORT_SUFFIX
 
     def __init__(self, around: Surroundings, *, request_id: str, state_dir: str, doing: str) -> None:
         self.spec, self.home = around.spec, around.home
@@ -156,7 +159,7 @@ class Job:
         """
         self.home.discard(plan_id)
         with suppress(OSError, StatecoreError):
-            self.save(REPORT_SUFFIX, report)
+            self.save(self.report_suffix, report)
         self.home.sweep()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import staging
 from statecore.jobs.plan import PartitionPlan, RestorePlan, task_of
@@ -37,15 +38,7 @@ def placement_of(
     Raises:
         Invalid: something there stands in the way, or would make Kafka Streams wipe a task.
     """
-    restored = set(plan.stores)
-    siblings = [
-        SiblingStore(task, store.name, store.kind, _changelog_of(store, part), logged=store.is_logged)
-        for task, part in {part.task: part for part in plan.partitions}.items()
-        for store in (*spec.stores, *spec.global_stores)
-        if task_of(store, part.partition) == task
-        and store.kind is not StoreKind.IN_MEMORY
-        and (task, store.name) not in restored
-    ]
+    siblings = siblings_of(spec, {part.task: part.partition for part in plan.partitions}, plan.stores)
 
     def image_of(parts: Sequence[PartitionPlan]) -> StoreImage:
         one = parts[0]
@@ -66,8 +59,28 @@ def placement_of(
     )
 
 
-def _changelog_of(store: StoreSpec, part: PartitionPlan) -> TopicPartition | None:
+def siblings_of(
+    spec: ApplicationSpec, partitions: Mapping[str, int], restored: Collection[tuple[str, str]]
+) -> list[SiblingStore]:
+    """The declared stores of some tasks that are not restored, but stand beside those that are.
+
+    Args:
+        spec: the application's stores.
+        partitions: the tasks, and the partition of each; any of ``global``.
+        restored: (task, store) of what is restored.
+    """
+    return [
+        SiblingStore(task, store.name, store.kind, _changelog_of(store, task, partition), logged=store.is_logged)
+        for task, partition in partitions.items()
+        for store in (*spec.stores, *spec.global_stores)
+        if task_of(store, partition) == task
+        and store.kind is not StoreKind.IN_MEMORY
+        and (task, store.name) not in restored
+    ]
+
+
+def _changelog_of(store: StoreSpec, task: str, partition: int) -> TopicPartition | None:
     """The changelog partition of a store in the task of another; ``None`` where it has none, or none is decided."""
-    if part.is_global or not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
+    if task == GLOBAL or not store.is_logged or store.changelog == UNKNOWN_CHANGELOG:
         return None
-    return TopicPartition(store.changelog, part.partition)
+    return TopicPartition(store.changelog, partition)

@@ -204,7 +204,7 @@ def why_stale(
             return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
         if part.end > 0 and seen.log_start > part.end:
             return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
-        retention = int(topics[part.topic].configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS)) / 1000
+        retention = delete_retention_of(topics[part.topic])
         # Half of it, because the application needs time, too, to read what lies beyond the end.
         if seen.log_end > part.log_end and now - frozen.made_at > retention / 2:
             return (
@@ -217,6 +217,11 @@ def why_stale(
             if planned != topics[topic].partitions:
                 return f"{topic} has {topics[topic].partitions} partitions now and had {planned}"
     return None
+
+
+def delete_retention_of(topic: TopicDescription) -> float:
+    """How long a topic keeps deletes, in seconds, before they may be compacted away."""
+    return int(topic.configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS)) / 1000
 
 
 def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:

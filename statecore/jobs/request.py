@@ -29,7 +29,8 @@ WHERE = "Where to"
 LIMITS = "Limits"
 
 
-def _check_repository(_: str, url: str) -> None:
+def check_repository(_: str, url: str) -> None:
+    """Refuse what is no URL of a repository."""
     if urlsplit(url).scheme not in ("s3", "file"):
         raise Invalid(
             f"{url!a} names no repository.",
@@ -43,7 +44,8 @@ def _check_partitions(_: str, partitions: tuple[int, ...]) -> None:
         raise Invalid(f"{negative[0]} is the number of no partition.", action="Count partitions from 0.")
 
 
-def _check_memory_budget(_: str, size: int) -> None:
+def check_memory_budget(_: str, size: int) -> None:
+    """Refuse what holds nothing."""
     if size < 1024 * 1024:
         raise Invalid(
             f"A memory budget of {size} bytes is too small to hold one batch of records.",
@@ -66,7 +68,8 @@ def _check_patience(name: str, seconds: float) -> None:
         )
 
 
-def _check_request_id(_: str, request_id: str) -> None:
+def check_request_id(_: str, request_id: str) -> None:
+    """Refuse an empty name."""
     if not request_id:
         raise Invalid("The request id is empty.", action="Give a name, or leave it out.")
 
@@ -176,7 +179,7 @@ class Staged(Request):
             title="Memory of a task",
             help="memory for the records of one task; what it does not hold lies on disk meanwhile",
             section=LIMITS,
-            check=_check_memory_budget,
+            check=check_memory_budget,
         ),
     )
 
@@ -230,7 +233,7 @@ class Planned(Request):
             help="name of this request; a retry under it finds the frozen plan and finishes its work",
             otherwise="a new one",
             in_form=False,
-            check=_check_request_id,
+            check=check_request_id,
         ),
     )
 
@@ -248,7 +251,7 @@ class Published(Request):
             "instance can start",
             section=WHERE,
             otherwise="nothing is published",
-            check=_check_repository,
+            check=check_repository,
         ),
     )
 

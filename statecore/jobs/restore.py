@@ -47,7 +47,7 @@ from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.staging import staging_base
-from statecore.placement.apply import PlacementPlan, RecoveryReport, apply_placement, recover
+from statecore.placement.apply import PlacementPlan, apply_placement, recover
 from statecore.placement.journal import read_record
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory, ensure_room
@@ -104,7 +104,7 @@ def _run_restore(
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
             plan, notes, disk = plan_restore(cluster, spec, request, parallelism=lambda: engine.expected(spec))
         progress.done()
-        about = () if directory is None else (*_doubts(directory, request, disk), _owner_note(directory))
+        about = () if directory is None else (*_doubts(directory, request, disk), directory.owner_note())
         for note in (*notes, *about):
             say(f"note: {note}")
         return plan
@@ -113,7 +113,7 @@ def _run_restore(
         home: JobHome = RepositoryHome(shelf, request.request_id)
         with engine.start("restore", spec) as workers:
             return _Restore(request, Surroundings(spec, home, progress, faults, say), None, shelf).run(workers)
-    owner_note = _owner_note(directory)  # before the lock, which makes the directory that would then be its own model
+    owner_note = directory.owner_note()  # before the lock, which makes the directory that would then be its own model
     with directory.lock():
         faults.reach("restore.after-lock")
         say(owner_note)
@@ -150,10 +150,8 @@ class _Restore(Job):
         """All steps in order; each is timed under its name."""
         with self.phase("plan"):
             self.progress.phase("plan")
-            if self.directory is not None:
-                recovered = recover(self.directory, self.faults)
-                if recovered.placed or recovered.put_back or recovered.left:
-                    self.say(_recovery(recovered))
+            if self.directory is not None and (recovered := str(recover(self.directory, self.faults))):
+                self.say(recovered)
             frozen, why = self._frozen_plan()
             earlier = self._already_placed(frozen)
             if earlier is not None:
@@ -366,26 +364,5 @@ def _doubts(directory: StateDirectory, request: RestoreRequest, disk: DiskNeed) 
     return [note for place in (directory.path, *elsewhere) if (note := disk.doubt(place)) is not None]
 
 
-def _owner_note(directory: StateDirectory) -> str:
-    """Whose the placed files will be, or why they could not be."""
-    try:
-        return f"What is placed will belong to {directory.ownership}."
-    except Invalid as error:
-        return f"Nothing could be placed by this user: {error}"
-
-
 def _nobody(line: str) -> None:
     """Hears nothing."""
-
-
-def _recovery(found: RecoveryReport) -> str:
-    words = [
-        f"{what}: {', '.join(tasks)}"
-        for what, tasks in (
-            ("put in place", found.placed),
-            ("put back as they were", found.put_back),
-            ("left to the application, which has used them since", found.left),
-        )
-        if tasks
-    ]
-    return f"An interrupted placement was settled; {'; '.join(words)}."

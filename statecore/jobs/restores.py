@@ -21,6 +21,7 @@ from statecore.formats.releases import LOCK_FILE
 from statecore.jobs.attempt import Instance, utc
 from statecore.jobs.frozen_plan import (
     ATTEMPT_SUFFIX,
+    FETCHED,
     IMAGES,
     PLAN_SUFFIX,
     PLANS,
@@ -326,6 +327,8 @@ def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
             meaning = f"what was built for request {wanted[entry.name]}; a retry of it goes on with that"
         elif entry.name.startswith(STAGING_PREFIX):
             meaning = "staging of a placement; the next restore settles and sweeps it"
+        elif entry.name == FETCHED:
+            meaning = "files that a fetch has brought; the next one goes on with them, and sweeps them when a day old"
         elif entry.name == SET_ASIDE:
             meaning = "old task directories that the application had replaced itself; it can be deleted"
         else:

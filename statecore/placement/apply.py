@@ -122,6 +122,19 @@ class RecoveryReport:
     left: tuple[str, ...] = ()
     swept: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """What was settled; empty where nothing was interrupted."""
+        words = [
+            f"{what}: {', '.join(tasks)}"
+            for what, tasks in (
+                ("put in place", self.placed),
+                ("put back as they were", self.put_back),
+                ("left to the application, which has used them since", self.left),
+            )
+            if tasks
+        ]
+        return f"An interrupted placement was settled; {'; '.join(words)}." if words else ""
+
 
 def apply_placement(
     plan: PlacementPlan, faults: FaultPoints = NO_FAULTS, progress: Progress | None = None

@@ -27,7 +27,7 @@ from pathlib import Path
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING, is_read_only, sync_file
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
+from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE, TASK_NAME
 from statecore.placement.application_lock import ApplicationLock, remove_empty
 from statecore.placement.contents import StoreDirectory, directories_in, stores_in
 from statecore.placement.ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
@@ -37,7 +37,6 @@ WORK_DIRECTORY = ".statecore"
 
 _LOCK_ATTEMPTS = 20
 
-_TASK = re.compile(r"(?:__[a-zA-Z0-9._-]+__/)?[0-9]+_[0-9]+")
 _NAMED_TOPOLOGY = re.compile(r"__[a-zA-Z0-9._-]+__")
 
 
@@ -84,7 +83,7 @@ class StateDirectory:
 
     def task_path(self, task: str) -> Path:
         """The directory of a task (``0_1``), or of ``global``. Raises ``ValueError`` for anything else."""
-        if task != GLOBAL and not _TASK.fullmatch(task):
+        if task != GLOBAL and not TASK_NAME.fullmatch(task):
             raise ValueError(f"{task!r} is not a task such as 0_1")
         return self.path / task
 
@@ -105,10 +104,10 @@ class StateDirectory:
         """The tasks that have a directory, those of named topologies included, in numeric order; not ``global``."""
         found: list[str] = []
         for path in directories_in(self.path):
-            if _TASK.fullmatch(path.name):
+            if TASK_NAME.fullmatch(path.name):
                 found.append(path.name)
             elif _NAMED_TOPOLOGY.fullmatch(path.name):
-                found += [f"{path.name}/{task.name}" for task in directories_in(path) if _TASK.fullmatch(task.name)]
+                found += [f"{path.name}/{task.name}" for task in directories_in(path) if TASK_NAME.fullmatch(task.name)]
         return sorted(found, key=_task_order)
 
     def lock(self) -> ApplicationLock:
@@ -165,6 +164,13 @@ class StateDirectory:
             Invalid: the owner is not known, or this process cannot give files to it.
         """
         return decide_ownership(self.state_dir, self.path, self._owner, this_process())
+
+    def owner_note(self) -> str:
+        """Whose the placed files will be, or why they could not be, for a person."""
+        try:
+            return f"What is placed will belong to {self.ownership}."
+        except Invalid as error:
+            return f"Nothing could be placed by this user: {error}"
 
     def give_to_owner(self) -> None:
         """Give the application's directory, and the files that lie directly in it, to the owner of what is placed.

@@ -1,0 +1,98 @@
+"""``statecore fetch``: from a repository into a state directory, without Spark."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output, result_console
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.fetch_request import FetchRequest
+
+if TYPE_CHECKING:
+    from statecore.jobs.fetch_report import FetchReport
+
+_LEFT = "left to Kafka Streams"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_request_options(parser, FetchRequest)
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Fetch, or plan, and show the outcome."""
+    from statecore.extras import require
+    from statecore.faults import fault_points_from_environment
+
+    request = request_of(FetchRequest, arguments)
+    require("pipeline")
+
+    from statecore.jobs.fetch import run_fetch
+    from statecore.telemetry import metered
+
+    if request.replace and not request.plan_only:  # else the same command goes on whatever its request id
+        output.go_on_with(request.request_id)
+    faults = fault_points_from_environment()
+    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
+        report = run_fetch(request, progress, faults=faults, say=output.say)
+    output.document(report.to_json())
+    if not output.json:
+        show(report)
+    return 0
+
+
+def show(report: FetchReport) -> None:
+    """The report as a table, its notes below."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from statecore.jobs.attempt import age, moment
+    from statecore.progress import seconds_in_words
+
+    rows = [
+        (
+            store.task,
+            store.store,
+            _known(store.rows, store.left_to_restore),
+            _known(store.bytes, store.left_to_restore),
+            f"{store.file_bytes:,}",
+            _LEFT if store.left_to_restore else _offsets(store.offsets.values()),
+        )
+        for store in report.stores
+    ]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("task", "store", "rows", "bytes", "bytes of files", "offset"):
+        table.add_column(column, justify="left" if column in ("task", "store") else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    print(f"{report.application_id} in {report.state_dir}")
+    if rows:
+        result_console().print(table)
+    when = moment(report.cut or report.made)
+    known = "of" if report.cut else "published"
+    print(f"snapshot {report.snapshot}, {known} {age(when) if when is not None else report.made}")
+    kept = f"; kept as they were: {', '.join(report.kept)}" if report.kept else ""
+    tasks = len({store.task for store in report.stores})
+    if report.plan_only:
+        print(f"would fetch {len(report.stores)} stores of {tasks} tasks, {report.downloaded_bytes:,} bytes{kept}")
+    elif report.placed:
+        print(
+            f"fetched {len(report.stores)} stores of {tasks} tasks in {seconds_in_words(report.seconds)}: "
+            f"{report.downloaded_bytes:,} bytes came, {report.at_hand_bytes:,} were here{kept}"
+        )
+    else:
+        print(f"nothing was to be fetched{kept}")
+    for note in report.notes:
+        print(f"note: {note}")
+
+
+def _known(count: int | None, left: bool) -> str:
+    return "" if left else "unknown" if count is None else f"{count:,}"
+
+
+def _offsets(offsets: Iterable[int]) -> str:
+    words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
+    return ", ".join(words[:4]) + (", ..." if len(words) > 4 else "")

@@ -1,0 +1,224 @@
+"""What a fetch is asked for."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass, field
+
+from statecore.errors import Invalid
+from statecore.formats.releases import GLOBAL, TASK_NAME
+from statecore.jobs.declaration import Request, declare
+from statecore.jobs.request import (
+    DEFAULT_MEMORY_BUDGET,
+    LIMITS,
+    WHAT,
+    WHERE,
+    check_memory_budget,
+    check_repository,
+    check_request_id,
+)
+from statecore.jobs.values import Choice, FilePath, Flag, Several, Size, Text, Whole
+from statecore.jobs.versioned_start import VersionedStart
+
+CHECKS = "Live topics"
+
+_INSTANCE = re.compile(r"([0-9]{1,6})/([1-9][0-9]{0,5})")
+
+
+def _check_state_dir(_: str, path: str) -> None:
+    if not path:
+        raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
+
+
+def _check_tasks(_: str, tasks: tuple[str, ...]) -> None:
+    wrong = [task for task in tasks if task != GLOBAL and not TASK_NAME.fullmatch(task)]
+    if wrong:
+        raise Invalid(
+            f"{wrong[0]!r} is no task.",
+            action=f"Name tasks as their directories are called: 0_1, or {GLOBAL} for the global stores.",
+        )
+
+
+def _check_instance(_: str, instance: str) -> None:
+    match = _INSTANCE.fullmatch(instance)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise Invalid(
+            f"{instance!r} is no instance.",
+            action="Give its number, counted from 0, and how many there are: 0/3, 1/3 or 2/3.",
+        )
+
+
+def _check_processes(_: str, count: int) -> None:
+    if count < 1:
+        raise Invalid(f"{count} processes do no work.", action="Give at least one, or leave the number out.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchRequest(Request):
+    """A request to bring stores of an application from a repository into a state directory."""
+
+    repository: str = field(
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="where the snapshots are: s3://bucket/prefix, or file:///path",
+            check=check_repository,
+        ),
+    )
+    application_id: str = field(
+        metadata=declare(Text("ID"), title="Application id", help="Kafka Streams' application.id"),
+    )
+    state_dir: str = field(
+        metadata=declare(
+            FilePath(where="on the machine where the application runs"),
+            title="State directory",
+            help="the application's state.dir",
+            check=_check_state_dir,
+        ),
+    )
+    tasks: tuple[str, ...] = field(
+        default=(),
+        metadata=declare(
+            Several(Text("TASK")),
+            title="Tasks",
+            help="only these tasks, such as 0_1, or global",
+            section=WHAT,
+            otherwise="every task",
+            option="--task",
+            check=_check_tasks,
+        ),
+    )
+    instance: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("I/N", pattern=_INSTANCE.pattern),
+            title="Instance",
+            help="only the share of instance I of N, counted from 0 as a StatefulSet does: tasks whose subtopology and "
+            "partition, added up, leave I when they are divided by N; and the global stores, which every instance has",
+            section=WHAT,
+            check=_check_instance,
+        ),
+    )
+    snapshot: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("ID"),
+            title="Snapshot",
+            help="this snapshot and no other",
+            section=WHAT,
+            otherwise="the newest that is whole and fits",
+        ),
+    )
+    plan_only: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Only plan",
+            help="show what would be fetched; nothing is changed",
+            section=WHAT,
+            option="--plan",
+        ),
+    )
+    request_id: str = field(
+        default_factory=lambda: uuid.uuid4().hex,
+        metadata=declare(
+            Text("ID"),
+            title="Request id",
+            help="name of this request; a retry under it takes what it has placed already for done, with --replace too",
+            section=WHAT,
+            otherwise="a new one",
+            check=check_request_id,
+        ),
+    )
+    replace: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Replace what is there",
+            help="replace tasks that the directory has already; without it they are kept as they are",
+            section=WHERE,
+        ),
+    )
+    owner: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
+            title="Owner",
+            help="user or user:group, by name or number, that the placed files will belong to",
+            section=WHERE,
+            otherwise="the owner of the directory that is there",
+        ),
+    )
+    versioned: VersionedStart = field(
+        default=VersionedStart.HISTORY,
+        metadata=declare(
+            Choice(VersionedStart),
+            title="Versioned stores",
+            help="what versioned stores find when the application starts. history: queries of the past answer, because "
+            "Kafka Streams restores these stores itself, and they are placed empty. latest: nothing is restored, and "
+            "queries of the past find only what is written from then on",
+            section=WHERE,
+        ),
+    )
+    spec_path: str | None = field(
+        default=None,
+        metadata=declare(
+            FilePath("FILE"),
+            title="Spec path",
+            help="the application's stores.yaml: says where the brokers are and how they are reached, and which stores "
+            "there are now",
+            section=CHECKS,
+            otherwise="the stores as the snapshot declares them, and no look at the topics",
+            option="--spec",
+        ),
+    )
+    bootstrap_servers: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("HOST:PORT"),
+            title="Brokers",
+            help="brokers whose topics the offsets are compared with before anything is placed",
+            section=CHECKS,
+            otherwise="those of the spec",
+        ),
+    )
+    memory_budget: int = field(
+        default=DEFAULT_MEMORY_BUDGET,
+        metadata=declare(
+            Size(),
+            title="Memory of a process",
+            help="memory for the records that one process holds",
+            section=LIMITS,
+            check=check_memory_budget,
+        ),
+    )
+    processes: int | None = field(
+        default=None,
+        metadata=declare(
+            Whole(words="a number of processes"),
+            title="Processes",
+            help="how many processes build stores",
+            section=LIMITS,
+            otherwise="one a core, and none but this one for little",
+            check=_check_processes,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Look at every value. Raises ``Invalid``."""
+        super().__post_init__()
+        if self.tasks and self.instance is not None:
+            raise Invalid(
+                "Both tasks and the share of an instance were asked for.", action="Give --task or --instance."
+            )
+
+    def wants(self, task: str) -> bool:
+        """Whether a task is asked for."""
+        if self.tasks:
+            return task in self.tasks
+        if self.instance is None or task == GLOBAL:
+            return True
+        number, count = (int(part) for part in self.instance.split("/"))
+        subtopology, _, partition = task.rpartition("/")[2].partition("_")
+        return (int(subtopology) + int(partition)) % count == number

@@ -1,0 +1,163 @@
+"""Which snapshot is fetched: the newest that is whole and fits, or the one that was named.
+
+A snapshot that is damaged, or that does not fit the topics, is passed over: the next older one is tried, and that is
+said. Where one was named, or none is left, the error is raised. "There is none" (``NotFound``) and "nobody could look"
+(``Retryable``) are never the same, and neither passes anything over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from statecore.errors import Corrupted, NotFound, StatecoreError
+from statecore.jobs.fetch_request import FetchRequest
+from statecore.repository.head import Head, SnapshotEntry
+from statecore.repository.manifest import Manifest, TaskPart
+from statecore.repository.shelf import Shelf
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import parse_spec
+
+_NOBODY = "nobody:1"
+"""In place of brokers: a snapshot does not say how Kafka is reached."""
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class FoundSnapshot:
+    """A snapshot that can be read.
+
+    Attributes:
+        entry: what the head says of it.
+        manifest: its manifest.
+        parts: the tasks of it that are asked for.
+        spec: the application as the snapshot declares it, without brokers.
+    """
+
+    entry: SnapshotEntry
+    manifest: Manifest
+    parts: Mapping[str, TaskPart]
+    spec: ApplicationSpec
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A snapshot that could not be used.
+
+    Attributes:
+        snapshot: its id.
+        why: what is wrong with it.
+    """
+
+    snapshot: str
+    why: str
+
+
+class Snapshots:
+    """The snapshots that a request may use, one after the other.
+
+    Args:
+        shelf: where they are.
+        request: what is asked for.
+        say: told what is passed over.
+
+    Raises:
+        NotFound: the application has none, or not the one that was named.
+        Corrupted, Invalid, Retryable: nobody can say which there are.
+
+    Attributes:
+        shelf: where they are.
+        passed_over: those that could not be used.
+    """
+
+    def __init__(self, shelf: Shelf, request: FetchRequest, say: Callable[[str], None]) -> None:
+        self.passed_over: list[PassedOver] = []
+        self.shelf = shelf
+        self._request, self._say = request, say
+        self._left = iter(self._candidates(shelf.head()))
+        self._errors: list[StatecoreError] = []
+
+    def _candidates(self, head: Head) -> list[SnapshotEntry]:
+        named = self._request.snapshot
+        if named is None:
+            return list(head.snapshots)
+        entry = head.entry(named)
+        if entry is None:
+            known = ", ".join(one.snapshot for one in head.snapshots[:_SHOWN])
+            raise NotFound(
+                f"{self.shelf.application_id} has no snapshot {named} in {self.shelf.url}.",
+                action=f"Name one of those that count: {known}{', ...' if len(head.snapshots) > _SHOWN else ''}.",
+                snapshot=named,
+            )
+        return [entry]
+
+    def first(self) -> FoundSnapshot:
+        """The first that can be read.
+
+        Raises:
+            NotFound: it does not have a task that was named.
+            Corrupted: none can be.
+            Invalid, Retryable: one is of another version, or nobody could look.
+        """
+        return self._next()
+
+    def after(self, found: FoundSnapshot, error: StatecoreError) -> FoundSnapshot:
+        """The next older one that can be read, because this one cannot be used.
+
+        Raises:
+            StatecoreError: there is none.
+        """
+        self._pass_over(found.entry, error)
+        return self._next()
+
+    def _next(self) -> FoundSnapshot:
+        for entry in self._left:
+            try:
+                return self._read(entry)
+            except Corrupted as error:
+                self._pass_over(entry, error)
+            except NotFound as error:  # a task that the snapshot does not have
+                if not self._errors:
+                    raise
+                self._pass_over(entry, error)
+        raise self._none()
+
+    def _read(self, entry: SnapshotEntry) -> FoundSnapshot:
+        manifest = self.shelf.manifest(entry).value
+        wanted = [part for part in manifest.parts if self._request.wants(part.task)]
+        missing = sorted(set(self._request.tasks) - {part.task for part in wanted})
+        if missing:
+            raise NotFound(
+                f"The snapshot {entry.snapshot} of {manifest.application_id} has no task {', '.join(missing)}.",
+                action=f"It has {', '.join(part.task for part in manifest.parts)}: name some of these.",
+                snapshot=entry.snapshot,
+                tasks=missing,
+            )
+        parts = {task: read.part for task, read in self.shelf.parts(wanted).items()}
+        declared = parse_spec({**manifest.spec, "bootstrap_servers": _NOBODY}, f"<snapshot {entry.snapshot}>")
+        return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))
+
+    def _pass_over(self, entry: SnapshotEntry, error: StatecoreError) -> None:
+        if self._request.snapshot is not None:
+            raise error
+        self._errors.append(error)
+        self.passed_over.append(PassedOver(entry.snapshot, error.what))
+        self._say(f"The snapshot {entry.snapshot} is passed over: {error.what}")
+
+    def _none(self) -> StatecoreError:
+        """The error of the newest, with what is wrong with all others."""
+        newest, *others = self._errors
+        if not others:
+            return newest
+        lines = "\n".join(f"  {one.snapshot}: {one.why}" for one in self.passed_over)
+        return type(newest)(
+            f"None of the {len(self._errors)} snapshots of {self.shelf.application_id} in {self.shelf.url} can be "
+            f"used:\n{lines}\n",
+            action=newest.action,
+            **{**newest.context, "passed_over": [vars(one) for one in self.passed_over]},
+        )
+
+    def notes(self) -> Iterator[str]:
+        """What was passed over, for the report."""
+        return (f"The snapshot {one.snapshot} was passed over: {one.why}" for one in self.passed_over)

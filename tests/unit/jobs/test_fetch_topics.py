@@ -1,0 +1,135 @@
+"""Whether a snapshot fits the topics, against topics as a cluster would describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.errors import Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.fetch_topics import check_topics
+from statecore.jobs.store_to_fetch import StoreToFetch
+from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
+
+TOPIC, ID = "orders-plain-changelog", "0123456789abcdef0123456789abcdef"
+NOW = 1_795_251_600.0
+DAY = 86_400.0
+
+
+STILL, GROWN = LogOffsets(0, 300, 300), LogOffsets(0, 400, 400)
+
+
+@dataclass
+class FakeCluster:
+    """One topic."""
+
+    log: LogOffsets = STILL
+    topic_id: str = ID
+    partitions: int = 2
+    configs: dict[str, str] | None = None
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        absent = sorted(set(names) - {TOPIC})
+        if absent:
+            raise NotFound(f"Topics do not exist: {absent[0]}.", action="Check.", topics=absent)
+        return {TOPIC: TopicDescription(TOPIC, self.topic_id, self.partitions, self.configs or {})}
+
+    def log_offsets(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        return dict.fromkeys(wanted, self.log)
+
+
+def store(cut: float | None = NOW - 60, **changes: Any) -> StoreToFetch:
+    end = replace(ChangelogEnd(TOPIC, 1, ID, 299, 300, 0, 300), **changes)
+    cut_ms = None if cut is None else int(cut * 1000)
+    snapshot = StoreSnapshot("plain", StoreKind.KEY_VALUE, "i", (end,), "read_uncommitted", cut_ms=cut_ms)
+    return StoreToFetch("0_1", snapshot, left=False)
+
+
+def check(cluster: FakeCluster, *stores: StoreToFetch) -> list[str]:
+    return check_topics(cluster, stores, clock=lambda: NOW)  # type: ignore[arg-type]
+
+
+def refused(match: str, cluster: FakeCluster, one: StoreToFetch) -> Invalid:
+    with pytest.raises(Invalid, match=match) as caught:
+        check(cluster, one)
+    assert caught.value.action
+    return caught.value
+
+
+def test_what_ends_where_the_log_ends_fits_whatever_its_age() -> None:
+    assert check(FakeCluster(), store()) == []
+    assert check(FakeCluster(), store(cut=NOW - 1000 * DAY)) == []
+    assert check(FakeCluster(), store(cut=None)) == []
+
+
+def test_what_has_grown_fits_while_deletes_are_kept() -> None:
+    assert check(FakeCluster(GROWN), store(cut=NOW - 0.4 * DAY)) == []
+    (doubt,) = check(FakeCluster(GROWN), store(cut=NOW - 0.6 * DAY))
+    assert "has to have read" in doubt
+    error = refused("may have been compacted away after 86400 s", FakeCluster(GROWN), store(cut=NOW - 1.1 * DAY))
+    assert "statecore restore" in error.action
+    assert f"{TOPIC}-1" in error.what
+    assert "store plain of task 0_1" in error.what
+
+
+@pytest.mark.parametrize(
+    ("configs", "fits"),
+    [
+        ({"delete.retention.ms": str(int(2 * DAY * 1000))}, True),
+        ({"delete.retention.ms": "1000"}, False),
+        ({"cleanup.policy": "compact,delete"}, False),
+        ({"cleanup.policy": "delete"}, True),
+    ],
+)
+def test_the_topic_says_how_long_deletes_are_kept(configs: dict[str, str], fits: bool) -> None:
+    cluster, one = FakeCluster(GROWN, configs=configs), store(cut=NOW - 1.1 * DAY)
+    if fits:
+        check(cluster, one)
+    else:
+        refused("delete.retention.ms", cluster, one)
+
+
+def test_of_what_nobody_knows_the_age_that_is_said() -> None:
+    (doubt,) = check(FakeCluster(GROWN), store(cut=None))
+    assert "has grown by 100 since, and nobody knows how old the store is" in doubt
+
+
+def test_a_topic_that_was_made_anew_is_another() -> None:
+    refused("created anew", FakeCluster(topic_id="f" * 32), store())
+    (doubt,) = check(FakeCluster(topic_id="f" * 32), store(topic_id=""))
+    assert "no topic id" in doubt
+
+
+def test_a_log_that_begins_after_the_store_ends_leaves_a_gap() -> None:
+    assert check(FakeCluster(LogOffsets(300, 300, 300)), store()) == []
+    refused("begins at 301 now, after the store's end 300", FakeCluster(LogOffsets(301, 400, 400)), store())
+
+
+def test_a_log_that_ends_before_the_store_has_lost_records() -> None:
+    refused("ends at 299 now, before the store's end 300", FakeCluster(LogOffsets(0, 299, 299)), store())
+
+
+def test_a_topic_or_a_partition_that_is_gone_is_named() -> None:
+    error = refused("topics that do not exist", FakeCluster(), store(topic="gone"))
+    assert error.context["topics"] == ["gone"]
+    refused("is no partition any more", FakeCluster(partitions=1), store())
+
+
+def test_stores_that_kafka_streams_restores_have_nothing_to_fit() -> None:
+    cluster = FakeCluster(LogOffsets(500, 600, 600))
+    assert check(cluster, replace(store(), left=True)) == []
+    assert check(cluster, store(offset=OFFSET_UNKNOWN, end=0)) == []
+
+
+def test_all_reasons_are_there_and_some_are_shown() -> None:
+    with pytest.raises(Invalid) as caught:
+        check(FakeCluster(LogOffsets(0, 0, 0)), *[store()] * 9)
+    assert len(caught.value.context["problems"]) == 9
+    assert "... and 4 more" in caught.value.what
+    assert len(check(FakeCluster(GROWN), *[store(cut=None)] * 9)) == 6
