@@ -92,8 +92,7 @@ class SnapshotOf:
             return earlier
         parts = task_parts(
             frozen.plan,
-            made.runs,
-            made.versions,
+            made,
             images,
             cut_ms=int(frozen.made_at * 1000),
             spec_digest=spec_hash(self._spec),
@@ -103,23 +102,22 @@ class SnapshotOf:
 
 def task_parts(
     plan: RestorePlan,
-    runs: Mapping[Key, Sequence[RangeResult]],
-    versions: Mapping[Key, VersionResult],
+    made: Made,
     images: Mapping[Key, Image],
     *,
-    cut_ms: int,
-    spec_digest: str,
+    cut_ms: int | None = None,
+    spec_digest: str = "",
 ) -> list[TaskPart]:
     """The part of each task of a plan.
 
     Args:
         plan: what was restored.
-        runs: what was read for it, published.
-        versions: the rows of versioned stores, published.
+        made: what the tasks made of it, published.
         images: the images that were built of it, where any were: they tell what a store holds.
         cut_ms: when the plan's ends were read, in ms since the epoch.
         spec_digest: hash of the spec.
     """
+    runs, versions = made.runs, made.versions
     tasks: dict[str, list[StoreSnapshot]] = defaultdict(list)
     for key, parts in sorted(plan.stores.items()):
         stored = _stored(parts[0], runs.get(key, ()), versions.get(key))
@@ -153,7 +151,7 @@ def _store(
     databases: Sequence[StoredDatabase],
     stream_time: int,
     image: Image | None,
-    cut_ms: int,
+    cut_ms: int | None,
     spec_digest: str,
 ) -> StoreSnapshot:
     one = parts[0]

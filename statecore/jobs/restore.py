@@ -29,6 +29,7 @@ from statecore.documents import Document
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
+from statecore.jobs.built_here import build_here
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.failures import as_statecore_error
@@ -40,13 +41,15 @@ from statecore.jobs.notes import notes_of
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
-from statecore.jobs.publishing import Made, SnapshotOf
+from statecore.jobs.publishing import Made, SnapshotOf, task_parts
 from statecore.jobs.range_tasks import ClusterSettings
 from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
+from statecore.jobs.repository_place import RepositoryPlace
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.staging import staging_base
+from statecore.jobs.staging_place import StagingPlace
 from statecore.placement.apply import PlacementPlan, apply_placement, recover
 from statecore.placement.journal import read_record
 from statecore.placement.ownership import parse_owner
@@ -166,7 +169,7 @@ class _Restore(Job):
             self.save(ATTEMPT_SUFFIX, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
-        self.wait_for(workers, plan.plan_id, lambda: self._shared(plan), self.spec.kafka)
+        self.wait_for(workers, plan.plan_id, lambda: self._shared(workers, plan), self.spec.kafka)
         made = self._read(workers, plan, snapshot)
         self.faults.reach("restore.after-runs")
         images = self._build(workers, plan, made)
@@ -267,7 +270,7 @@ class _Restore(Job):
 
     def _read(self, workers: Workers, plan: RestorePlan, snapshot: SnapshotOf | None) -> Made:
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
-        budget, place = self.request.memory_budget, self.home.place(plan.plan_id)
+        budget, place = self.request.memory_budget, self._place(workers, plan)
         shelf = None if snapshot is None else snapshot.address
         with self.phase("read"), self.nothing_left_of_the_invalid(plan.plan_id):
             runs = read_runs(workers, plan, cluster, place, budget, self.progress, shelf)
@@ -277,12 +280,13 @@ class _Restore(Job):
     def _build(self, workers: Workers, plan: RestorePlan, made: Made) -> dict[tuple[str, str], ImageResult]:
         if self.directory is None:
             return {}
-        place, budget = self.home.place(plan.plan_id), self.request.memory_budget
+        place, staging, budget = self.home.place(plan.plan_id), self._staging(plan), self.request.memory_budget
         with self.phase("build"):
+            if self.shelf is not None and self._are_apart(workers):
+                parts = task_parts(plan, made, {})
+                return build_here(self.shelf, parts, self.directory, staging, self.spec, budget, self.progress)
             stores = stores_to_build(plan, made.runs)
-            return build_images(
-                workers, self.spec.application_id, stores, place, self._staging(plan), budget, self.progress
-            )
+            return build_images(workers, self.spec.application_id, stores, place, staging, budget, self.progress)
 
     def _publish(
         self,
@@ -307,9 +311,22 @@ class _Restore(Job):
     def _staging(self, plan: RestorePlan) -> Path:
         return self._staging_base() / plan.plan_id
 
-    def _shared(self, plan: RestorePlan) -> Path | None:
+    def _place(self, workers: Workers, plan: RestorePlan) -> StagingPlace:
+        """Where runs are kept: with the images that are built of them, or in the repository alone."""
+        if self._are_apart(workers):
+            assert self.shelf is not None
+            return RepositoryPlace(self.shelf.url, self.shelf.application_id, plan.plan_id)
+        return self.home.place(plan.plan_id)
+
+    def _are_apart(self, workers: Workers) -> bool:
+        """Whether the workers share nothing with this machine but the repository: a cluster, unless a staging directory
+        that all of them share was named.
+        """
+        return self.shelf is not None and not self.request.staging_dir and not workers.are_here()
+
+    def _shared(self, workers: Workers, plan: RestorePlan) -> Path | None:
         """The directory that workers have to share with this process."""
-        return None if self.directory is None else self._staging(plan)
+        return None if self.directory is None or self._are_apart(workers) else self._staging(plan)
 
     def _placement(self, plan: RestorePlan, staged: Path | None = None) -> PlacementPlan | None:
         if self.directory is None:

@@ -179,6 +179,33 @@ def test_machines_that_share_nothing_publish_what_one_machine_does(
         assert not list(Path(f"/proc/{worker}/root{drivers}").iterdir())
 
 
+def test_images_of_what_they_published_are_built_where_they_are_used(
+    cluster: SparkCluster,
+    application: dict[str, Any],
+    server: s3_server.S3Server,
+    drivers: Path,
+    identities: dict[tuple[str, str], tuple[str, Sequence[str]]],
+) -> None:
+    url, state_dir = url_of(server, "placed"), drivers / "placed-state"
+    code, said, document = submit(
+        drivers / "placed", request_of(application, url, state_dir=str(state_dir)), cluster.master
+    )
+    assert code == 0, said
+    assert (document["master"], document["executors"]) == (cluster.master, 2)
+    published = stores_of(url, application)
+    assert {key: (store.identity, hashes(store)) for key, store in published.items()} == identities
+    here = drivers / "placed-alone"
+    alone = run_restore(RestoreRequest(state_dir=str(here), spec=application, versioned="latest"), ProcessEngine(2))
+    assert isinstance(alone, RestoreReport)
+    assert {(one["task"], one["store"]): one["digest"] for one in document["stores"]} == {
+        (one.task, one.store): one.digest for one in alone.stores
+    }
+    for store in alone.stores:
+        assert published[store.task, store.store].content == (store.rows, store.bytes, store.digest)
+    work = state_dir / application["application_id"] / ".statecore"
+    assert sorted(path.name for path in work.iterdir()) == ["placed.json", "plans"]
+
+
 def command_lines() -> list[str]:
     lines = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
