@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 
+_BETWEEN = 2
+"""Columns between two of a table."""
+
 
 def exit_code(troubles: Iterable[StatecoreError]) -> int:
     """Damage before what could not be read; 0 where nothing is wrong."""
@@ -95,7 +98,7 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
         newest = None if view.head is None else view.head.newest
         if view.head is None or newest is None:
             state = "head not usable" if view.trouble is not None else "none"
-            rows.append((view.application_id, state, *[""] * 7))
+            rows.append((view.application_id, state, *[""] * 6))
             continue
         rows.append(
             (
@@ -106,12 +109,11 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
                 str(len(view.head.snapshots)),
                 str(newest.tasks),
                 f"{newest.file_bytes:,}",
-                str(view.head.epoch),
-                str(view.head.generation),
+                f"epoch {view.head.epoch}, generation {view.head.generation}",
             )
         )
-    header = ("application", "newest", "made", "cut", "snapshots", "tasks", "bytes", "epoch", "generation")
-    _table(console, header, rows, numbers=header[4:])
+    header = ("application", "newest", "made", "cut", "snapshots", "tasks", "bytes", "head")
+    _table(console, header, rows, numbers=header[4:7])
     for view in views:
         if view.trouble is not None:
             _line(console, f"trouble: {view.trouble}", "red")
@@ -216,21 +218,29 @@ def _number(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
-def _table(console: Console, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str]) -> None:
+def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str]) -> None:
+    """Print rows as a table, its numbers to the right; one below the other where they do not fit side by side."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    if sum(widths) + _BETWEEN * len(widths) > console.width:
+        for first, *others in rows:
+            console.print(Text(first))
+            said = [f"{name} {cell}" for name, cell in zip(header[1:], others, strict=True) if cell]
+            _line(console, ", ".join(said), indent=4)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     for column in header:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        table.add_column(column, justify="right" if column in numbers else "left")
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
 
 
-def _line(console: Console, line: str, style: str | None = None) -> None:
+def _line(console: Console, line: str, style: str | None = None, indent: int = 2) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, 2), expand=False))
+    console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, indent), expand=False))

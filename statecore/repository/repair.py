@@ -141,7 +141,7 @@ def _kept(shelf: Shelf, read: ReadHead, advance: Callable[[], None]) -> RepairPl
     others = [LeftOut(one, _UNNAMED) for one in sorted(manifests) if one not in named]
     whole = tuple(one.entry for one in examined if not one.damage)
     head = _next(shelf, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation})
-    wrong = f"it names {len(damaged)} of {len(named)} snapshots that cannot be read"
+    wrong = f"of {len(named)} snapshots that it names {len(damaged)} cannot be read"
     left_out = (*damaged, *others, *(one for one in unread if one.snapshot not in named))
     return RepairPlan(wrong, head, left_out, encoded_head(head, read.raw), read.version)
 

@@ -91,7 +91,9 @@ def test_each_application_has_a_line(run: Run, repository: Repository) -> None:
     orders = cells(out, "orders")
     assert orders[1] == newest.snapshot == repository.snapshots[-1]
     assert orders[2].endswith("days ago")
-    assert orders[3:] == ["unknown", "3", "2", str(newest.file_bytes), "0", "3"], "the age of a cut is no guess"
+    assert orders[3:] == ["unknown", "3", "2", str(newest.file_bytes), "epoch 0, generation 3"], (
+        "the age of a cut is no guess"
+    )
     assert cells(out, "payments")[4:6] == ["1", "2"]
     code, found = document(run, "snapshots", "--repository", repository.url)
     assert (code, found["version"], found["exit_code"]) == (0, 1, 0)
@@ -201,6 +203,17 @@ def test_a_damaged_head_hides_no_other_application(run: Run, repository: Reposit
     head.write_bytes(encoded(HEAD.sealed({**parsed(good.read_bytes()), "version": 9})))
     code, found = document(run, "snapshots", "--repository", repository.url)
     assert (code, found["applications"][0]["trouble"]["error"]) == (13, "Invalid")
+
+
+def test_what_does_not_fit_side_by_side_is_shown_one_below_the_other(
+    run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ([], ["--application-id", "orders"], ["--application-id", "orders", "--snapshot", "newest"]):
+        _, out, _ = run("snapshots", "--repository", repository.url, *words)
+        assert repository.snapshots[-1] in out
+        assert "tasks 2, bytes 52" in out or "log end then 25, rows 20" in out
+        assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
 
 
 def test_none_there_says_what_there_is_instead(run: Run, repository: Repository, tmp_path: Path) -> None:

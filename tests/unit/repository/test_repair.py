@@ -138,7 +138,7 @@ def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
     with pytest.raises(Corrupted):
         lost.publishing.begin()
     plan = lost.repaired()
-    assert plan.wrong == "it names 2 of 4 snapshots that cannot be read"
+    assert plan.wrong == "of 4 snapshots that it names 2 cannot be read"
     assert names(plan.head) == [third, first]
     assert (plan.head.epoch, plan.head.generation) == (1, 5)
     assert "is missing" in reasons(plan)[fourth]
