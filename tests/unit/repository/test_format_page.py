@@ -19,7 +19,9 @@ from statecore.faults import PUBLISH_POINTS
 from statecore.images.model import Run
 from statecore.repository import contents, head, manifest, repository
 from statecore.repository.layout import Layout
+from statecore.repository.shelf import Shelf
 from statecore.repository.upload import PACK_BYTES, SMALL
+from tests.unit.repository.published import Publishing
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "repository-format.md").read_text()
 
@@ -133,6 +135,36 @@ def test_the_seal_is_as_the_page_says() -> None:
     document = manifest.MANIFEST.sealed({"version": 0, "b": ["ü", 1], "a": None})
     rest = {name: value for name, value in json.loads(encoded(document)).items() if name != "seal"}
     assert document["seal"] == sha256(eval(formula, {"json": json, "rest": rest}).encode()).hexdigest()
+
+
+class _Counted:
+    """A place's blobs or pointers, and what was asked of them."""
+
+    def __init__(self, asked: Any, log: list[str]) -> None:
+        self._asked, self._log = asked, log
+
+    def __getattr__(self, name: str) -> Any:
+        self._log.append(name)
+        return getattr(self._asked, name)
+
+
+def test_publishing_takes_as_many_requests_as_the_page_says(tmp_path: Path) -> None:
+    said = re.search(
+        r"(\d) reads when the job begins.*and (\d) writes .*So (\d) where .* a first snapshot takes (\d)", PAGE, re.S
+    )
+    assert said
+    begin, writes, usual, first = map(int, said.groups())
+    publishing = Publishing((tmp_path / "repository").as_uri(), tmp_path)
+    place, log = publishing.shelf.repository.place, list[str]()
+    counted: Any = place._replace(blobs=_Counted(place.blobs, log), pointers=_Counted(place.pointers, log))
+    shelf = publishing.shelf
+    publishing.shelf = Shelf(shelf.repository._replace(place=counted), shelf.application_id)
+    for end, expected in ((10, first), (20, usual), (30, usual)):
+        log.clear()
+        publishing.publish(end, tuple(range(5)))
+        assert log[:begin] == ["read", "get"] if end > 10 else log[0] == "read"
+        assert log[-writes:] == ["put_if_absent", "put_if_absent", "swap"]
+        assert len(log) - 5 == expected, "five files, each a write"
 
 
 def test_the_steps_are_those_at_which_tests_kill() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from statecore.blobs.base import Blob
@@ -207,6 +207,50 @@ def test_a_snapshot_whose_part_or_file_is_gone_is_left_out_and_the_chain_goes_on
     assert "is missing" in reasons(plan)[third]
     assert "has 5 bytes, and the file ends at" in reasons(plan)[second]
     assert plan.head.snapshots[0].new_bytes == entries[fourth].new_bytes
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lost, list[str]]:
+    """A repository with eight snapshots, of three epochs."""
+    lost = Lost(tmp_path_factory.mktemp("eight"))
+    for end in range(10, 90, 10):
+        if end in (40, 70):
+            lost.head_file.unlink()
+            lost.repaired()
+        lost.publish(end)
+    return lost, names(lost.shelf.head())
+
+
+@settings(deadline=None, max_examples=40)
+@given(fates=st.lists(st.sampled_from(["kept", "lost", "flipped", "part", "file"]), min_size=8, max_size=8))
+def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
+    eight: tuple[Lost, list[str]], fates: list[str]
+) -> None:
+    assume(set(fates) != {"lost"})  # there would be nothing of the application
+    lost, snapshots = eight
+    good = lost.head_file.read_bytes()
+    head = lost.shelf.head()
+    changed: dict[Path, bytes] = {}
+    try:
+        for entry, fate in zip(head.snapshots, fates, strict=True):
+            manifest = lost.shelf.manifest(entry).value
+            part = manifest.parts[0]
+            ((_, extent),) = lost.shelf.parts([part])[part.task].part.stores[0].extents
+            blob = {"part": part.extent.blob, "file": extent.blob}.get(fate, lost.shelf.names.manifest(entry.snapshot))
+            if fate != "kept":
+                changed[lost.root / blob] = (lost.root / blob).read_bytes()
+                (lost.root / blob).unlink() if fate != "flipped" else flip(lost.root / blob, 99)
+        lost.head_file.unlink()
+        plan = plan_repair(lost.shelf)
+    finally:
+        for file, content in {**changed, lost.head_file: good}.items():
+            file.write_bytes(content)
+    kept = [name for name, fate in zip(snapshots, fates, strict=True) if fate == "kept"]
+    assert names(plan.head) == kept
+    gone = {name for name, fate in zip(snapshots, fates, strict=True) if fate in ("flipped", "part", "file")}
+    assert reasons(plan).keys() == gone
+    before = {entry.snapshot: replace(entry, new_bytes=0) for entry in head.snapshots}
+    assert all(replace(entry, new_bytes=0) == before[entry.snapshot] for entry in plan.head.snapshots)
 
 
 @pytest.mark.parametrize("followed", [False, True], ids=["newest of all", "followed by another"])
