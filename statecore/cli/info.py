@@ -1,4 +1,4 @@
-"""``statecore info``: which restores there are, of what age, where and by whom; without Airflow."""
+"""``statecore info``: which restores and which snapshots there are, of what age, where and by whom; without Airflow."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import os
 import shlex
 import socket
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output
 from statecore.errors import Invalid, NotFound, StatecoreError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from statecore.jobs.report_index import InstanceReports, ReportIndex
     from statecore.jobs.restored_store import RestoredStore
     from statecore.jobs.restores import Restores, UnfinishedRestore
+    from statecore.repository.looking import ApplicationView
+    from statecore.repository.repository import Repository
 
 DOCUMENT_VERSION = 1
 """Of the document under ``--json``."""
@@ -42,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the directory of Airflow's reports (default: STATECORE_REPORTS, or $AIRFLOW_HOME/statecore/reports)",
     )
+    parser.add_argument(
+        "--repository",
+        metavar="URL",
+        help="show the snapshots of this repository, too, as statecore init takes it (default: none)",
+    )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -54,7 +61,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         seen = index.directory.is_dir()
         index.names()
     except OSError as error:
-        if arguments.reports or not said:
+        if arguments.reports or not (said or arguments.repository):
             raise _unreadable(index.directory, error) from error
         output.say(f"The reports in {index.directory} are left out: {error.strerror}.")
         seen, index = False, ReportIndex(Path(os.devnull), keep=False)
@@ -63,18 +70,75 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             f"There is no directory {index.directory}.", action="Name the directory of the reports, or leave it out."
         )
     wanted = arguments.application_id
-    found = _below(Path(said), wanted, index) if said else _reported(wanted, index)
+    repository = _opened(arguments.repository) if arguments.repository else None
+    try:
+        found = _below(Path(said), wanted, index) if said else _reported(wanted, index)
+    except (Invalid, NotFound):
+        if repository is None or said or arguments.reports:
+            raise
+        found = []
+    published = None if repository is None else _look(repository, wanted, alone=not found)
     output.document(
         {
             "version": DOCUMENT_VERSION,
             "host": socket.gethostname(),
             "reports": str(index.directory) if seen else None,
             "applications": [one.to_json() for one in found],
+            "repository": None if published is None else published.to_json(),
         }
     )
     if not output.json:
         show(found)
+        if published is not None:
+            published.show()
     return 0
+
+
+@dataclass(frozen=True)
+class _Published:
+    """What a repository has of the applications that are asked for."""
+
+    url: str
+    applications: Sequence[ApplicationView]
+
+    def to_json(self) -> dict[str, Any]:
+        from statecore.cli.repository_views import application_document
+
+        return {"url": self.url, "applications": [application_document(view) for view in self.applications]}
+
+    def show(self) -> None:
+        from statecore.cli.output import result_console
+        from statecore.cli.repository_views import show_applications
+
+        console = result_console()
+        console.print(f"repository {self.url}", style="bold", markup=False)
+        if self.applications:
+            show_applications(self.applications, console)
+        else:
+            _line(console, "no snapshot")
+
+
+def _opened(url: str) -> Repository:
+    from statecore.repository.repository import open_repository
+
+    return open_repository(url)
+
+
+def _look(repository: Repository, wanted: str | None, *, alone: bool) -> _Published:
+    """What a repository has; that it has nothing is an error where nothing else is shown."""
+    from statecore.repository.looking import ensure_some, look_at_application, look_at_applications
+    from statecore.repository.shelf import Shelf
+
+    if wanted is None:
+        views = look_at_applications(repository)
+        if alone:
+            ensure_some(repository, views)
+        return _Published(repository.place.url, views)
+    shelf = Shelf(repository, wanted)
+    view = look_at_application(shelf)
+    if alone and view.trouble is None:
+        shelf.head()
+    return _Published(repository.place.url, [view])
 
 
 def _unreadable(directory: Path, error: OSError) -> StatecoreError:

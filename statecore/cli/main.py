@@ -30,10 +30,13 @@ COMMANDS: dict[str, str] = {
     "discover": "write the spec of an application from its topics, topology and state directory",
     "dump": "print the rows of a store, decoded",
     "fetch": "bring stores from a repository into a state directory, so that the application starts from a snapshot",
-    "info": "show which restores there are: where, of what age, by whom, what is unfinished, and who holds the lock",
+    "info": "show which restores there are: where, of what age, by whom, what is unfinished, and who holds the lock, "
+    "and which snapshots a repository has",
     "init": "make a repository for snapshots in an object store, after the store was put to the test",
     "inspect": "show what lies in a state directory: stores, kinds, offsets, rows, sizes, and what is wrong",
+    "repair": "make the head of an application in a repository anew, where it was lost or damaged",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
+    "snapshots": "show which snapshots a repository has: of which applications, of what age, and what is damaged",
 }
 """Command → what it is for. The module is ``statecore.cli.<command>``."""
 
@@ -52,6 +55,10 @@ A look at what is there:
   statecore info --state-dir /var/lib/kafka-streams
   statecore inspect --state-dir /var/lib/kafka-streams
   statecore dump --state-dir /var/lib/kafka-streams --application-id orders --store clicks --key string
+
+A look at a repository:
+  statecore snapshots --repository s3://states/production
+  statecore snapshots --repository s3://states/production --application-id orders --snapshot newest
 
 Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by another, 12 corrupted, 13 invalid request,
 14 not found, 15 not enough room, 1 a defect, 130 interrupted, 143 terminated. 'statecore COMMAND --help' says more.

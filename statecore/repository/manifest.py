@@ -19,7 +19,7 @@ once somebody has (:mod:`statecore.repository.contents`). It is never a guess, a
 
 Documents are open: fields that this release does not know stay as they are in parts that it does not write anew. A
 version that it does not know is refused. Every byte is covered: the head has the manifest's hash, the manifest those of
-its parts, and these those of all files.
+its parts, and these those of all files. A manifest is sealed besides, for whoever has lost the head.
 """
 
 from __future__ import annotations
@@ -268,7 +268,8 @@ class Manifest:
         snapshot: its id, unlike that of any other.
         repository: id of the repository that it lies in.
         application_id: Kafka Streams' ``application.id``.
-        generation: how many snapshots the head had seen before it, and one.
+        epoch: of the head that it was made for; one who repairs a head that is lost knows by it which came before.
+        generation: of the head that was to name it, unlike that of any other snapshot that counts.
         parent: the snapshot that was the newest before; ``None`` for the first.
         made: when it was published (ISO 8601, UTC).
         made_by: the release of statecore that made it.
@@ -283,6 +284,7 @@ class Manifest:
     snapshot: str
     repository: str
     application_id: str
+    epoch: int
     generation: int
     parent: str | None
     made: str
@@ -309,7 +311,7 @@ class Manifest:
         return next((part for part in self.parts if part.task == task), None)
 
 
-MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, _OTHER_RELEASE, is_open=True)
+MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, _OTHER_RELEASE, is_open=True, is_sealed=True)
 PART = DocumentType("part of a manifest", VERSION, TaskPart, _OTHER_RELEASE, is_open=True)
 
 

@@ -220,6 +220,7 @@ class Publication:
             snapshot=f"{now:%Y%m%dT%H%M%SZ}-{self._name()}",
             repository=self._shelf.repository.mark.id,
             application_id=self._shelf.application_id,
+            epoch=seen.epoch,
             generation=seen.generation + 1,
             parent=None if newest is None else newest.snapshot,
             made=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -275,7 +276,7 @@ class Publication:
         document = MANIFEST.to_json(manifest)
         if seen.manifest is not None:
             document["parts"] = kept(document["parts"], seen.manifest.raw["parts"], "task")
-        return encoded(document)
+        return encoded(MANIFEST.sealed(document))
 
 
 def _complete(

@@ -1,0 +1,184 @@
+"""What there is in a repository: applications, their snapshots, and what is damaged, beside what is not.
+
+Damage of one hides no other: it is part of the answer. What nobody could look at ends the look.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.images.model import StoreDigest
+from statecore.repository.contents import known_content
+from statecore.repository.examination import AT_ONCE, Damage, Examination, Examined
+from statecore.repository.head import Head, SnapshotEntry
+from statecore.repository.manifest import Manifest, PartReference, StoreSnapshot
+from statecore.repository.repository import Repository
+from statecore.repository.shelf import Shelf, applications_in
+
+NEWEST = "newest"
+"""Names the newest snapshot, whatever its id."""
+
+_MANY = 10
+
+
+class ApplicationView(NamedTuple):
+    """What a repository has of an application.
+
+    Attributes:
+        application_id: the application.
+        head: its head; ``None`` where nothing of it was published, or the head cannot be used.
+        trouble: why the head cannot be used; ``None`` where it can.
+    """
+
+    application_id: str
+    head: Head | None
+    trouble: StatecoreError | None
+
+
+class TaskView(NamedTuple):
+    """A task of a snapshot.
+
+    Attributes:
+        reference: what the manifest says of it.
+        stores: its stores; none where its part is damaged.
+        damage: what is wrong with its part; ``None`` where nothing is.
+    """
+
+    reference: PartReference
+    stores: tuple[StoreSnapshot, ...]
+    damage: Damage | None
+
+
+@dataclass(frozen=True)
+class SnapshotView:
+    """A snapshot in detail.
+
+    Attributes:
+        entry: what the head says of it.
+        manifest: its manifest; ``None`` where that is damaged.
+        damage: what is wrong with the manifest; ``None`` where nothing is.
+        tasks: its tasks.
+        contents: what its stores hold, by identity, as far as somebody knows it.
+    """
+
+    entry: SnapshotEntry
+    manifest: Manifest | None
+    damage: Damage | None
+    tasks: tuple[TaskView, ...]
+    contents: dict[str, StoreDigest]
+
+
+def look_at_applications(repository: Repository) -> list[ApplicationView]:
+    """Every application that a repository has anything of, by name.
+
+    Raises:
+        Invalid, Retryable: nobody could look.
+    """
+    shelves = [Shelf(repository, name) for name in applications_in(repository)]
+    with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
+        return list(pool.map(look_at_application, shelves))
+
+
+def look_at_application(shelf: Shelf) -> ApplicationView:
+    """One application. That nothing of it was published, or that its head is lost or damaged, is part of the answer.
+
+    Raises:
+        Retryable: nobody could look.
+    """
+    name = shelf.application_id
+    try:
+        found = shelf.read_head()
+    except (Corrupted, Invalid) as error:
+        return ApplicationView(name, None, error)
+    if found is not None:
+        return ApplicationView(name, found.head, None)
+    if next(iter(shelf.blobs.list(shelf.names.manifests)), None) is None:
+        return ApplicationView(name, None, None)
+    lost = Corrupted(
+        f"The head of {name} in {shelf.url} is missing although there are manifests.",
+        action="Make it anew from them: statecore repair head --repository "
+        f"{shlex.quote(shelf.url)} --application-id {name}",
+        repository=shelf.url,
+        application_id=name,
+    )
+    return ApplicationView(name, None, lost)
+
+
+def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> None:
+    """Make sure that a repository has snapshots, or something to be said of them.
+
+    Raises:
+        NotFound: it has none.
+    """
+    if any(view.trouble is not None or (view.head is not None and view.head.newest) for view in views):
+        return
+    begun = ", ".join(view.application_id for view in views)
+    raise NotFound(
+        f"There is no snapshot in {repository.place.url}. "
+        + (f"Something of {begun} is there, and nothing was published." if begun else "It is empty."),
+        action="Publish one first (statecore restore or statecore snapshot with --repository).",
+        repository=repository.place.url,
+    )
+
+
+def look_at_snapshots(shelf: Shelf, head: Head, advance: Callable[[], None] = lambda: None) -> list[Examined]:
+    """The snapshots that a head names, newest first, with what is damaged of their manifests and parts.
+
+    Raises:
+        Retryable: nobody could look.
+    """
+    with Examination(shelf) as examination:
+        return examination.snapshots(head.snapshots, advance)
+
+
+def look_at_snapshot(shelf: Shelf, head: Head, snapshot: str) -> SnapshotView:
+    """One snapshot in detail.
+
+    Args:
+        shelf: where it is.
+        head: the head.
+        snapshot: its id, or :data:`NEWEST`.
+
+    Raises:
+        NotFound: no such snapshot counts.
+        Retryable: nobody could look.
+    """
+    entry = head.newest if snapshot == NEWEST else head.entry(snapshot)
+    if entry is None:
+        there = [one.snapshot for one in head.snapshots]
+        more = f" and {len(there) - _MANY} older ones" if len(there) > _MANY else ""
+        raise NotFound(
+            f"{shelf.application_id} has no snapshot {snapshot!a} in {shelf.url}. It has "
+            f"{', '.join(there[:_MANY])}{more}.",
+            action="Name one of these, or 'newest'.",
+            application_id=shelf.application_id,
+            repository=shelf.url,
+        )
+    with Examination(shelf) as examination:
+        (examined,) = examination.snapshots([entry])
+        if examined.manifest is None:
+            return SnapshotView(entry, None, examined.damage[""], (), {})
+        manifest = examined.manifest.value
+        whole = shelf.parts([part for part in manifest.parts if part.task not in examined.damage])
+    tasks = tuple(
+        TaskView(
+            part, () if part.task in examined.damage else whole[part.task].part.stores, examined.damage.get(part.task)
+        )
+        for part in manifest.parts
+    )
+    return SnapshotView(entry, manifest, None, tasks, _contents(shelf, tasks))
+
+
+def _contents(shelf: Shelf, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]:
+    """What stores hold whose part does not say it, as far as somebody has read all of them."""
+    stores = [store for task in tasks for store in task.stores]
+    known = {store.identity: content for store in stores if (content := store.content) is not None}
+    asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())
+    with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
+        found = zip(asked, pool.map(lambda identity: known_content(shelf, identity), asked), strict=True)
+        return known | {identity: content for identity, content in found if content is not None}

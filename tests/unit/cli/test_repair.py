@@ -1,0 +1,86 @@
+"""``statecore repair head``: printed first, done with ``--apply``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from statecore.cli.main import main
+from tests.unit.repository.published import Publishing, flip
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Publishing:
+    (tmp_path / "scratch").mkdir()
+    return Publishing((tmp_path / "repository").as_uri(), tmp_path / "scratch")
+
+
+@pytest.fixture
+def head(orders: Publishing, tmp_path: Path) -> Path:
+    return tmp_path / "repository" / orders.shelf.names.head
+
+
+@pytest.fixture
+def repair(capfd: pytest.CaptureFixture[str], orders: Publishing) -> Run:
+    def run_command(*words: str, application_id: str = "orders") -> tuple[int, str, str]:
+        code = main(["repair", "head", "--repository", orders.shelf.url, "--application-id", application_id, *words])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run_command
+
+
+def test_a_healthy_head_is_said_to_be_well(orders: Publishing, head: Path, repair: Run) -> None:
+    orders.publish(10)
+    before = head.read_bytes()
+    for words in ([], ["--apply"]):
+        code, out, _ = repair(*words)
+        assert code == 0
+        assert out.startswith("the head of orders is well, and is left alone: it names 1 snapshot")
+    document = json.loads(repair("--apply", "--json")[1])
+    assert (document["wrong"], document["applied"], document["left_out"]) == (None, False, [])
+    assert head.read_bytes() == before
+
+
+def test_the_plan_is_printed_and_done_only_when_asked_for(
+    orders: Publishing, head: Path, repair: Run, tmp_path: Path
+) -> None:
+    first, second, third = (orders.publish(end).snapshot for end in (10, 20, 30))
+    head.unlink()
+    flip(tmp_path / "repository" / orders.shelf.names.manifest(second), 60)
+    code, out, _ = repair()
+    assert code == 0
+    assert not head.exists()
+    lines = out.splitlines()
+    assert lines[0] == "the head of orders: it is missing"
+    assert lines[1] == "the new head would name 2 snapshots, with epoch 1 and generation 4"
+    assert [line.split()[0].rstrip(",") for line in lines[2:4]] == [third, first]
+    assert lines[4].startswith(f"  left out: {second}: This manifest of a snapshot cannot be read")
+    assert lines[-1] == "nothing was changed: do it with --apply"
+    planned = json.loads(repair("--json")[1])
+    code, out, _ = repair("--apply")
+    assert code == 0
+    assert "the new head names 2 snapshots, with epoch 1 and generation 4" in out
+    assert "who began to publish before is fenced" in out
+    assert [entry.snapshot for entry in orders.shelf.head().snapshots] == [third, first]
+    assert [one["snapshot"] for one in planned["head"]["snapshots"]] == [third, first]
+    assert (planned["version"], planned["applied"], planned["wrong"]) == (1, False, "it is missing")
+    assert [one["snapshot"] for one in planned["left_out"]] == [second]
+
+
+def test_an_application_that_is_not_there_is_answered_so(orders: Publishing, repair: Run) -> None:
+    orders.publish(10)
+    code, _, err = repair(application_id="order")
+    assert (code, "It has something of orders." in err) == (14, True)
+
+
+def test_only_a_head_can_be_repaired(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["repair", "manifest", "--repository", "file:///r", "--application-id", "orders"])
+    assert exit_.value.code == 2
+    assert "manifest" in capsys.readouterr().err

@@ -1,0 +1,114 @@
+"""Snapshots for tests, published as a job publishes them: files, parts, manifest, head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from statecore.documents import encoded, parsed
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.identity import image_identity
+from statecore.images.model import Run, RunFormat
+from statecore.repository.manifest import (
+    MANIFEST,
+    ChangelogEnd,
+    StoredDatabase,
+    StoredRun,
+    StoreSnapshot,
+    TaskPart,
+)
+from statecore.repository.publication import Publication, Published
+from statecore.repository.repository import make_repository
+from statecore.repository.shelf import Shelf
+from statecore.repository.upload import LocalFile, put_files
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import read_spec
+
+APPLICATION, STORE, TOPIC = "orders", "by-id", "orders-by-id-changelog"
+CUT_MS = 1_700_000_000_000
+_FIRST_SECOND = 1_700_000_000
+
+
+def spec_of(application_id: str = APPLICATION) -> ApplicationSpec:
+    """An application with one store."""
+    return read_spec(
+        f"application_id: {application_id}\nbootstrap_servers: localhost:9092\nprocessing_guarantee: at_least_once\n"
+        f"subtopologies: {{0: {{stores: {{{STORE}: {{kind: key-value, changelog: {TOPIC}}}}}}}}}\n"
+    )
+
+
+class Publishing:
+    """Publishes snapshots of an application of one store.
+
+    Args:
+        url: the repository, which is made where there is none.
+        scratch: a directory for files.
+        application_id: the application.
+    """
+
+    def __init__(self, url: str, scratch: Path, application_id: str = APPLICATION) -> None:
+        make_repository(url)
+        self.shelf = Shelf.at(url, application_id)
+        self.spec = spec_of(application_id)
+        self._scratch = scratch
+        self._numbers = count()
+
+    def part(self, partition: int, end: int, *, content: bytes = b"", **changed: Any) -> TaskPart:
+        """A task whose store is one run up to an offset; the run's file is in the repository when this returns."""
+        data = content or b"a run of %s %d up to %d" % (self.shelf.application_id.encode(), partition, end)
+        digest = sha256(data).hexdigest()
+        file = self._scratch / digest
+        file.write_bytes(data)
+        (extent,) = put_files(self.shelf.blobs, self.shelf.names, [LocalFile(file, digest, len(data))])
+        run = Run(digest, RunFormat.SST, end, 0, 10, len(data), "0" * 32, "00", "ff", None, 0, end)
+        identity = image_identity(
+            StoreKind.KEY_VALUE, {None: (None, [run])}, {TopicPartition(TOPIC, partition): end - 1}
+        )
+        ends = (ChangelogEnd(TOPIC, partition, "a" * 32, end - 1, end, 0, end + 5, 3),)
+        fields: dict[str, Any] = {
+            "cut_ms": CUT_MS,
+            "rows": end,
+            "bytes": 10,
+            "digest": "0" * 32,
+            "databases": (StoredDatabase(None, (StoredRun(run, extent),)),),
+            **changed,
+        }
+        store = StoreSnapshot(STORE, StoreKind.KEY_VALUE, identity, ends, "read_uncommitted", **fields)
+        return TaskPart(f"0_{partition}", (store,))
+
+    def begin(self) -> Publication:
+        """A job that has begun; the next one begins a minute later."""
+        number = next(self._numbers)
+        return Publication(
+            self.shelf,
+            self.spec,
+            request=f"request-{number}",
+            origin="restore",
+            clock=lambda: _FIRST_SECOND + 60.0 * number,
+            name=lambda: f"{number:08x}",
+        )
+
+    def publish(self, end: int, partitions: Sequence[int] = (0, 1), *, whole: bool = True, **changed: Any) -> Published:
+        """Publish tasks up to an offset."""
+        job = self.begin()
+        return job.publish([self.part(partition, end, **changed) for partition in partitions], whole=whole)
+
+    def forge(self, snapshot: str, of: str, **changed: Any) -> str:
+        """Put a manifest that is like another, but for some fields; its name."""
+        document = parsed(self.shelf.blobs.get(self.shelf.names.manifest(of)))
+        name = self.shelf.names.manifest(snapshot)
+        forged = MANIFEST.sealed({**document, "snapshot": snapshot, **changed})
+        assert self.shelf.blobs.put_if_absent(name, encoded(forged))
+        return name
+
+
+def flip(file: Path, at: int, bit: int = 0) -> None:
+    """Turn one bit of a file, whatever else has links to it."""
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1 << bit
+    file.unlink()
+    file.write_bytes(content)
