@@ -12,7 +12,8 @@ again; where one is, it is ``Fenced``. It is, too, where the head has another ep
 ahead of it: heads only go forward.
 
 **A lost reply.** A driver knows its own swap by the id of its snapshot. A retry knows what an earlier try has published
-by the request, as long as the head still has that snapshot.
+by the request, as long as the head still has that snapshot. So does a try that finds the head swapped by another try of
+its own request: one whose reply came late, or that was taken for dead.
 
 **Failures.** A job of which one store partition failed publishes nothing: a snapshot is of one application, and a task
 that is older than its siblings would be a surprise to whoever starts from it. What was uploaded stays, and is found by
@@ -128,8 +129,12 @@ class Publication:
 
     def earlier(self) -> Published | None:
         """What an earlier try of the same request has published, as long as it counts."""
-        head = None if self._begun.head is None else self._begun.head.head
-        entry = next((one for one in head.snapshots if one.request == self._request), None) if head else None
+        return self._own(self._begun)
+
+    def _own(self, seen: _Seen) -> Published | None:
+        """The snapshot of this request that counts, if there is one."""
+        entries = () if seen.head is None else seen.head.head.snapshots
+        entry = next((one for one in entries if one.request == self._request), None)
         return None if entry is None else _published(entry, earlier=True)
 
     def publish(self, parts: Sequence[TaskPart], *, whole: bool) -> Published:
@@ -140,11 +145,16 @@ class Publication:
             whole: whether these are all stores of all tasks that the application has; else the others stay as the
                 newest snapshot has them.
 
+        Returns:
+            The snapshot; where another try of the same request was first, that one, also while this one was at work.
+
         Raises:
             Fenced: others have published one of these tasks meanwhile, or are ahead of it.
             Corrupted, Invalid, Retryable, Capacity: the repository cannot be used, or nobody knows whether it was
                 published: a retry of the same request finds out.
         """
+        if (own := self.earlier()) is not None:
+            return own
         self._faults.reach("publish.before-parts")
         touched = {part.task for part in parts}
         before = self._shelf.parts([one for task, one in self._begun.parts.items() if task in touched])
@@ -161,6 +171,8 @@ class Publication:
             if published is not None:
                 return published
             seen = self._look()
+            if (own := self._own(seen)) is not None:
+                return own
         raise Retryable(
             f"The head of {self._shelf.application_id} was swapped by others {_TRIES} times while this job tried.",
             action="Run it again when fewer jobs publish to this application.",
@@ -234,11 +246,12 @@ class Publication:
         )
 
     def _swap(self, seen: _Seen, manifest: Manifest, new_bytes: int) -> Published | None:
-        """Put the manifest and swap the head; ``None`` where somebody else was first."""
+        """Put the manifest and swap the head; ``None`` where somebody else was first, with either."""
         shelf = self._shelf
         content = self._encoded(manifest, seen)
         name = shelf.names.manifest(manifest.snapshot)
-        shelf.blobs.put_if_absent(name, content)
+        if not shelf.blobs.put_if_absent(name, content):
+            return None  # it would be named with a hash that is not its own
         self._faults.reach("publish.after-manifest")
         entry = SnapshotEntry(
             manifest.snapshot,

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from statecore.blobs.base import Blobs
+from statecore.errors import Corrupted, NotFound, Retryable
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
+from statecore.system_errors import system_error
 
 SMALL = 1 << 20
 """Bytes from which on a file is a blob of its own."""
@@ -26,6 +29,7 @@ PACK_BYTES = 64 << 20
 """Bytes of small files from which on another pack is begun."""
 
 _AT_ONCE = 8
+_TRIES = 8
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ def put_files(
         done: told the bytes of each that is there.
 
     Raises:
+        Corrupted: a file is not what its hash says, or has another size.
+        NotFound: a file is not there.
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
     """
     found: dict[str, Extent] = {}
@@ -66,6 +72,8 @@ def put_files(
 
     def put_alone(file: LocalFile) -> None:
         name = names.file(file.sha256)
+        if _size(file) != file.bytes:
+            raise _changed(file)
         put_whole(blobs, name, file.path, file.bytes)
         found[file.sha256] = Extent(name, 0, file.bytes)
         done(file.bytes)
@@ -77,7 +85,7 @@ def put_files(
             for _ in pool.map(put_alone, large.values()):
                 pass
     for together in _packs(small):
-        content = b"".join(file.path.read_bytes() for file in together)
+        content = b"".join(map(_content, together))
         name = names.pack(sha256(content).hexdigest())
         put_whole(blobs, name, content, len(content))
         start = 0
@@ -89,9 +97,56 @@ def put_files(
 
 
 def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
-    """Put a blob that is named by what it holds; one of that name with another size is replaced."""
-    while not blobs.put_if_absent(name, content) and blobs.head(name).size != size:
-        blobs.delete(name)
+    """Put a blob that is named by what it holds; one of that name with another size is replaced.
+
+    Raises:
+        Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
+    """
+    for _ in range(_TRIES):
+        if blobs.put_if_absent(name, content):
+            return
+        with suppress(NotFound):  # of a blob that is said to be there: it was deleted just now, or is there and hidden
+            if blobs.head(name).size == size:
+                return
+            blobs.delete(name)
+    raise Retryable(
+        f"The blob {name} could not be put: {_TRIES} times there was one, of another size or gone when it was looked at.",
+        action="Look at the object store and who else writes to it, then try again.",
+        blob=name,
+    )
+
+
+def _size(file: LocalFile) -> int | None:
+    """The size of a file; that of one which cannot be looked at is for those to say who read it."""
+    try:
+        return file.path.stat().st_size
+    except OSError:
+        return file.bytes
+
+
+def _content(file: LocalFile) -> bytes:
+    """The bytes of a small file, which share their blob with others: what is wrong with one is not found later."""
+    try:
+        content = file.path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"There is no file {file.path} to be put.", action="Make it anew.", path=str(file.path)
+        ) from error
+    except OSError as error:
+        raise system_error(
+            error, f"{file.path} could not be read", action="Check that it can be read.", path=str(file.path)
+        ) from error
+    if sha256(content).hexdigest() != file.sha256:
+        raise _changed(file)
+    return content
+
+
+def _changed(file: LocalFile) -> Corrupted:
+    return Corrupted(
+        f"{file.path} is not what it was when it was finished ({file.bytes} bytes with the SHA-256 {file.sha256}).",
+        action="Look who writes to it, or at the disk, and make it anew. Nothing of it was put.",
+        path=str(file.path),
+    )
 
 
 def _packs(files: Sequence[LocalFile]) -> list[list[LocalFile]]:

@@ -1,0 +1,251 @@
+"""An object store in memory that keeps the promises of the seam, and fails in all the ways that these leave open.
+
+What fails, and how, is drawn from a seeded generator, so a seed is a run. Each request may
+
+====================  =================================================================================================
+fault                 what happens
+====================  =================================================================================================
+``refused``           a 5xx: nothing is done, ``Retryable``
+``conflict``          a 409 to a write: nothing is done, ``Retryable``
+``timeout``           a write is done, and its reply is lost: ``Retryable``
+``late``              a write is still under way when its reply is given up: ``Retryable``, and it is done, under its
+                      condition, some requests later
+``truncated``         a read has fewer bytes than were asked for
+``flipped``           a read has a wrong bit
+``missing``           a blob that is there is not found, and is the next time
+``stale``             a listing lacks what is new
+``death``             the process of whoever asks dies, before the request or after it
+====================  =================================================================================================
+
+Where a reply is lost, a swap says that nobody knows, as the seam has it, or finds its own content and says so.
+``missing`` and ``stale`` are more than the seam allows; there are servers that do it, and nothing may be lost then.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
+from statecore.blobs.pointers import Pointed, Pointers
+from statecore.errors import NotFound, Retryable
+
+WRITE_FAULTS = ("refused", "conflict", "timeout", "late", "death")
+READ_FAULTS = ("refused", "flipped", "death")
+GET_FAULTS = (*READ_FAULTS, "truncated", "missing")
+HEAD_FAULTS = ("refused", "missing", "death")
+LIST_FAULTS = ("refused", "stale", "death")
+
+
+class Death(BaseException):
+    """The process of whoever asks is dead: whatever it had in memory is gone."""
+
+
+@dataclass
+class Storage:
+    """What is kept, and outlives every process.
+
+    Attributes:
+        clock: seconds since the epoch.
+        blobs: bytes and time by name.
+        pointers: content by name.
+        swapped: called with name and content when a pointer has another one.
+        deleted: called with the name of a blob that was there.
+    """
+
+    clock: Callable[[], float] = lambda: 0.0
+    blobs: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    pointers: dict[str, bytes] = field(default_factory=dict)
+    swapped: Callable[[str, bytes], None] = lambda _, __: None
+    deleted: Callable[[str], None] = lambda _: None
+
+    def put(self, name: str, content: bytes) -> bool:
+        """Put a blob, if there is none of that name."""
+        if name in self.blobs:
+            return False
+        self.blobs[name] = (content, self.clock())
+        return True
+
+    def delete(self, name: str) -> None:
+        """Delete a blob, if there is one."""
+        if self.blobs.pop(name, None) is not None:
+            self.deleted(name)
+
+    def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
+        """Replace a pointer that has the version."""
+        now = self.pointers.get(name)
+        if (None if now is None else version_of(now)) != expected:
+            return None
+        self.pointers[name] = content
+        self.swapped(name, content)
+        return version_of(content)
+
+
+def version_of(content: bytes) -> str:
+    """The version of a pointer with this content."""
+    return sha256(content).hexdigest()[:16]
+
+
+@dataclass
+class Network:
+    """The way to the storage, for all processes alike.
+
+    Attributes:
+        storage: what it leads to.
+        chance: what faults are drawn from.
+        rate: how probable it is that a request meets a fault.
+        pause: called before each request: others may have their turn.
+        met: how often each fault was met by each kind of request.
+    """
+
+    storage: Storage
+    chance: Random
+    rate: float = 0.0
+    pause: Callable[[], None] = lambda: None
+    met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _under_way: list[Callable[[], Any]] = field(default_factory=list)
+
+    def fault(self, request: str, possible: tuple[str, ...]) -> str:
+        """The fault that a request meets; empty where it meets none."""
+        self.pause()
+        if self._under_way and self.chance.random() < 0.2:
+            self._under_way.pop(self.chance.randrange(len(self._under_way)))()
+        if self.chance.random() >= self.rate:
+            return ""
+        fault = self.chance.choice(possible)
+        self.met[request, fault] += 1
+        return fault
+
+    def write(self, request: str, name: str, do: Callable[[], Any]) -> Any:
+        """Do a write, or meet a fault."""
+        fault = self.fault(request, WRITE_FAULTS)
+        if fault in ("refused", "conflict"):
+            raise _given_up(request, name)
+        if fault == "late":
+            self._under_way.append(do)
+            raise _given_up(request, name)
+        if fault == "death" and self.chance.random() < 0.5:
+            raise Death
+        done = do()
+        if fault == "death":
+            raise Death
+        if fault == "timeout":
+            if request == "swap" and done is not None and self.chance.random() < 0.5:
+                return done  # sent again, refused, and found to be there
+            raise _given_up(request, name)
+        return done
+
+    def read(self, request: str, name: str, possible: tuple[str, ...]) -> str:
+        """The fault of a read that has to be seen to; others are raised."""
+        fault = self.fault(request, possible)
+        if fault == "refused":
+            raise _given_up(request, name)
+        if fault == "death":
+            raise Death
+        if fault == "missing":
+            raise _none(name)
+        return fault
+
+    def damaged(self, content: bytes, fault: str) -> bytes:
+        """What comes of some bytes on their way."""
+        if not content:
+            return content
+        at = self.chance.randrange(len(content))
+        if fault == "truncated":
+            return content[:at]
+        if fault == "flipped":
+            return flipped(content, at * 8 + self.chance.randrange(8))
+        return content
+
+
+class SimulatedBlobs(Blobs):
+    """Blobs behind a network that fails."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def put_if_absent(self, name: str, content: bytes | Path) -> bool:
+        """See :meth:`Blobs.put_if_absent`."""
+        checked_name(name)
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        put = self._network.write("put", name, lambda: self._network.storage.put(name, data))
+        return bool(put)
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See :meth:`Blobs.get`."""
+        checked_range(start, end)
+        fault = self._network.read("get", checked_name(name), GET_FAULTS)
+        return self._network.damaged(self._found(name)[0][start:end], fault)
+
+    def head(self, name: str) -> Blob:
+        """See :meth:`Blobs.head`."""
+        self._network.read("head", checked_name(name), HEAD_FAULTS)
+        content, modified = self._found(name)
+        return Blob(name, len(content), modified)
+
+    def list(self, prefix: str = "") -> Iterator[Blob]:
+        """See :meth:`Blobs.list`."""
+        fault = self._network.read("list", prefix, LIST_FAULTS)
+        storage = self._network.storage
+        named = [(name, len(content), modified) for name, (content, modified) in storage.blobs.items()]
+        if fault == "stale":
+            named = named[: len(named) // 2]
+        named += [(name, len(content), 0.0) for name, content in storage.pointers.items()]
+        yield from (Blob(*one) for one in sorted(named) if one[0].startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Blobs.delete`."""
+        self._network.write("delete", checked_name(name), lambda: self._network.storage.delete(name))
+
+    def local_path(self, name: str) -> None:
+        """See :meth:`Blobs.local_path`; there is none."""
+        self.head(name)
+
+    def _found(self, name: str) -> tuple[bytes, float]:
+        if name not in self._network.storage.blobs:
+            raise _none(name)
+        return self._network.storage.blobs[name]
+
+
+class SimulatedPointers(Pointers):
+    """Pointers behind a network that fails."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def read(self, name: str) -> Pointed | None:
+        """See :meth:`Pointers.read`."""
+        fault = self._network.read("read", checked_name(name), READ_FAULTS)
+        content = self._network.storage.pointers.get(name)
+        return None if content is None else Pointed(self._network.damaged(content, fault), version_of(content))
+
+    def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
+        """See :meth:`Pointers.swap`."""
+        checked_name(name)
+        done = self._network.write("swap", name, lambda: self._network.storage.swap(name, content, expected))
+        return None if done is None else str(done)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    """Some bytes, of which one bit is another."""
+    at = bit // 8
+    return content[:at] + bytes([content[at] ^ 1 << bit % 8]) + content[at + 1 :]
+
+
+def all_flips(content: bytes) -> Iterator[bytes]:
+    """Some bytes with each of their bits flipped, one at a time."""
+    return map(flipped, itertools.repeat(content), range(len(content) * 8))
+
+
+def _given_up(request: str, name: str) -> Retryable:
+    return Retryable(f"The {request} of {name} had no reply.", action="Try again.")
+
+
+def _none(name: str) -> NotFound:
+    return NotFound(f"There is no blob {name}.", action="Look whether that is the right place.")

@@ -1,0 +1,182 @@
+"""Small applications and their snapshots: what the tests of the repository publish, and how they look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from statecore.blobs.base import Blobs
+from statecore.blobs.pointers import Pointers
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.identity import image_identity
+from statecore.images.model import Run, RunFormat
+from statecore.repository.manifest import (
+    BaseFile,
+    ChangelogEnd,
+    Extent,
+    PartReference,
+    StoredDatabase,
+    StoredRun,
+    StoreSnapshot,
+    TaskPart,
+)
+from statecore.repository.publication import Publication
+from statecore.repository.repository import HASH, Mark, Place, Repository
+from statecore.repository.shelf import ReadPart, Shelf
+from statecore.repository.upload import LocalFile, put_files
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+
+APPLICATION = "orders"
+KIND = StoreKind.KEY_VALUE
+STORES = ("left", "right")
+NOW = 1_795_392_000.0
+Ends = Mapping[str, Mapping[str, int]]
+"""The end of each store, by task and store."""
+
+
+def spec(*stores: str, kind: StoreKind = KIND, application_id: str = APPLICATION) -> ApplicationSpec:
+    """An application with these stores in one subtopology."""
+    declared = tuple(
+        StoreSpec(name, kind, 0, f"{application_id}-{name}-changelog") for name in sorted(stores or STORES)
+    )
+    return ApplicationSpec(application_id, "broker:9092", ProcessingGuarantee.EXACTLY_ONCE_V2, declared)
+
+
+def repository(blobs: Blobs, pointers: Pointers, *, identifier: str = "r1") -> Repository:
+    """A repository that was opened."""
+    mark = Mark(identifier, HASH, "2026-11-23T00:00:00Z", "tests")
+    return Repository(Place("memory:///", blobs, pointers, lambda: None), mark)
+
+
+def file_of(directory: Path, content: bytes) -> LocalFile:
+    """A finished file."""
+    digest = sha256(content).hexdigest()
+    path = directory / digest
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return LocalFile(path, digest, len(content))
+
+
+def content_of(task: str, store: str, start: int, end: int, bytes_: int = 40) -> bytes:
+    """The bytes of a run: the same ones for the same offsets."""
+    return f"{task} {store} [{start}, {end}) ".encode().ljust(bytes_, b".")
+
+
+def run_of(file: LocalFile, task: str, store: str, start: int, end: int) -> Run:
+    """The run that a file is."""
+    return Run(
+        sha256=file.sha256,
+        format=RunFormat.SST,
+        rows=end - start,
+        deletes=0,
+        bytes=end - start,
+        file_bytes=file.bytes,
+        digest=file.sha256[:32],
+        min_key="00",
+        max_key="ff",
+        start=start,
+        end=end,
+        store=store,
+        kind=KIND,
+        topic=f"{APPLICATION}-{store}-changelog",
+        partition=int(task.rpartition("_")[2]),
+    )
+
+
+def store_of(
+    task: str,
+    store: str,
+    runs: Sequence[StoredRun],
+    *,
+    end: int,
+    topic_id: str = "0" * 32,
+    base: Sequence[BaseFile] = (),
+    left_to_restore: bool = False,
+) -> StoreSnapshot:
+    """A store that has come to an end."""
+    partition = TopicPartition(f"{APPLICATION}-{store}-changelog", int(task.rpartition("_")[2]))
+    offset = -4 if left_to_restore else end - 1
+    identity = image_identity(KIND, {None: (None, [one.run for one in runs])}, {partition: offset})
+    return StoreSnapshot(
+        store,
+        KIND,
+        identity,
+        (ChangelogEnd(*partition, topic_id, offset, end, 0, end, 1),),
+        "read_committed",
+        () if left_to_restore else (StoredDatabase(None, tuple(runs), tuple(base)),),
+        cut_ms=int(NOW * 1000),
+        left_to_restore=left_to_restore,
+        made_by="tests",
+    )
+
+
+def uploaded(
+    shelf: Shelf, directory: Path, ends: Ends, *, every: int = 50, topic_id: str = "0" * 32, bytes_: int = 40
+) -> list[TaskPart]:
+    """Parts whose files are in the repository: a run for each so many offsets."""
+    parts = []
+    for task, stores in ends.items():
+        cuts = {store: [*range(0, end, every), end] for store, end in stores.items()}
+        spans = [(store, *span) for store, at in cuts.items() for span in zip(at, at[1:], strict=False)]
+        files = [file_of(directory, content_of(task, *span, bytes_)) for span in spans]
+        extents = put_files(shelf.blobs, shelf.names, files)
+        runs: dict[str, list[StoredRun]] = {store: [] for store in stores}
+        for (store, start, end), file, extent in zip(spans, files, extents, strict=True):
+            runs[store].append(StoredRun(run_of(file, task, store, start, end), extent))
+        parts.append(
+            TaskPart(
+                task,
+                tuple(store_of(task, name, runs[name], end=stores[name], topic_id=topic_id) for name in sorted(stores)),
+            )
+        )
+    return parts
+
+
+def publication(
+    shelf: Shelf,
+    request: str = "request",
+    *,
+    stores: Sequence[str] = STORES,
+    faults: FaultPoints = NO_FAULTS,
+    **more: object,
+) -> Publication:
+    """A publication that begins now."""
+    options = {"clock": lambda: NOW, "faults": faults, **more}
+    return Publication(shelf, spec(*stores), request=request, origin="tests", **options)  # type: ignore[arg-type]
+
+
+def ends_of(shelf: Shelf) -> dict[str, dict[str, int]]:
+    """The ends of the newest snapshot, by task and store."""
+    newest = shelf.head().newest
+    assert newest is not None
+    return {
+        task: {store.store: store.changelogs[0].end for store in read.part.stores}
+        for task, read in shelf.parts(shelf.manifest(newest).value.parts).items()
+    }
+
+
+def fetched(shelf: Shelf) -> dict[str, dict[str, ReadPart]]:
+    """The parts of every snapshot that counts, after all of its files were read and compared with their hashes."""
+    found = {}
+    for entry in shelf.head().snapshots:
+        manifest = shelf.manifest(entry).value
+        parts = shelf.parts(manifest.parts)
+        assert sorted(parts) == [part.task for part in manifest.parts]
+        assert (manifest.identity, manifest.file_bytes) == (entry.identity, entry.file_bytes)
+        for reference in manifest.parts:
+            part = parts[reference.task].part
+            assert (part.identity, part.file_bytes) == (reference.identity, reference.file_bytes)
+            for store in part.stores:
+                for digest, extent in store.extents:
+                    assert sha256(shelf.read(extent, "A file")).hexdigest() == digest
+        found[entry.snapshot] = parts
+    return found
+
+
+def reference_of(task: str, digest: str = "a" * 64, blob: str = "b") -> PartReference:
+    """Where a part may lie."""
+    return PartReference(task, "c" * 64, digest, Extent(blob, 0, 10), 100, 5)
