@@ -110,7 +110,7 @@ def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None
                 return
             blobs.delete(name)
     raise Retryable(
-        f"The blob {name} could not be put: {_TRIES} times there was one, of another size or gone when it was looked at.",
+        f"The blob {name} could not be put: {_TRIES} times there was one, gone or of another size when looked at.",
         action="Look at the object store and who else writes to it, then try again.",
         blob=name,
     )

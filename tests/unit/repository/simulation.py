@@ -2,7 +2,7 @@
 
 A seed makes an application of a few tasks, whose changelogs grow, and a few requests: each to advance some tasks, or
 some stores of them, or all. A request is tried until a try says how it ended; tries die, give up and are begun again,
-now and then while the one before is still at work. Somebody makes the head anew in between.
+now and then while the one before is still at work. Somebody makes the head anew in between, and some only read.
 
 After every step:
 
@@ -11,7 +11,8 @@ After every step:
 - no head has lost a snapshot of the one before, and none has two of one request;
 - of no task the newest snapshot goes back, and none of a store or task that a job did not touch has changed;
 - who was told that it published finds its snapshot, and all tries of a request the same one; who was told that it was
-  fenced has none.
+  fenced had none when it last looked;
+- who reads gets what was published, or an error; none is to say that there is nothing where there is something.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 
-from statecore.errors import Corrupted, Fenced, Invalid, Retryable
+from statecore.blobs.pointers import Pointed
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultPoints
 from statecore.repository.head import HEAD, Head, SnapshotEntry, encoded_head
-from statecore.repository.manifest import MANIFEST, PART, TaskPart
+from statecore.repository.manifest import MANIFEST, PART, TaskPart, checked
 from statecore.repository.publication import Published
 from statecore.repository.shelf import Shelf
 from tests.harness.simulated_store import Death, Network, SimulatedBlobs, SimulatedPointers, Storage, version_of
@@ -74,6 +76,22 @@ class Points(FaultPoints):
             raise Death
 
 
+class Watched(SimulatedPointers):
+    """Pointers that know what was last read of them.
+
+    Attributes:
+        seen: the content of the pointer as it was then.
+    """
+
+    seen: bytes | None = None
+
+    def read(self, name: str) -> Pointed | None:
+        """See :meth:`Pointers.read`."""
+        found = super().read(name)
+        self.seen = self._network.storage.pointers.get(name)
+        return found
+
+
 class Broken(AssertionError):
     """An invariant does not hold."""
 
@@ -102,9 +120,8 @@ class Simulation:
         self._network = Network(
             self._storage, self._chance, self._chance.choice((0.0, 0.02, 0.05, 0.1, 0.2)), self._turns.pause
         )
-        self._shelf = self._opened(self._network)
         self._quiet = self._opened(Network(self._storage, Random(0)))
-        tasks = [f"0_{number}" for number in range(self._chance.randint(1, 4))]
+        tasks = [f"0_{number}" for number in range(self._chance.randint(1, 5))]
         self._log = {(task, store): _GROWTH for task in tasks for store in STORES}
         self._requests = [self._request(f"request-{number}") for number in range(self._chance.randint(2, 6))]
         self._heads: list[Head] = []
@@ -113,13 +130,13 @@ class Simulation:
         self._asked: dict[str, Request] = {request.name: request for request in self._requests}
 
     def _opened(self, network: Network) -> Shelf:
-        return Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+        return Shelf(repository(SimulatedBlobs(network), Watched(network)), APPLICATION)
 
     def _request(self, name: str) -> Request:
         if self._chance.random() < 0.2:
             return Request(name, tuple(self._log), whole=True)
         keys = list(self._log)
-        some = self._chance.sample(keys, self._chance.randint(1, len(keys)))
+        some = self._chance.sample(keys, min(self._chance.choice((1, 1, 2, 8)), len(keys)))
         if self._chance.random() < 0.5:  # all stores of these tasks
             tasks = {task for task, _ in some}
             some = [key for key in keys if key[0] in tasks]
@@ -142,7 +159,7 @@ class Simulation:
                 raise Broken("the jobs do not come to an end")
             self._network.rate = 0
             for entry in {entry.snapshot: entry for head in self._heads for entry in head.snapshots}.values():
-                self._fetch(entry)
+                self._fetch(self._quiet, entry)
         except Exception as error:
             raise Broken(f"seed {self.seed}: {error!r}") from error
         for (request, fault), count in self._network.met.items():
@@ -164,32 +181,36 @@ class Simulation:
                 self._turns.start(lambda request=request: self._try(request))  # type: ignore[misc]
 
     def _happen(self) -> None:
-        """What others do: logs grow, and heads are made anew."""
+        """What others do: logs grow, heads are made anew, and somebody reads."""
+        if self._chance.random() < 0.01:
+            self._turns.start(self._look)
         if self._chance.random() < 0.1:
             self._log[self._chance.choice(list(self._log))] += _GROWTH
         if self._heads and self._chance.random() < 0.002:
-            now = self._storage.pointers[self._shelf.names.head]
+            now = self._storage.pointers[self._quiet.names.head]
             found = HEAD.read(now)
             anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
-            self._storage.swap(self._shelf.names.head, encoded_head(anew, found.raw), version_of(now))
+            self._storage.swap(self._quiet.names.head, encoded_head(anew, found.raw), version_of(now))
             self.met["made anew"] += 1
 
     def _try(self, request: Request) -> None:
         """One try: all that it knows of earlier ones is the request."""
+        shelf = self._opened(self._network)
         try:
-            published = self._published(request)
+            published = self._published(request, shelf)
         except Death:
             self.met["died"] += 1
         except (Retryable, Corrupted, Invalid) as error:
             self.met[type(error).__name__] += 1
         except Fenced as error:
             self.met["fenced: " + error.what.partition(": ")[2].partition(" ")[0]] += 1
-            if self._entry_of(request) is not None:
+            seen = shelf.pointers.seen  # type: ignore[attr-defined]
+            if _entry_of(request, () if seen is None else HEAD.decode(seen).snapshots) is not None:
                 raise Broken(f"{request.name} was told that it was fenced, and has published") from error
             request.is_over = True
         else:
             self.met["earlier" if published.earlier else "beside others" if published.beside else "published"] += 1
-            entry = self._entry_of(request)
+            entry = _entry_of(request, self._heads[-1].snapshots)
             if entry is None or entry.snapshot != published.snapshot:
                 raise Broken(f"{request.name} was told that it published {published.snapshot}, and has {entry}")
             if request.told not in (None, published.snapshot):
@@ -198,10 +219,10 @@ class Simulation:
         finally:
             request.running -= 1
 
-    def _published(self, request: Request) -> Published:
+    def _published(self, request: Request, shelf: Shelf) -> Published:
         met = Points(self._network, self.met)
         begun = publication(
-            self._shelf,
+            shelf,
             request.name,
             clock=lambda: self._now,
             name=lambda: f"{self._chance.randrange(1 << 32):08x}",
@@ -214,12 +235,25 @@ class Simulation:
         ends: dict[str, dict[str, int]] = {}
         for (task, store), end in request.ends.items():
             ends.setdefault(task, {})[store] = end
-        parts = uploaded(self._shelf, self.directory, ends, every=_GROWTH)
+        parts = uploaded(shelf, self.directory, ends, every=_GROWTH)
         return begun.publish(parts, whole=request.whole)
 
-    def _entry_of(self, request: Request) -> SnapshotEntry | None:
-        entries = self._heads[-1].snapshots if self._heads else ()
-        return next((entry for entry in entries if entry.request == request.name), None)
+    def _look(self) -> None:
+        """Read a snapshot, over the network that fails."""
+        shelf = self._opened(self._network)
+        was_none = not self._heads
+        try:
+            self._fetch(shelf, self._chance.choice(shelf.head().snapshots))
+        except Death:
+            self.met["reader died"] += 1
+        except NotFound as error:
+            self.met["none there"] += 1
+            if not was_none:
+                raise Broken("somebody was told that there is no snapshot, and there is one") from error
+        except (Retryable, Corrupted, Invalid) as error:
+            self.met[f"reader {type(error).__name__}"] += 1
+        else:
+            self.met["read"] += 1
 
     def _swapped(self, _: str, content: bytes) -> None:
         """Look at a new head."""
@@ -242,7 +276,7 @@ class Simulation:
 
     def _whole(self, entry: SnapshotEntry) -> dict[str, str]:
         """All blobs that a snapshot needs, after they were compared with their hashes."""
-        name = self._shelf.names.manifest(entry.snapshot)
+        name = self._quiet.names.manifest(entry.snapshot)
         named: dict[str, str] = {}
         manifest = MANIFEST.decode(self._piece(named, name, 0, None, entry.sha256))
         parts = {}
@@ -280,13 +314,23 @@ class Simulation:
         if name in self._named:
             raise Broken(f"{name} was deleted, and counts")
 
-    def _fetch(self, entry: SnapshotEntry) -> None:
-        """Read a snapshot as everybody does."""
-        manifest = self._quiet.manifest(entry).value
-        for read in self._quiet.parts(manifest.parts).values():
-            for store in read.part.stores:
+    def _fetch(self, shelf: Shelf, entry: SnapshotEntry) -> None:
+        """Read a snapshot as everybody does, and compare it with what was published.
+
+        Raises:
+            Corrupted: a file is not what its hash says.
+        """
+        read = shelf.parts(shelf.manifest(entry).value.parts)
+        if {task: one.part for task, one in read.items()} != self._parts[entry.snapshot]:
+            raise Broken(f"{entry.snapshot} was read as something else")
+        for one in read.values():
+            for store in one.part.stores:
                 for digest, extent in store.extents:
-                    assert sha256(self._quiet.read(extent, "A file")).hexdigest() == digest
+                    checked(shelf.read(extent, "A file"), digest, "A file")
+
+
+def _entry_of(request: Request, entries: Iterable[SnapshotEntry]) -> SnapshotEntry | None:
+    return next((entry for entry in entries if entry.request == request.name), None)
 
 
 def _ends(parts: Mapping[str, TaskPart]) -> dict[Key, int]:
@@ -301,6 +345,11 @@ EVERYTHING = frozenset(
         "beside",
         "died",
         "made anew",
+        "read",
+        "reader died",
+        "reader Retryable",
+        "reader Corrupted",
+        "none there",
         "Retryable",
         "Corrupted",
         "fenced: another",
@@ -311,6 +360,7 @@ EVERYTHING = frozenset(
         *(f"get {fault}" for fault in ("refused", "flipped", "truncated", "missing", "death")),
         *(f"read {fault}" for fault in ("refused", "flipped", "death")),
         *(f"head {fault}" for fault in ("refused", "missing", "death")),
+        *(f"list {fault}" for fault in ("refused", "stale", "death")),
         *(f"delete {fault}" for fault in ("refused", "timeout", "late", "death")),
     }
 )

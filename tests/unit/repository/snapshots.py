@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 from statecore.blobs.base import Blobs
@@ -121,7 +122,7 @@ def uploaded(
     parts = []
     for task, stores in ends.items():
         cuts = {store: [*range(0, end, every), end] for store, end in stores.items()}
-        spans = [(store, *span) for store, at in cuts.items() for span in zip(at, at[1:], strict=False)]
+        spans = [(store, *span) for store, at in cuts.items() for span in pairwise(at)]
         files = [file_of(directory, content_of(task, *span, bytes_)) for span in spans]
         extents = put_files(shelf.blobs, shelf.names, files)
         runs: dict[str, list[StoredRun]] = {store: [] for store in stores}

@@ -12,10 +12,17 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from statecore.blobs.base import Blobs
+from statecore.errors import Retryable
+from statecore.repository.publication import Publication, Published
+from statecore.repository.upload import put_whole
+from tests.harness.simulated_store import SimulatedPointers, version_of
 from tests.unit.repository.simulation import EVERYTHING, Broken, Simulation
 
 SEED = "STATECORE_SEED"
@@ -30,7 +37,7 @@ def run(seeds: Iterable[int], directory: Path) -> Counter[str]:
 
 def test_every_published_snapshot_is_fetchable_whatever_fails(tmp_path: Path) -> None:
     met = run(range(300), tmp_path)
-    assert os.environ.get(SEED) or EVERYTHING <= met.keys(), EVERYTHING - met.keys()
+    assert os.environ.get(SEED) or met.keys() >= EVERYTHING, EVERYTHING - met.keys()
 
 
 @pytest.mark.long
@@ -49,3 +56,45 @@ def test_a_seed_is_the_same_run_again_in_another_process(tmp_path: Path) -> None
     here = Simulation(seed, tmp_path).run()
     assert said[0] == said[1] == [here.trace, dict(here.met)]
     assert here.trace != Simulation(seed + 1, tmp_path).run().trace
+
+
+def _not_refusing(*_: object) -> None:
+    """What others have published is replaced."""
+
+
+def _only_what_was_there_first(self: Publication, seen: Any) -> Published | None:
+    """Whether another try has published is looked for when a try begins, and not again."""
+    return _OWN(self, seen) if seen is self._begun else None
+
+
+def _taking_no_answer_for_yes(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
+    with suppress(Retryable):
+        put_whole(blobs, name, content, size)
+
+
+def _blind(pointers: SimulatedPointers, name: str, content: bytes, expected: str | None) -> str | None:
+    """A swap whose condition the server ignores."""
+    now = pointers._network.storage.pointers.get(name)
+    return _SWAP(pointers, name, content, None if now is None else version_of(now))
+
+
+_OWN, _SWAP = Publication._own, SimulatedPointers.swap
+
+
+@pytest.mark.parametrize(
+    ("mutated", "mutant"),
+    [
+        ("statecore.repository.publication.Publication._refuse_others", _not_refusing),
+        ("statecore.repository.publication.Publication._refuse_older", _not_refusing),
+        ("statecore.repository.publication.Publication._own", _only_what_was_there_first),
+        ("statecore.repository.publication.put_whole", _taking_no_answer_for_yes),
+        ("statecore.repository.upload.put_whole", _taking_no_answer_for_yes),
+        ("tests.harness.simulated_store.SimulatedPointers.swap", _blind),
+    ],
+)
+def test_the_simulation_finds_defects(
+    mutated: str, mutant: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutated, mutant)
+    with pytest.raises(Broken, match=r"^seed \d+: "):
+        run(range(1000), tmp_path)

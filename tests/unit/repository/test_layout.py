@@ -1,0 +1,74 @@
+"""Names in a repository: each is one that a blob may have, and says whose it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.blobs.base import checked_name
+from statecore.errors import Invalid
+from statecore.formats.topic_partition import is_topic_name
+from statecore.repository.layout import Layout
+
+LEGAL = "abcXYZ019._-"
+DIGEST = "0123456789abcdef" * 4
+
+
+def names(layout: Layout) -> list[str]:
+    return [
+        layout.head,
+        layout.manifest("20261123T010203Z-5f3a9c21"),
+        layout.parts(DIGEST),
+        layout.file(DIGEST),
+        layout.pack(DIGEST),
+        layout.content(DIGEST),
+        layout.job("manual__2026-11-23T01:02:03".replace(":", "-"), "plan"),
+        layout.staging("plan-1"),
+    ]
+
+
+@settings(deadline=None)
+@given(st.text(LEGAL, min_size=1, max_size=40), st.text(LEGAL, min_size=1, max_size=40))
+def test_every_name_can_be_that_of_a_blob_and_is_one_applications_alone(one: str, other: str) -> None:
+    if {one, other} & {".", ".."}:
+        return
+    mine = names(Layout(one))
+    assert [checked_name(name) for name in mine] == mine
+    assert len(set(mine)) == len(mine)
+    assert all(name.startswith(f"apps/{one}/") for name in mine)
+    if one != other:
+        assert not {*mine} & {*names(Layout(other))}
+        assert not any(name.startswith(Layout(other).manifests) for name in mine)
+
+
+def test_no_name_is_the_directory_of_another() -> None:
+    mine = names(Layout("orders"))
+    assert not [(one, other) for one in mine for other in mine if other.startswith(f"{one}/")]
+
+
+@pytest.mark.parametrize("given", ["", ".", "..", "a/b", "a b", "ä", "a\n", "a:b", "a*"])
+def test_what_is_no_application_id_is_refused(given: str) -> None:
+    with pytest.raises(Invalid, match="is no application id") as caught:
+        Layout(given)
+    assert "application.id" in caught.value.action
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1, max_size=20))
+def test_an_application_id_is_what_kafka_takes_in_the_name_of_a_topic(given: str) -> None:
+    allowed = is_topic_name(given) and given not in (".", "..")
+
+    def layout() -> Any:
+        try:
+            return Layout(given)
+        except Invalid:
+            return None
+
+    assert (layout() is not None) == allowed
+
+
+def test_files_are_spread_by_the_first_digits_of_their_hash() -> None:
+    assert Layout("a").file(DIGEST) == f"apps/a/files/01/{DIGEST}"

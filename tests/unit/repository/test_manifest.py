@@ -1,0 +1,205 @@
+"""Manifests and their parts, as documents: what is read is what was written, and what nobody here knows stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.documents import encoded
+from statecore.errors import Corrupted, Invalid
+from statecore.images.model import Segmentation, StoreDigest
+from statecore.repository.manifest import (
+    MANIFEST,
+    PART,
+    BaseFile,
+    ChangelogEnd,
+    Extent,
+    Manifest,
+    StoreSnapshot,
+    TaskPart,
+    checked,
+    first_cut,
+    joined_parts,
+)
+from tests.harness.simulated_store import all_flips
+from tests.unit.repository.snapshots import reference_of, store_of
+
+LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
+JSON = st.recursive(
+    st.none() | st.booleans() | LONGS | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _longs() -> Any:
+    """Numbers are those that Kafka has."""
+    st.register_type_strategy(int, LONGS)
+    yield
+    st.register_type_strategy(int, st.integers())
+
+
+def documents(type_: type) -> st.SearchStrategy[Any]:
+    return st.deferred(lambda: st.from_type(type_))
+
+
+MANIFESTS = st.deferred(lambda: st.builds(Manifest, spec=st.dictionaries(st.text(max_size=5), JSON, max_size=3)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(documents(TaskPart))
+def test_a_part_is_read_as_it_was_written(part: TaskPart) -> None:
+    assert PART.decode(PART.encode(part)) == part
+
+
+@settings(deadline=None, max_examples=60)
+@given(MANIFESTS)
+def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
+    assert MANIFEST.decode(MANIFEST.encode(manifest)) == manifest
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.builds(
+            lambda task, names: TaskPart(task, tuple(store_of("0_0", name, (), end=len(name)) for name in names)),
+            st.text(max_size=4),
+            st.lists(st.text(max_size=4), max_size=3),
+        ),
+        max_size=4,
+    )
+)
+def test_every_part_is_found_where_its_reference_says(parts: list[TaskPart]) -> None:
+    content, references = joined_parts([(part, None) for part in parts], "blob")
+    assert len(content) == sum(reference.extent.bytes for reference in references)
+    for part, reference in zip(parts, references, strict=True):
+        at = reference.extent
+        document = content[at.start : at.start + at.bytes]
+        assert sha256(document).hexdigest() == reference.sha256
+        assert PART.decode(document) == part
+        assert (reference.task, reference.identity) == (part.task, part.identity)
+        assert (reference.file_bytes, reference.cut_ms, at.blob) == (part.file_bytes, part.cut_ms, "blob")
+
+
+@pytest.mark.parametrize("version", [1, 7, -1, "0", None, True])
+@pytest.mark.parametrize("kind", ["part", "manifest"])
+def test_a_version_that_is_not_known_is_refused_by_name(kind: str, version: object) -> None:
+    document = PART.to_json(TaskPart("0_0", ())) if kind == "part" else MANIFEST.to_json(manifest_of())
+    with pytest.raises(Invalid, match=f"is of version {version}, and this release knows 0") as caught:
+        (PART if kind == "part" else MANIFEST).read(json.dumps({**document, "version": version}).encode())
+    assert "release" in caught.value.action
+
+
+def manifest_of() -> Manifest:
+    document = {
+        "snapshot": "s1",
+        "repository": "r1",
+        "application_id": "orders",
+        "epoch": 0,
+        "generation": 1,
+        "parent": None,
+        "made": "2026-11-23T00:00:00.000Z",
+        "made_by": "tests",
+        "origin": "restore",
+        "request": "q",
+        "processing_guarantee": "exactly_once_v2",
+        "spec": {"application_id": "orders"},
+        "spec_digest": "d",
+        "parts": [],
+    }
+    return msgspec.convert(document, type=Manifest)
+
+
+def test_what_a_newer_release_adds_is_read_and_stays_beside_the_value() -> None:
+    document = PART.to_json(TaskPart("0_0", (store_of("0_0", "s", (), end=5),)))
+    document["more"] = 1
+    document["stores"][0]["more"] = {"a": 2}
+    read = PART.read(encoded(document))
+    assert read.value == TaskPart("0_0", (store_of("0_0", "s", (), end=5),))
+    assert read.raw["more"] == 1
+    assert read.raw["stores"][0]["more"] == {"a": 2}
+
+
+def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that_have_not_changed() -> None:
+    left, right = store_of("0_0", "left", (), end=5), store_of("0_0", "right", (), end=5)
+    before = PART.to_json(TaskPart("0_0", (left, right)))
+    for store in before["stores"]:
+        store["codec"] = "of another release"
+        store["changelogs"][0]["tier"] = 2
+        store["databases"][0]["filter"] = []
+    ahead = store_of("0_0", "right", (), end=9)
+    content, _ = joined_parts([(TaskPart("0_0", (left, ahead)), before)])
+    after = json.loads(content)["stores"]
+    assert after[0] == before["stores"][0]
+    assert after[1] == PART.to_json(TaskPart("0_0", (ahead,)))["stores"][0], "of what has changed nothing old is said"
+    assert PART.decode(content) == TaskPart("0_0", (left, ahead))
+
+
+def test_every_flipped_bit_of_a_document_whose_hash_is_known_is_found() -> None:
+    for document in (PART.encode(TaskPart("0_0", (store_of("0_0", "s", (), end=5),))), MANIFEST.encode(manifest_of())):
+        digest = sha256(document).hexdigest()
+        assert checked(document, digest, "It") == document
+        for damaged in all_flips(document):
+            with pytest.raises(Corrupted, match=r"It is not what was written \(its SHA-256 differs\)"):
+                checked(damaged, digest, "It")
+
+
+def test_a_document_that_broke_off_is_found() -> None:
+    document = PART.encode(TaskPart("0_0", ()))
+    for size in range(len(document)):
+        with pytest.raises(Corrupted, match="not what was written"):
+            checked(document[:size], sha256(document).hexdigest(), "It")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.permutations([("a", "1"), ("b", "2"), ("c", "3")]))
+def test_an_identity_is_of_what_there_is_and_not_of_its_order(pairs: list[tuple[str, str]]) -> None:
+    def part(pairs: list[tuple[str, str]]) -> TaskPart:
+        return TaskPart("0_0", tuple(replace(store_of("0_0", name, (), end=1), identity=one) for name, one in pairs))
+
+    assert part(pairs).identity == part(sorted(pairs)).identity
+    assert part([(pairs[0][0], "other"), *pairs[1:]]).identity != part(pairs).identity
+    assert part(pairs[1:]).identity != part(pairs).identity
+
+
+def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_lie() -> None:
+    one = replace(manifest_of(), parts=(reference_of("0_0"), reference_of("0_1")))
+    moved = replace(one, snapshot="s2", parts=(reference_of("0_1", "b" * 64, "x"), reference_of("0_0", blob="y")))
+    assert one.identity == moved.identity
+    assert replace(one, parts=(reference_of("0_0"),)).identity != one.identity
+    assert one.part("0_1") == reference_of("0_1")
+    assert one.part("0_2") is None
+    assert one.file_bytes == 200
+
+
+@pytest.mark.parametrize(("cuts", "first"), [([], None), ([3, 1, 2], 1), ([1, None], None), ([0], 0)])
+def test_the_first_cut_is_known_where_all_are(cuts: list[int | None], first: int | None) -> None:
+    assert first_cut(cuts) == first
+
+
+def test_a_store_that_is_left_to_restore_says_nothing_of_when_a_task_was_cut() -> None:
+    left = replace(store_of("0_0", "a", (), end=0, left_to_restore=True), cut_ms=None)
+    read = replace(store_of("0_0", "b", (), end=5), cut_ms=7)
+    assert TaskPart("0_0", (left, read)).cut_ms == 7
+    assert left.offsets == {left.changelogs[0].topic_partition: -4}
+
+
+def test_what_a_store_says_of_itself() -> None:
+    store = store_of("0_0", "s", (), end=5, base=[BaseFile("000007.sst", "f" * 64, Extent("blob", 3, 9))])
+    assert (list(store.extents), store.file_bytes) == ([("f" * 64, Extent("blob", 3, 9))], 9)
+    assert store.content is None
+    assert replace(store, rows=1, bytes=2).content is None
+    assert replace(store, rows=0, bytes=0, digest="d").content == StoreDigest(0, 0, "d")
+    assert store.segmentation is None
+    assert replace(store, retention_ms=9, segment_interval_ms=3).segmentation == Segmentation(9, 3)
+    assert isinstance(store, StoreSnapshot)
+    assert isinstance(store.changelogs[0], ChangelogEnd)
