@@ -44,13 +44,24 @@ _DOCUMENT = DocumentType(
 
 
 def keep_content(shelf: Shelf, identity: str, content: StoreDigest, made_by: str) -> None:
-    """Keep what a store holds."""
-    known = KnownContent(identity, content.rows, content.bytes, content.digest, made_by)
-    shelf.blobs.put_if_absent(shelf.names.content(identity), _DOCUMENT.encode(known))
+    """Keep what a store holds; in place of what cannot be read.
+
+    Raises:
+        Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
+    """
+    document = _DOCUMENT.encode(KnownContent(identity, content.rows, content.bytes, content.digest, made_by))
+    name = shelf.names.content(identity)
+    if not shelf.blobs.put_if_absent(name, document) and known_content(shelf, identity) is None:
+        shelf.blobs.delete(name)
+        shelf.blobs.put_if_absent(name, document)
 
 
 def known_content(shelf: Shelf, identity: str) -> StoreDigest | None:
-    """What a store holds; ``None`` where nobody knows it, or what was written of it cannot be read."""
+    """What a store holds; ``None`` where nobody knows it, or what was written of it cannot be read.
+
+    Raises:
+        Retryable: nobody could look.
+    """
     try:
         found = _DOCUMENT.decode(shelf.blobs.get(shelf.names.content(identity)))
     except (NotFound, Invalid):

@@ -11,10 +11,11 @@ side in a pack come in one request. Memory is bounded: so many pieces are on the
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -90,8 +91,9 @@ def download(
         Retryable: the repository could not be reached.
         Capacity, Invalid: the disk is full, or may not be written to.
     """
-    make_directories(directory / FILES)
-    make_directories(directory / _PARTIAL)
+    with _said(directory):
+        make_directories(directory / FILES)
+        make_directories(directory / _PARTIAL)
     here = at_hand or {}
     missing: list[Wanted] = []
     kept = kept_bytes = 0
@@ -105,11 +107,16 @@ def download(
         ThreadPoolExecutor(_FILES_AT_ONCE * _PIECES_AHEAD, "statecore-piece") as pieces,
         ThreadPoolExecutor(_FILES_AT_ONCE, "statecore-file") as files,
     ):
-        work = [files.submit(_bring, shelf, together, directory, pieces, advance) for together in _together(missing)]
+        stopped = threading.Event()
+        work = [
+            files.submit(_bring, shelf, together, directory, pieces, advance, stopped)
+            for together in _together(missing)
+        ]
         try:
-            for one_work in work:
+            for one_work in as_completed(work):
                 one_work.result()
         except BaseException:
+            stopped.set()
             files.shutdown(wait=True, cancel_futures=True)
             raise
     return Downloaded(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept)
@@ -117,15 +124,22 @@ def download(
 
 def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
     final = directory / FILES / one.sha256
-    with suppress(FileNotFoundError):
-        if final.stat().st_size == one.extent.bytes:
+    partial = directory / _PARTIAL / uuid.uuid4().hex
+    with _said(final), suppress(FileNotFoundError):
+        if final.exists():
+            if final.stat().st_size == one.extent.bytes:
+                return True
+            final.unlink()
+        if at_hand is not None:
+            try:
+                link_or_copy(at_hand, partial)
+                sync_file(partial)  # a copy is a file on its way, as long as it is not whole
+                partial.replace(final)
+            except OSError:
+                partial.unlink(missing_ok=True)
+                raise
             return True
-        final.unlink()
-    if at_hand is None:
-        return False
-    with _said(final):
-        link_or_copy(at_hand, final)
-    return True
+    return False
 
 
 def _together(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
@@ -151,8 +165,12 @@ def _bring(
     directory: Path,
     pieces: ThreadPoolExecutor,
     advance: Callable[[int], None],
+    stopped: threading.Event,
 ) -> None:
-    """Bring files that lie side by side: the next pieces are on their way while one is written."""
+    """Bring files that lie side by side: the next pieces are on their way while one is written.
+
+    Where another file could not be brought, this one is not waited for.
+    """
     first, size = together[0], sum(one.extent.bytes for one in together)
     start = first.extent.start
     spans = deque((at, min(at + PIECE_BYTES, start + size)) for at in range(start, start + size, PIECE_BYTES))
@@ -170,6 +188,8 @@ def _bring(
     writing = _File(rest.popleft(), directory)
     try:
         while coming:
+            if stopped.is_set():
+                return
             expected, future = coming.popleft()
             piece = future.result()
             ask()

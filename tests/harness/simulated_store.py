@@ -173,6 +173,8 @@ class SimulatedBlobs(Blobs):
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         """See :meth:`Blobs.put_if_absent`."""
         checked_name(name)
+        if isinstance(content, Path) and not content.is_file():
+            raise NotFound(f"There is no file {content} to be put.", action="Make it anew.")
         data = content if isinstance(content, bytes) else content.read_bytes()
         put = self._network.write("put", name, lambda: self._network.storage.put(name, data))
         return bool(put)

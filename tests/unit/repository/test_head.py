@@ -23,7 +23,7 @@ ENTRIES = st.builds(
     tasks=LONGS,
     file_bytes=LONGS,
     new_bytes=LONGS,
-    **{name: TEXT for name in ("snapshot", "sha256", "identity", "made", "request", "origin")},
+    **dict.fromkeys(("snapshot", "sha256", "identity", "made", "request", "origin"), TEXT),
 )
 HEADS = st.builds(
     Head,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import msgspec

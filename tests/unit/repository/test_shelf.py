@@ -102,9 +102,7 @@ def test_parts_of_one_blob_come_in_one_request(shelf: Shelf, entry: SnapshotEntr
 def test_a_head_and_a_manifest_of_elsewhere_are_refused(
     shelf: Shelf, entry: SnapshotEntry, network: Network, storage: Storage, application: str, identifier: str
 ) -> None:
-    other = Shelf(
-        repository(SimulatedBlobs(network), SimulatedPointers(network), identifier=identifier), application
-    )
+    other = Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network), identifier=identifier), application)
     storage.pointers[other.names.head] = storage.pointers[shelf.names.head]
     with pytest.raises(Invalid, match="is that of orders in repository r1, and this is repository"):
         other.read_head()

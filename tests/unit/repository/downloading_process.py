@@ -1,0 +1,45 @@
+"""Downloads a snapshot, and dies after so many steps: ``python -m tests.unit.repository.downloading_process``.
+
+Arguments: URL of the repository, directory, bytes of a piece, and after how many pieces the process kills itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from pathlib import Path
+
+from statecore.repository import download as module
+from statecore.repository.download import Wanted, download
+from statecore.repository.shelf import Shelf
+from tests.unit.repository.snapshots import APPLICATION
+
+
+def wanted_of(shelf: Shelf) -> list[Wanted]:
+    """All files of the newest snapshot."""
+    newest = shelf.head().snapshots[0]
+    parts = shelf.parts(shelf.manifest(newest).value.parts)
+    return [
+        Wanted(digest, extent, f"A file of store {store.store} of task {task}")
+        for task, read in parts.items()
+        for store in read.part.stores
+        for digest, extent in store.extents
+    ]
+
+
+def main(url: str, directory: str, piece: str, die_after: str) -> None:
+    module.PIECE_BYTES = int(piece)
+    shelf = Shelf.at(url, APPLICATION)
+    steps = itertools.count(1)
+
+    def advance(_: int) -> None:
+        if next(steps) == int(die_after):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    download(shelf, wanted_of(shelf), Path(directory), advance=advance)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

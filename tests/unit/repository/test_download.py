@@ -1,0 +1,415 @@
+"""Ways out of a repository: what comes is what its hash says, what came whole is kept, and memory is bounded."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable
+from statecore.filesystem import file_sha256
+from statecore.repository import download as module
+from statecore.repository import upload
+from statecore.repository.download import Downloaded, Wanted, download
+from statecore.repository.repository import make_repository
+from statecore.repository.shelf import Shelf
+from statecore.repository.upload import LocalFile, put_files
+from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
+from tests.unit.repository.downloading_process import wanted_of
+from tests.unit.repository.snapshots import APPLICATION, publication, repository, uploaded
+from tests.unit.repository.test_upload import files_of
+
+SIZES = (0, 1, 999, 1000, 1001, 5000, 70_000, 33_333, 10, 20, 4096)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of 10,000 bytes and more are blobs of their own, and come in pieces of 1,000 bytes."""
+    monkeypatch.setattr(upload, "SMALL", 10_000)
+    monkeypatch.setattr(module, "PIECE_BYTES", 1000)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> list[LocalFile]:
+    return files_of(tmp_path / "source", *SIZES)
+
+
+@pytest.fixture
+def wanted(shelf: Shelf, local: list[LocalFile]) -> list[Wanted]:
+    return put(shelf, local)
+
+
+def put(shelf: Shelf, local: list[LocalFile]) -> list[Wanted]:
+    extents = put_files(shelf.blobs, shelf.names, local)
+    return [
+        Wanted(file.sha256, extent, f"File {number}")
+        for number, (file, extent) in enumerate(zip(local, extents, strict=True))
+    ]
+
+
+def there(directory: Path) -> dict[str, int]:
+    """Size by name of what came, after it was looked at."""
+    found = {path.name: path.stat().st_size for path in (directory / "files").iterdir()}
+    assert all(file_sha256(directory / "files" / name) == name for name in found), "what is there is whole"
+    return found
+
+
+def partial(directory: Path) -> list[Path]:
+    return list((directory / "partial").iterdir())
+
+
+def test_every_file_comes_and_is_what_its_name_says(shelf: Shelf, wanted: list[Wanted], tmp_path: Path) -> None:
+    told: list[int] = []
+    done = download(shelf, iter(wanted), tmp_path / "d", advance=told.append)
+    assert there(tmp_path / "d") == {one.sha256: one.extent.bytes for one in wanted}
+    assert done == Downloaded(sum(SIZES), len(SIZES), 0, 0)
+    assert sum(told) == sum(SIZES)
+    assert partial(tmp_path / "d") == []
+
+
+@pytest.mark.parametrize("piece", [1, 7, 50, 1 << 20])
+def test_pieces_of_any_size_make_the_same_files(shelf: Shelf, tmp_path: Path, piece: int, monkeypatch) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", piece)
+    monkeypatch.setattr(upload, "SMALL", 50)
+    wanted = put(shelf, files_of(tmp_path / "source", 0, 1, 6, 7, 8, 49, 50, 51, 350, 14, 0))
+    for some in (wanted, wanted[::-1], wanted[::2], [*wanted, *wanted]):
+        directory = tmp_path / f"d{len(some)}{some[0].extent.bytes}{some[1].extent.bytes}"
+        download(shelf, some, directory)
+        assert there(directory) == {one.sha256: one.extent.bytes for one in some}
+        assert partial(directory) == []
+
+
+def test_nothing_that_is_wanted_is_nothing_to_do(shelf: Shelf, tmp_path: Path) -> None:
+    assert download(shelf, [], tmp_path / "d") == Downloaded(0, 0, 0, 0)
+
+
+def test_files_that_lie_side_by_side_come_in_one_request(shelf: Shelf, network: Network, tmp_path: Path) -> None:
+    wanted = put(shelf, files_of(tmp_path / "source", *[90] * 11))
+    asked: list[str] = []
+    network.fault = lambda request, possible: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
+    download(shelf, wanted, tmp_path / "d")
+    assert asked == ["get"]
+    del asked[:]
+    download(shelf, wanted[::2], tmp_path / "e")
+    assert asked == ["get"] * 6
+
+
+def test_what_came_whole_is_kept_and_the_rest_comes(shelf: Shelf, wanted: list[Wanted], tmp_path: Path) -> None:
+    download(shelf, wanted[:6], tmp_path / "d")
+    broken = tmp_path / "d" / "files" / wanted[3].sha256
+    broken.write_bytes(broken.read_bytes()[:-1])
+    told: list[int] = []
+    done = download(shelf, wanted, tmp_path / "d", advance=told.append)
+    kept = sum(SIZES[:3]) + sum(SIZES[4:6])
+    assert done == Downloaded(sum(SIZES) - kept, len(SIZES) - 5, kept, 5)
+    assert sum(told) == sum(SIZES)
+    assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
+    assert download(shelf, wanted, tmp_path / "d") == Downloaded(0, 0, sum(SIZES), len(SIZES))
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_files_of_this_machine_are_linked_or_copied_whole(
+    shelf: Shelf,
+    wanted: list[Wanted],
+    local: list[LocalFile],
+    tmp_path: Path,
+    copied: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    if copied:
+        monkeypatch.setattr(os, "link", refuse)
+    here = {file.sha256: file.path for file in local[:4]}
+    done = download(shelf, wanted, tmp_path / "d", at_hand=here)
+    assert done == Downloaded(sum(SIZES[4:]), len(SIZES) - 4, sum(SIZES[:4]), 4)
+    assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
+    linked = (tmp_path / "d" / "files" / local[3].sha256).samefile(local[3].path)
+    assert linked is not copied
+    assert partial(tmp_path / "d") == []
+
+
+def test_a_file_of_this_machine_that_is_gone_comes(shelf: Shelf, wanted: list[Wanted], tmp_path: Path) -> None:
+    done = download(shelf, wanted, tmp_path / "d", at_hand={wanted[2].sha256: tmp_path / "gone"})
+    assert done == Downloaded(sum(SIZES), len(SIZES), 0, 0)
+    assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
+
+
+def test_a_copy_that_broke_off_is_no_file(
+    shelf: Shelf, wanted: list[Wanted], local: list[LocalFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is given to what is whole: nobody could tell a file of the right size from one."""
+
+    def copy(source: Path, target: Path) -> None:
+        target.write_bytes(bytes(source.stat().st_size))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module, "link_or_copy", copy)
+    with pytest.raises(Capacity, match="could not be written") as caught:
+        download(shelf, wanted, tmp_path / "d", at_hand={local[6].sha256: local[6].path})
+    assert "files that came whole are kept" in caught.value.action
+    assert there(tmp_path / "d") == {}
+    assert partial(tmp_path / "d") == []
+
+
+def test_every_flipped_bit_of_a_small_file_is_found(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
+    (one,) = put(shelf, files_of(tmp_path / "source", 30))
+    content = storage.blobs[one.extent.blob][0]
+    for bit in range(len(content) * 8):
+        storage.blobs[one.extent.blob] = (flipped(content, bit), 0.0)
+        with pytest.raises(Corrupted, match="File 0 is not what was written"):
+            download(shelf, [one], tmp_path / "d")
+        assert there(tmp_path / "d") == {}
+        assert partial(tmp_path / "d") == []
+
+
+def test_a_thousand_flipped_bits_are_found_each_in_the_file_that_has_it(
+    shelf: Shelf, storage: Storage, wanted: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "sync_file", lambda _: None)
+    monkeypatch.setattr(module, "PIECE_BYTES", 8 << 20)
+    chance = random.Random(1)
+    whole = dict(storage.blobs)
+    for number in range(1000):
+        hit = chance.choice([one for one in wanted if one.extent.bytes])
+        at = hit.extent
+        bit = (at.start + chance.randrange(at.bytes)) * 8 + chance.randrange(8)
+        storage.blobs[at.blob] = (flipped(whole[at.blob][0], bit), 0.0)
+        directory = tmp_path / f"d{number % 10}"
+        (directory / "files" / hit.sha256).unlink(missing_ok=True)
+        with pytest.raises(Corrupted, match=f"{hit.what} is not what was written") as caught:
+            download(shelf, [hit], directory)
+        assert caught.value.context["blob"] == at.blob
+        assert not (directory / "files" / hit.sha256).exists()
+        storage.blobs[at.blob] = whole[at.blob]
+    download(shelf, wanted, tmp_path / "d0")
+    assert there(tmp_path / "d0").keys() == {one.sha256 for one in wanted}
+
+
+def test_a_damaged_file_does_not_spoil_those_beside_it_in_the_pack(
+    shelf: Shelf, storage: Storage, tmp_path: Path
+) -> None:
+    wanted = put(shelf, files_of(tmp_path / "source", 100, 100, 100))
+    blob = wanted[1].extent.blob
+    storage.blobs[blob] = (flipped(storage.blobs[blob][0], 150 * 8), 0.0)
+    with pytest.raises(Corrupted, match="File 1 is not what was written"):
+        download(shelf, wanted, tmp_path / "d")
+    assert there(tmp_path / "d").keys() <= {wanted[0].sha256, wanted[2].sha256}
+    download(shelf, [wanted[0], wanted[2]], tmp_path / "d")
+    assert len(there(tmp_path / "d")) == 2
+
+
+@pytest.mark.parametrize("number", range(len(SIZES)))
+def test_a_blob_that_is_missing_is_damage_and_names_the_file(
+    shelf: Shelf, storage: Storage, wanted: list[Wanted], tmp_path: Path, number: int
+) -> None:
+    one = wanted[number]
+    del storage.blobs[one.extent.blob]
+    if not one.extent.bytes:  # nobody needs the blob for it
+        assert download(shelf, [one], tmp_path / "d").files == 1
+        return
+    with pytest.raises(Corrupted, match=f"{one.what} is missing: memory:/// has no blob {one.extent.blob}"):
+        download(shelf, [one], tmp_path / "d")
+    assert there(tmp_path / "d") == {}
+
+
+@pytest.mark.parametrize("cut", [1, 500, 1000, 1500, 69_999])
+def test_a_blob_that_is_shorter_than_its_manifest_says_is_damage(
+    shelf: Shelf, storage: Storage, wanted: list[Wanted], tmp_path: Path, cut: int
+) -> None:
+    one = next(one for one in wanted if one.extent.bytes == 70_000)
+    storage.blobs[one.extent.blob] = (storage.blobs[one.extent.blob][0][:-cut], 0.0)
+    with pytest.raises(Corrupted, match="is shorter than it should be: the blob .* fewer than 70000 bytes"):
+        download(shelf, [one], tmp_path / "d")
+    assert there(tmp_path / "d") == {}
+    assert partial(tmp_path / "d") == []
+
+
+def test_an_extent_that_is_another_files_is_found(shelf: Shelf, wanted: list[Wanted], tmp_path: Path) -> None:
+    one, other = wanted[2], wanted[4]
+    for extent in (other.extent, replace(one.extent, start=one.extent.start + 1), replace(one.extent, bytes=998)):
+        with pytest.raises(Corrupted, match="is not what was written"):
+            download(shelf, [replace(one, extent=extent)], tmp_path / "d")
+
+
+def test_who_could_not_look_does_not_say_that_something_is_damaged(
+    shelf: Shelf, network: Network, wanted: list[Wanted], tmp_path: Path
+) -> None:
+    network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
+    with pytest.raises(Retryable, match="had no reply"):
+        download(shelf, wanted, tmp_path / "d")
+    assert there(tmp_path / "d").keys() <= {sha256(b"").hexdigest()}
+    assert partial(tmp_path / "d") == []
+
+
+def test_a_failure_ends_the_others_soon(
+    shelf: Shelf, storage: Storage, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 10)
+    wanted = put(shelf, files_of(tmp_path / "source", 200_000, 150_000))
+    del storage.blobs[wanted[1].extent.blob]
+    told: list[int] = []
+    with pytest.raises(Corrupted, match="File 1 is missing"):
+        download(shelf, wanted, tmp_path / "d", advance=told.append)
+    assert sum(told) < 150_000, "nobody waits for the whole of another file"
+    assert there(tmp_path / "d") == {}
+    assert partial(tmp_path / "d") == []
+
+
+def test_as_many_pieces_are_on_their_way_whatever_the_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    piece, most = 1000, module._FILES_AT_ONCE * (module._PIECES_AHEAD + 1)
+    held = [0, 0]
+    guard = threading.Lock()
+
+    def change(by: int) -> None:
+        with guard:
+            held[0] += by
+            held[1] = max(held)
+
+    class Counting(SimulatedBlobs):
+        def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+            content = super().get(name, start, end)
+            assert len(content) <= piece
+            change(len(content))
+            return content
+
+    network = Network(Storage(), random.Random(0))
+    shelf = Shelf(repository(Counting(network), SimulatedPointers(network)), APPLICATION)
+    wanted = put(shelf, files_of(tmp_path / "source", *[100_000] * 6, *[900] * 50))
+    download(shelf, wanted, tmp_path / "d", advance=lambda came: change(-came))
+    assert len(there(tmp_path / "d")) == len(wanted)
+    assert piece < held[1] <= most * piece
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def denied(*_: object) -> None:
+    raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@pytest.mark.parametrize(("refuse", "kind"), [(full, Capacity), (denied, Invalid)])
+@pytest.mark.parametrize("what", ["make_directories", "sync_file", "link_or_copy"])
+def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
+    shelf: Shelf,
+    wanted: list[Wanted],
+    local: list[LocalFile],
+    tmp_path: Path,
+    what: str,
+    refuse: Callable[..., None],
+    kind: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "d" / "partial").mkdir(parents=True)
+    (tmp_path / "d" / "files").mkdir()
+    monkeypatch.setattr(module, what, refuse)
+    with pytest.raises(kind, match="could not be written"):
+        download(shelf, wanted, tmp_path / "d", at_hand={local[0].sha256: local[0].path})
+    assert there(tmp_path / "d") == {}
+    assert partial(tmp_path / "d") == []
+
+
+@pytest.mark.parametrize("die_after", [1, 2, 40, 80, 120])
+def test_after_a_kill_the_next_one_goes_on_with_what_came_whole(tmp_path: Path, die_after: int) -> None:
+    url, directory = (tmp_path / "r").as_uri(), tmp_path / "d"
+    shelf = Shelf(make_repository(url)[0], APPLICATION)
+    ends = {"0_0": {"left": 300, "right": 300}, "0_1": {"left": 100}}
+    publication(shelf).publish(uploaded(shelf, tmp_path / "runs", ends, bytes_=12_000), whole=True)
+    words = [sys.executable, "-m", "tests.unit.repository.downloading_process", url, str(directory), "1000"]
+    killed = subprocess.run([*words, str(die_after)], timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    kept = there(directory)
+    wanted = wanted_of(shelf)
+    done = download(shelf, wanted, directory)
+    assert (done.kept, done.files) == (len(kept), len(wanted) - len(kept))
+    assert done.kept_bytes + done.bytes == 14 * 12_000
+    assert len(there(directory)) == 14
+    if die_after == 120:
+        assert kept, "there was something to go on with"
+
+
+class Faulty(SimulatedBlobs):
+    """Reads fail by a seed and by what is read and how often, whatever thread comes first."""
+
+    def __init__(self, network: Network, seed: int, rate: float) -> None:
+        super().__init__(network)
+        self.seed, self.rate = seed, rate
+        self.times: dict[tuple[str, int], int] = {}
+        self.met: set[str] = set()
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """See :meth:`Blobs.get`."""
+        nth = self.times[name, start] = self.times.get((name, start), 0) + 1
+        chance = random.Random(f"{self.seed} {name} {start} {nth}")
+        content = super().get(name, start, end)
+        if chance.random() >= self.rate:
+            return content
+        fault = chance.choice(["refused", "missing", "truncated", "flipped"])
+        self.met.add(fault)
+        if fault == "refused":
+            raise Retryable("no reply", action="Try again.")
+        if fault == "missing":
+            raise NotFound("not there", action="Look.")
+        at = chance.randrange(len(content))
+        return content[:at] if fault == "truncated" else flipped(content, at * 8 + chance.randrange(8))
+
+
+def goes_on_until_it_is_whole(seed: int, directory: Path, local: list[LocalFile]) -> set[str]:
+    """Download again and again from a store that fails: what is there is whole each time, and in the end it is all."""
+    chance = random.Random(seed)
+    network = Network(Storage(), chance)
+    quiet = Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+    wanted = put(quiet, local)
+    blobs = Faulty(network, seed, chance.choice([0.02, 0.1, 0.3]))
+    shelf = Shelf(repository(blobs, SimulatedPointers(network)), APPLICATION)
+    kept = 0
+    for _ in range(500):
+        try:
+            done = download(shelf, wanted, directory)
+        except (Corrupted, Retryable):
+            assert len(there(directory)) >= kept, f"seed {seed}"
+            kept = len(there(directory))
+        else:
+            assert done.kept >= kept, f"seed {seed}"
+            break
+    else:
+        raise AssertionError(f"seed {seed}: it does not come to an end")
+    assert there(directory).keys() == {one.sha256 for one in wanted}, f"seed {seed}"
+    assert partial(directory) == [], f"seed {seed}"
+    return blobs.met
+
+
+def campaign(seeds: range, directory: Path, local: list[LocalFile]) -> set[str]:
+    met: set[str] = set()
+    for seed in seeds:
+        met |= goes_on_until_it_is_whole(seed, directory / str(seed), local)
+    return met
+
+
+def test_whatever_fails_a_download_goes_on_until_it_is_whole(
+    local: list[LocalFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "sync_file", lambda _: None)
+    monkeypatch.setattr(module, "PIECE_BYTES", 20_000)
+    assert campaign(range(40), tmp_path, local) == {"refused", "missing", "truncated", "flipped"}
+
+
+@pytest.mark.long
+def test_whatever_fails_in_a_thousand_runs_a_download_goes_on_until_it_is_whole(
+    local: list[LocalFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "sync_file", lambda _: None)
+    monkeypatch.setattr(module, "PIECE_BYTES", 20_000)
+    campaign(range(1_000_000, 1_001_000), tmp_path, local)

@@ -1,0 +1,369 @@
+"""Publishing: one swap of the head, whoever else is at work; nothing goes back, and nothing is published twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.documents import encoded
+from statecore.errors import Fenced, Retryable
+from statecore.faults import PUBLISH_POINTS, FaultInjected, InjectedFault
+from statecore.formats.kinds import StoreKind
+from statecore.repository.head import HEAD, encoded_head
+from statecore.repository.manifest import MANIFEST, TaskPart
+from statecore.repository.publication import Publication
+from statecore.repository.shelf import Shelf
+from tests.harness.simulated_store import Network, Storage, version_of
+from tests.unit.repository.snapshots import APPLICATION, NOW, ends_of, fetched, publication, spec, store_of, uploaded
+
+Stores = dict[str, dict[str, int]]
+BOTH: Stores = {"0_0": {"left": 50, "right": 50}, "0_1": {"left": 50, "right": 50}}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def first(shelf: Shelf, directory: Path) -> None:
+    """A snapshot of all tasks."""
+    publication(shelf, "first").publish(uploaded(shelf, directory, BOTH), whole=True)
+
+
+def blobs_of(storage: Storage, kind: str) -> list[str]:
+    return sorted(name for name in storage.blobs if name.split("/")[2] == kind)
+
+
+def test_the_first_snapshot_makes_the_head(shelf: Shelf, storage: Storage, directory: Path) -> None:
+    parts = uploaded(shelf, directory, BOTH)
+    begun = publication(shelf, "first", name=lambda: "5f3a9c21")
+    assert begun.earlier() is None
+    done = begun.publish(parts, whole=True)
+    files = sum(part.file_bytes for part in parts)
+    assert done.snapshot == "20261123T000000Z-5f3a9c21"
+    assert done.made == "2026-11-23T00:00:00.000Z"
+    assert (done.tasks, done.file_bytes, done.new_bytes, done.earlier, done.beside) == (2, files, files, False, 0)
+    head = shelf.head()
+    assert (head.application_id, head.generation, len(head.snapshots)) == (APPLICATION, 1, 1)
+    entry = head.snapshots[0]
+    assert (entry.snapshot, entry.identity, entry.request) == (done.snapshot, done.identity, "first")
+    manifest = shelf.manifest(entry).value
+    assert (manifest.parent, manifest.generation, manifest.origin) == (None, 1, "tests")
+    assert manifest.spec["subtopologies"]["0"]["stores"].keys() == {"left", "right"}
+    assert "bootstrap_servers" not in manifest.spec
+    assert ends_of(shelf) == BOTH
+    assert fetched(shelf).keys() == {done.snapshot}
+
+
+def test_a_snapshot_names_the_one_before_and_what_is_new(shelf: Shelf, first: None, directory: Path) -> None:
+    before = shelf.head()
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 50}})
+    done = publication(shelf, "second").publish(parts, whole=False)
+    head = shelf.head()
+    assert head.snapshots[1:] == before.snapshots
+    assert head.generation == 2
+    assert shelf.manifest(head.snapshots[0]).value.parent == before.snapshots[0].snapshot
+    assert done.new_bytes == 40, "of the run above alone"
+    assert len(fetched(shelf)) == 2
+
+
+def test_stores_and_tasks_that_a_job_did_not_touch_stay_and_are_not_written_again(
+    shelf: Shelf, first: None, storage: Storage, directory: Path
+) -> None:
+    before = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.parts}
+    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    assert ends_of(shelf) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
+    after = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.parts}
+    assert after["0_1"] == before["0_1"]
+    assert after["0_0"].sha256 != before["0_0"].sha256
+    assert len(blobs_of(storage, "parts")) == 2
+
+
+def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_that_is_made(
+    shelf: Shelf, first: None, directory: Path
+) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    publication(shelf, "second", stores=["left"]).publish(parts, whole=False)
+    assert ends_of(shelf) == {"0_0": {"left": 100}, "0_1": {"left": 50, "right": 50}}
+    other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], kind=StoreKind.TIMESTAMPED_KEY_VALUE)))
+    again = Publication(shelf, other, request="third", origin="tests", clock=lambda: NOW)
+    again.publish(uploaded(shelf, directory, {"0_1": {"left": 100}}), whole=False)
+    assert ends_of(shelf) == {"0_0": {"left": 100}, "0_1": {"left": 100}}
+
+
+def test_a_whole_application_is_all_that_there_is(shelf: Shelf, first: None, directory: Path) -> None:
+    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=True)
+    assert ends_of(shelf) == {"0_0": {"left": 100}}
+    assert len(fetched(shelf)) == 2
+
+
+def test_jobs_that_touch_other_tasks_are_put_beside_each_other(shelf: Shelf, first: None, directory: Path) -> None:
+    one, other = publication(shelf, "one"), publication(shelf, "other")
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 100}})
+    beside = uploaded(shelf, directory, {"0_1": {"left": 150}, "0_2": {"left": 10}})
+    assert one.publish(parts, whole=False).beside == 0
+    done = other.publish(beside, whole=False)
+    assert done.beside == 1
+    assert ends_of(shelf) == {
+        "0_0": {"left": 100, "right": 100},
+        "0_1": {"left": 150, "right": 50},
+        "0_2": {"left": 10},
+    }
+    requests = [entry.request for entry in shelf.head().snapshots]
+    assert requests == ["other", "one", "first"]
+    assert len(fetched(shelf)) == 3
+
+
+def test_two_jobs_that_make_the_head_at_the_same_time_both_count(shelf: Shelf, directory: Path) -> None:
+    one, other = publication(shelf, "one"), publication(shelf, "other")
+    one.publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
+    other.publish(uploaded(shelf, directory, {"0_1": {"left": 50}}), whole=False)
+    assert ends_of(shelf) == {"0_0": {"left": 50}, "0_1": {"left": 50}}
+
+
+@pytest.mark.parametrize("newer", [{"0_0": {"left": 150}}, {"0_0": {"right": 50}}])
+@pytest.mark.parametrize("whole", [False, True])
+def test_who_finds_that_another_has_published_the_same_task_is_fenced(
+    shelf: Shelf, first: None, storage: Storage, directory: Path, newer: Stores, whole: bool
+) -> None:
+    late = publication(shelf, "late")
+    publication(shelf, "other").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    before = storage.pointers[shelf.names.head]
+    with pytest.raises(Fenced, match=r"Nothing was published for orders: another job has published 0_0 meanwhile"):
+        late.publish(uploaded(shelf, directory, newer), whole=whole)
+    assert storage.pointers[shelf.names.head] == before
+    assert len(blobs_of(storage, "manifests")) == 2, "what nobody will name is not left behind"
+
+
+def test_a_whole_application_is_fenced_by_any_task_that_others_have_published(
+    shelf: Shelf, first: None, directory: Path
+) -> None:
+    late = publication(shelf, "late")
+    publication(shelf, "other").publish(uploaded(shelf, directory, {"0_7": {"left": 10}}), whole=False)
+    with pytest.raises(Fenced, match="another job has published 0_7 meanwhile"):
+        late.publish(uploaded(shelf, directory, {"0_0": {"left": 100}, "0_1": {"left": 100}}), whole=True)
+
+
+def test_who_began_before_the_head_was_made_anew_is_fenced(
+    shelf: Shelf, first: None, storage: Storage, directory: Path
+) -> None:
+    late = publication(shelf, "late")
+    raw = storage.pointers[shelf.names.head]
+    found = HEAD.read(raw)
+    anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
+    storage.swap(shelf.names.head, encoded_head(anew, found.raw), version_of(raw))
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    with pytest.raises(Fenced, match="made anew"):
+        late.publish(parts, whole=False)
+    publication(shelf, "late").publish(parts, whole=False)
+    assert shelf.head().epoch == 1
+
+
+def test_nobody_goes_back_behind_what_counts(shelf: Shelf, first: None, storage: Storage, directory: Path) -> None:
+    before = dict(storage.pointers)
+    for ends in ({"0_0": {"left": 49}}, {"0_1": {"left": 90, "right": 10}}):
+        with pytest.raises(Fenced, match=r"the newest snapshot has store (left|right) of task 0_[01] up to offset 50"):
+            publication(shelf, "late").publish(uploaded(shelf, directory, ends), whole=False)
+    assert storage.pointers == before
+    publication(shelf, "same").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
+
+
+def test_a_topic_that_was_made_anew_begins_anew(shelf: Shelf, first: None, directory: Path) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 10}}, topic_id="1" * 32)
+    publication(shelf, "anew").publish(parts, whole=False)
+    assert ends_of(shelf)["0_0"] == {"left": 10, "right": 50}
+
+
+def test_a_store_that_is_left_to_restore_is_behind_nothing_and_before_nothing(
+    shelf: Shelf, first: None, directory: Path
+) -> None:
+    left = TaskPart("0_0", (store_of("0_0", "left", (), end=0, left_to_restore=True),))
+    publication(shelf, "left").publish([left], whole=False)
+    assert ends_of(shelf)["0_0"] == {"left": 0, "right": 50}
+    publication(shelf, "again").publish(uploaded(shelf, directory, {"0_0": {"left": 10}}), whole=False)
+    assert ends_of(shelf)["0_0"] == {"left": 10, "right": 50}
+
+
+def test_a_retry_of_a_request_finds_what_was_published_also_below_what_came_later(
+    shelf: Shelf, first: None, storage: Storage, directory: Path
+) -> None:
+    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_1": {"left": 100}}), whole=False)
+    before = dict(storage.pointers), dict(storage.blobs)
+    again = publication(shelf, "first")
+    found = again.earlier()
+    assert found is not None
+    assert found.earlier
+    assert found.snapshot == shelf.head().snapshots[1].snapshot
+    assert again.publish(uploaded(shelf, directory, BOTH), whole=True) == found, "also where nobody has asked before"
+    assert (storage.pointers, storage.blobs) == before
+
+
+@pytest.mark.parametrize("ends", [BOTH, {"0_0": {"left": 100}}])
+def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_finds_it(
+    shelf: Shelf, first: None, storage: Storage, directory: Path, ends: Stores
+) -> None:
+    """One of them was taken for dead. Where nothing is new, no task differs by which it could be seen."""
+    one, other = publication(shelf, "second"), publication(shelf, "second")
+    parts = uploaded(shelf, directory, ends)
+    done = one.publish(parts, whole=False)
+    found = other.publish(parts, whole=False)
+    assert found == replace(done, earlier=True)
+    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert len(blobs_of(storage, "manifests")) == 2
+
+
+@pytest.mark.parametrize("fault", ["timeout", "late"])
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_swap_without_a_reply_is_found_by_the_retry(
+    shelf: Shelf, first: None, network: Network, directory: Path, fault: str, settled: bool
+) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    lost = publication(shelf, "second")
+    network.chance.random = lambda: 0.9  # type: ignore[method-assign]
+    network.fault = lambda request, possible: fault if request == "swap" else ""  # type: ignore[method-assign]
+    with pytest.raises(Retryable):
+        lost.publish(parts, whole=False)
+    del network.fault  # type: ignore[method-assign]
+    if settled and fault == "late":
+        network._under_way.pop()()
+    again = publication(shelf, "second")
+    if fault == "late" and not settled:  # it comes while the retry is at work
+        network._under_way.pop()()
+    done = again.earlier() or again.publish(parts, whole=False)
+    assert done.earlier
+    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+
+
+def test_an_answer_that_comes_after_another_has_published_changes_nothing(
+    shelf: Shelf, first: None, network: Network, directory: Path
+) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    network.chance.random = lambda: 0.9  # type: ignore[method-assign]
+    network.fault = lambda request, possible: "late" if request == "swap" else ""  # type: ignore[method-assign]
+    with pytest.raises(Retryable):
+        publication(shelf, "late").publish(parts, whole=False)
+    del network.fault  # type: ignore[method-assign]
+    publication(shelf, "other").publish(parts, whole=False)
+    network._under_way.pop()()
+    assert [entry.request for entry in shelf.head().snapshots] == ["other", "first"]
+
+
+def test_a_swap_that_was_sent_again_knows_its_own(shelf: Shelf, first: None, network: Network, directory: Path) -> None:
+    """The store says that the head has another version, and it is the one that this job has made."""
+    swap = network.storage.swap
+
+    def lost(name: str, content: bytes, expected: str | None) -> str | None:
+        swap(name, content, expected)
+        return None
+
+    network.storage.swap = lost  # type: ignore[method-assign]
+    done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    assert not done.earlier
+    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert len(fetched(shelf)) == 2
+
+
+def test_who_is_always_overtaken_gives_up_and_may_try_again(
+    shelf: Shelf, first: None, network: Network, storage: Storage, directory: Path
+) -> None:
+    begun = publication(shelf, "slow")
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+
+    def overtaken(request: str, possible: tuple[str, ...]) -> str:
+        if request == "swap":
+            raw = storage.pointers[shelf.names.head]
+            found = HEAD.read(raw)
+            other = replace(found.value, generation=found.value.generation + 1)
+            storage.swap(shelf.names.head, encoded_head(other, found.raw), version_of(raw))
+        return ""
+
+    network.fault = overtaken  # type: ignore[method-assign]
+    with pytest.raises(Retryable, match="swapped by others 20 times while this job tried"):
+        begun.publish(parts, whole=False)
+    del network.fault  # type: ignore[method-assign]
+    assert len(blobs_of(storage, "manifests")) == 1
+    assert publication(shelf, "slow").publish(parts, whole=False).tasks == 2
+
+
+def test_an_id_that_another_snapshot_has_is_not_taken(shelf: Shelf, directory: Path) -> None:
+    names = iter(["a", "a", "b"])
+    publication(shelf, "one", name=lambda: next(names)).publish(uploaded(shelf, directory, BOTH), whole=True)
+    publication(shelf, "two", name=lambda: next(names)).publish(uploaded(shelf, directory, BOTH), whole=True)
+    assert [entry.snapshot[-1] for entry in shelf.head().snapshots] == ["b", "a"]
+    assert len(fetched(shelf)) == 2
+
+
+@pytest.mark.parametrize("point", PUBLISH_POINTS)
+def test_whoever_dies_has_published_all_or_nothing_and_a_retry_ends_well(
+    shelf: Shelf, first: None, directory: Path, point: str
+) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    with pytest.raises(FaultInjected):
+        publication(shelf, "second", faults=InjectedFault(point)).publish(parts, whole=False)
+    published = point == "publish.after-head"
+    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"][not published :]
+    fetched(shelf)
+    again = publication(shelf, "second")
+    assert (again.earlier() is not None) == published
+    assert again.publish(parts, whole=False).earlier == published
+    assert ends_of(shelf)["0_0"] == {"left": 100, "right": 50}
+    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert len(fetched(shelf)) == 2
+
+
+def test_what_a_snapshot_names_is_there_before_the_snapshot(
+    shelf: Shelf, network: Network, storage: Storage, directory: Path
+) -> None:
+    done: list[str] = []
+    put, swap = storage.put, storage.swap
+    storage.put = lambda name, content: done.append(name.split("/")[2]) or put(name, content)  # type: ignore[method-assign,func-returns-value]
+    storage.swap = lambda *all_: done.append("head") or swap(*all_)  # type: ignore[method-assign,func-returns-value]
+    publication(shelf).publish(uploaded(shelf, directory, BOTH), whole=True)
+    assert done == ["packs", "packs", "parts", "manifests", "head"]
+
+
+def with_more(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "more": "of another release"}
+
+
+def test_what_nobody_here_knows_stays_where_nothing_has_changed(
+    shelf: Shelf, first: None, storage: Storage, directory: Path
+) -> None:
+    """A newer release has written the snapshot; this one advances one store of one task of it."""
+    (entry,) = shelf.head().snapshots
+    manifest = shelf.manifest(entry)
+    (blob,) = {part.extent.blob for part in manifest.value.parts}
+    parts, content = [], b""
+    for part in manifest.raw["parts"]:
+        at = part["extent"]
+        document = json.loads(storage.blobs[blob][0][at["start"] :][: at["bytes"]])
+        document = encoded(with_more({**document, "stores": [with_more(one) for one in document["stores"]]}))
+        digest = sha256(document).hexdigest()
+        extent = {"blob": shelf.names.parts("new"), "start": len(content), "bytes": len(document)}
+        parts.append(with_more({**part, "sha256": digest, "extent": extent}))
+        content += document
+    storage.put(shelf.names.parts("new"), content)
+    newer = with_more({**manifest.raw, "parts": parts})
+    written = encoded(MANIFEST.sealed(newer) if MANIFEST.is_sealed else newer)
+    storage.blobs[shelf.names.manifest(entry.snapshot)] = (written, 0.0)
+    head = HEAD.to_json(shelf.head())
+    digest = sha256(written).hexdigest()
+    head["snapshots"] = [with_more({**head["snapshots"][0], "sha256": digest})]
+    storage.pointers[shelf.names.head] = encoded(HEAD.sealed(with_more(head)))
+
+    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    found = shelf.read_head()
+    assert found is not None
+    assert found.raw["more"] == "of another release"
+    assert [one.get("more") for one in found.raw["snapshots"]] == [None, "of another release"]
+    after = shelf.manifest(found.head.snapshots[0])
+    assert [one.get("more") for one in after.raw["parts"]] == [None, "of another release"]
+    read = shelf.parts(after.value.parts)
+    assert [one.get("more") for one in read["0_0"].raw["stores"]] == [None, "of another release"]
+    assert len(fetched(shelf)) == 2

@@ -1,0 +1,176 @@
+"""Ways into a repository: each file once, small ones together, and nothing that is not what its hash says."""
+
+from __future__ import annotations
+
+import random
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.repository import upload
+from statecore.repository.manifest import Extent
+from statecore.repository.shelf import Shelf
+from statecore.repository.upload import LocalFile, put_files, put_whole
+from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage
+from tests.unit.repository.snapshots import APPLICATION, file_of, repository
+
+
+def files_of(directory: Path, *sizes: int, seed: int = 0) -> list[LocalFile]:
+    return [file_of(directory, random.Random((seed << 20) + at).randbytes(size)) for at, size in enumerate(sizes)]
+
+
+def check(shelf: Shelf, files: list[LocalFile], extents: list[Extent]) -> None:
+    """Each file is where its extent says."""
+    assert len(files) == len(extents)
+    for file, extent in zip(files, extents, strict=True):
+        assert extent.bytes == file.bytes
+        assert sha256(shelf.read(extent, "A file")).hexdigest() == file.sha256
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are small below 100 bytes, and packs full with 250."""
+    monkeypatch.setattr(upload, "SMALL", 100)
+    monkeypatch.setattr(upload, "PACK_BYTES", 250)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("sizes", "files", "packs"),
+    [
+        ((), 0, 0),
+        ((10,), 1, 0),
+        ((0,), 1, 0),
+        ((10, 0, 20), 0, 1),
+        ((99, 100), 2, 0),
+        ((99, 98, 100, 101), 2, 1),
+        ((99, 99, 99, 99, 99), 0, 3),
+        ((50, 50, 50, 50, 50), 0, 1),
+        ((500, 400, 300), 3, 0),
+    ],
+)
+def test_small_files_share_blobs_and_large_ones_have_their_own(
+    shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], files: int, packs: int
+) -> None:
+    local = files_of(tmp_path, *sizes)
+    check(shelf, local, put_files(shelf.blobs, shelf.names, local))
+    kinds = [name.split("/")[2] for name in storage.blobs]
+    assert (kinds.count("files"), kinds.count("packs")) == (files, packs)
+    assert len(kinds) == files + packs
+
+
+@pytest.mark.usefixtures("small")
+@settings(deadline=None, max_examples=40)
+@given(sizes=st.lists(st.integers(0, 150), max_size=12), again=st.lists(st.integers(0, 11), max_size=4))
+def test_whatever_is_put_lies_where_it_is_said(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], again: list[int]
+) -> None:
+    network = Network(Storage(), random.Random(0))
+    shelf = Shelf(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+    local = files_of(tmp_path_factory.mktemp("files"), *sizes)
+    local += [local[at] for at in again if at < len(local)]
+    told: list[int] = []
+    check(shelf, local, put_files(shelf.blobs, shelf.names, local, told.append))
+    blobs = network.storage.blobs
+    assert sum(told) == sum(len(content) for content, _ in blobs.values())
+    assert sum(told) == sum({file.sha256: file.bytes for file in local}.values()), "no byte twice"
+    # The same files in the same order are there already.
+    before = dict(blobs)
+    assert put_files(shelf.blobs, shelf.names, local) == put_files(shelf.blobs, shelf.names, list(local))
+    assert blobs == before
+
+
+@pytest.mark.parametrize("sizes", [(0,), (10,), (10, 20), (1 << 20,), (1 << 20, 5), ((1 << 20) + 1, 1 << 20, 3, 4)])
+def test_a_second_attempt_puts_nothing(shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    local = files_of(tmp_path, *sizes)
+    first = put_files(shelf.blobs, shelf.names, local)
+    before = dict(storage.blobs)
+    assert put_files(shelf.blobs, shelf.names, local) == first
+    assert storage.blobs == before
+    check(shelf, local, first)
+
+
+@pytest.mark.parametrize("sizes", [(10,), (10, 20), ((1 << 20) + 1,)])
+@pytest.mark.parametrize("change", [lambda content: content + b"x", lambda content: content[:-1], lambda _: b""])
+def test_a_file_of_another_size_than_was_said_is_not_put(
+    shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], change: object
+) -> None:
+    local = files_of(tmp_path, *sizes)
+    local[-1].path.write_bytes(change(local[-1].path.read_bytes()))  # type: ignore[operator]
+    with pytest.raises(Corrupted, match="is not what it was when it was finished") as caught:
+        put_files(shelf.blobs, shelf.names, local)
+    assert caught.value.context["path"] == str(local[-1].path)
+    assert not storage.blobs
+
+
+def test_a_small_file_with_other_bytes_is_not_put_into_a_pack(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
+    local = files_of(tmp_path, 10, 20)
+    local[0].path.write_bytes(bytes(10))
+    with pytest.raises(Corrupted, match="is not what it was when it was finished"):
+        put_files(shelf.blobs, shelf.names, local)
+    assert not storage.blobs
+
+
+@pytest.mark.parametrize("sizes", [(10, 20), ((1 << 20) + 1,), (1 << 20, 1 << 20)])
+def test_a_file_that_is_gone_is_not_found(shelf: Shelf, tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    local = files_of(tmp_path, *sizes)
+    local[-1].path.unlink()
+    with pytest.raises(NotFound, match=f"There is no file {local[-1].path} to be put"):
+        put_files(shelf.blobs, shelf.names, local)
+
+
+def test_a_blob_of_another_size_is_replaced(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
+    local = files_of(tmp_path, 10, 20)
+    (extent, _) = put_files(shelf.blobs, shelf.names, local)
+    storage.blobs[extent.blob] = (b"broken off", 0.0)
+    check(shelf, local, put_files(shelf.blobs, shelf.names, local))
+
+
+def test_a_blob_that_is_gone_when_it_is_looked_at_is_put(shelf: Shelf, storage: Storage, network: Network) -> None:
+    """Another writer has deleted it, because it was of another size."""
+    storage.put("apps/orders/packs/1", b"damaged")
+    network.fault = (  # type: ignore[method-assign]
+        lambda request, possible: storage.delete("apps/orders/packs/1") or "" if request == "head" else ""  # type: ignore[func-returns-value]
+    )
+    put_whole(shelf.blobs, "apps/orders/packs/1", b"whole", 5)
+    assert storage.blobs["apps/orders/packs/1"][0] == b"whole"
+
+
+def test_a_blob_that_hides_is_asked_for_again_and_given_up_in_the_end(
+    shelf: Shelf, storage: Storage, network: Network
+) -> None:
+    storage.put("a", b"whole")
+    hidden = iter(["missing", "missing", ""])
+    network.fault = lambda request, possible: next(hidden) if request == "head" else ""  # type: ignore[method-assign]
+    put_whole(shelf.blobs, "a", b"whole", 5)
+    network.fault = lambda request, possible: "missing" if request == "head" else ""  # type: ignore[method-assign]
+    with pytest.raises(Retryable, match="The blob a could not be put: 8 times there was one"):
+        put_whole(shelf.blobs, "a", b"whole", 5)
+    assert storage.blobs["a"][0] == b"whole"
+
+
+@pytest.mark.parametrize("sizes", [(10,), (10, 20), (1 << 20, (1 << 20) + 1)])
+def test_a_put_without_a_reply_is_an_error_and_the_next_attempt_finds_what_was_put(
+    shelf: Shelf, storage: Storage, network: Network, tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    local = files_of(tmp_path, *sizes)
+    network.fault = lambda request, possible: "timeout" if request == "put" else ""  # type: ignore[method-assign]
+    with pytest.raises(Retryable):
+        put_files(shelf.blobs, shelf.names, local)
+    there = dict(storage.blobs)
+    assert there
+    del network.fault  # type: ignore[method-assign]
+    check(shelf, local, put_files(shelf.blobs, shelf.names, local))
+    assert all(storage.blobs[name] == content for name, content in there.items())
+
+
+def test_a_small_file_that_cannot_be_read_is_said(shelf: Shelf, tmp_path: Path) -> None:
+    local = files_of(tmp_path, 10, 20)
+    local[0].path.unlink()
+    local[0].path.mkdir()
+    with pytest.raises(Invalid, match=f"{local[0].path} could not be read"):
+        put_files(shelf.blobs, shelf.names, local)
