@@ -187,9 +187,7 @@ def _bring(
     rest = deque(together)
     writing = _File(rest.popleft(), directory)
     try:
-        while coming:
-            if stopped.is_set():
-                return
+        while coming and not stopped.is_set():
             expected, future = coming.popleft()
             piece = future.result()
             ask()
@@ -204,7 +202,7 @@ def _bring(
                         break
                     writing = _File(rest.popleft(), directory)
             advance(expected)
-        while not writing.finished:  # files without a byte
+        while not (writing.finished or coming):  # files without a byte
             writing.finish(shelf)
             if rest:
                 writing = _File(rest.popleft(), directory)

@@ -230,7 +230,7 @@ def test_a_blob_that_is_shorter_than_its_manifest_says_is_damage(
 ) -> None:
     one = next(one for one in wanted if one.extent.bytes == 70_000)
     storage.blobs[one.extent.blob] = (storage.blobs[one.extent.blob][0][:-cut], 0.0)
-    with pytest.raises(Corrupted, match="is shorter than it should be: the blob .* fewer than 70000 bytes"):
+    with pytest.raises(Corrupted, match=r"is shorter than it should be: the blob .* fewer than 70000 bytes"):
         download(shelf, [one], tmp_path / "d")
     assert there(tmp_path / "d") == {}
     assert partial(tmp_path / "d") == []
