@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -125,7 +126,7 @@ class Shop:
         names = self.store(GLOBAL, "names", StoreKind.KEY_VALUE, [0, 1], cuts, based=based, cut=cut)
         parts.append(TaskPart(GLOBAL, (names,)))
         self._made += 1
-        request = f"request {self._made}"
+        request = f"request {uuid.uuid4().hex}"
         publication = Publication(
             self.shelf, self.declared, request=request, origin="restore", clock=lambda: cut + self._made
         )
