@@ -54,7 +54,7 @@ def documents(type_: type) -> st.SearchStrategy[Any]:
 MANIFESTS = st.deferred(lambda: st.builds(Manifest, spec=st.dictionaries(st.text(max_size=5), JSON, max_size=3)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(documents(TaskPart))
 def test_a_part_is_read_as_it_was_written(part: TaskPart) -> None:
     assert PART.decode(PART.encode(part)) == part
