@@ -69,8 +69,10 @@ def publish(spec: Any, url: str, **more: Any) -> str:
 
 
 def fetch(world: World | KindsWorld, url: str, **more: Any) -> FetchReport:
-    where = {"repository": url, "application_id": world.application_id, "state_dir": str(world.state_dir)}
-    return run_fetch(FetchRequest(**where, bootstrap_servers=world.servers, **more))
+    asked: dict[str, Any] = {"bootstrap_servers": world.servers, **more}
+    return run_fetch(
+        FetchRequest(repository=url, application_id=world.application_id, state_dir=str(world.state_dir), **asked)
+    )
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -203,12 +205,7 @@ def test_topics_that_the_snapshot_does_not_fit_are_said_and_nothing_is_changed(w
     refused(world, url, "None of the 2 snapshots")
     topics.create(world.servers, changelog, 2)
     refused(world, url, f"{changelog}-1 is of a topic that was created anew")
-    assert fetch_without_brokers(world, url).snapshot == new
-
-
-def fetch_without_brokers(world: World, url: str) -> FetchReport:
-    where = {"repository": url, "application_id": world.application_id, "state_dir": str(world.state_dir)}
-    return run_fetch(FetchRequest(**where, plan_only=True))
+    assert fetch(world, url, bootstrap_servers=None, plan_only=True).snapshot == new, "nobody has asked"
 
 
 def test_credentials_buckets_and_prefixes_that_are_wrong_are_refused_each_by_its_name(
