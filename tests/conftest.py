@@ -22,6 +22,7 @@ from tests.harness.streams import StreamsJvm
 
 LONGEST_FIRST = (
     "integration/test_kinds.py",
+    "integration/test_fetch.py",
     "integration/test_airflow.py",
     "integration/test_placement_kills.py",
     "integration/test_restore.py",

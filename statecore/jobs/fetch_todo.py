@@ -26,26 +26,19 @@ class Todo:
         stores: what is placed.
         kept: tasks that are left as they are.
         notes: what the operator should know of that.
+        plan_id: digest of all that the request places, also of what an earlier try has placed: sixteen hex digits.
     """
 
     found: FoundSnapshot
     stores: tuple[StoreToFetch, ...]
     kept: tuple[str, ...]
     notes: tuple[str, ...]
+    plan_id: str
 
     @property
     def file_bytes(self) -> int:
         """Bytes of the files that are needed; one that two stores have counts once."""
         return sum({one.sha256: one.extent.bytes for store in self.stores for one in store.wanted}.values())
-
-    @property
-    def plan_id(self) -> str:
-        """Digest of all that is placed, sixteen hex digits."""
-        document = [
-            [*store.key, store.snapshot.identity, sorted([str(part), offset] for part, offset in store.offsets.items())]
-            for store in self.stores
-        ]
-        return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:16]
 
     def without(self, tasks: Sequence[str]) -> Todo:
         """All but some tasks, which an earlier try of the request has placed."""
@@ -94,7 +87,15 @@ def todo_of(
             f"The snapshot was made under {found.spec.processing_guarantee}, and the spec says "
             f"{declared.processing_guarantee}."
         )
-    return Todo(found, rest, tuple(sorted(kept)), tuple(notes))
+    return Todo(found, rest, tuple(sorted(kept)), tuple(notes), _digest(rest))
+
+
+def _digest(stores: Sequence[StoreToFetch]) -> str:
+    document = [
+        [*store.key, store.snapshot.identity, sorted([str(part), offset] for part, offset in store.offsets.items())]
+        for store in stores
+    ]
+    return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:16]
 
 
 def _is_there(store: StoreToFetch, directory: StateDirectory) -> bool:

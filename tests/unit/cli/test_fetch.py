@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +90,53 @@ def test_none_there_and_could_not_look_have_codes_of_their_own(
 def test_what_makes_no_sense_is_refused(shop: Shop, tmp_path: Path, words: list[str]) -> None:
     assert fetch(shop, tmp_path, *words) == 13
     assert not (tmp_path / "orders").exists()
+
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "fetch.md").read_text()
+
+
+def line_of_systemd() -> str:
+    """What systemd would hand to the shell."""
+    (line,) = re.findall(r"^ExecStartPre=/bin/sh -c '(.*)'$", PAGE, re.MULTILINE)
+    return str(line).replace("$$", "$").replace("/opt/statecore/bin/statecore", "statecore")
+
+
+def line_of_init_container() -> str:
+    """What the container's shell would run, as YAML folds it."""
+    (folded,) = re.findall(r"^ {10}args:\n {12}- (.*?)\n {10}volumeMounts", PAGE, re.MULTILINE | re.DOTALL)
+    line = " ".join(folded.split())
+    assert " --bootstrap-servers kafka:9092 " in line
+    return line.replace(" --bootstrap-servers kafka:9092 ", " ")  # no broker is here
+
+
+def run_documented(line: str, shop: Shop, state_dir: Path) -> int:
+    words = {
+        "s3://states/production": shop.url,
+        "/var/lib/kafka-streams": str(state_dir),
+        "--state-dir /state ": f"--state-dir {state_dir} ",
+        "statecore fetch": f"{sys.executable} -m statecore.cli.main fetch",
+    }
+    for word, mine in words.items():
+        line = line.replace(word, mine)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOSTNAME": "orders-1"}
+    return subprocess.run(["/bin/sh", "-c", line], env=environment, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("line", [line_of_systemd(), line_of_init_container()], ids=["systemd", "init container"])
+def test_the_lines_of_the_page_start_the_first_deployment_and_later_ones_and_stop_at_what_is_wrong(
+    shop: Shop, tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "new").mkdir()
+    new = Shop(tmp_path / "new")
+    new.shelf  # noqa: B018  (made, and empty)
+    state_dir = tmp_path / "state"
+    assert run_documented(line, new, state_dir) == 0
+    assert not state_dir.exists()
+    assert run_documented(line, shop, state_dir) == 0
+    tasks = {path.name for path in (state_dir / "orders").iterdir() if not path.name.startswith(".")}
+    assert tasks >= {"0_1", "global"}
+    before = {path: path.stat().st_ino for path in state_dir.rglob("*.sst")}
+    assert run_documented(line, shop, state_dir) == 0
+    assert {path: path.stat().st_ino for path in state_dir.rglob("*.sst")} == before
+    (tmp_path / "file").touch()
+    assert run_documented(line, shop, tmp_path / "file") == 1, "what the shell makes of exit 13"

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.contents import known_content
 from statecore.repository.manifest import StoreSnapshot
+from tests.harness import mounts
 from tests.unit.jobs.published import RETENTION, Shop, expected, rows_in, spec
 
 
@@ -578,10 +579,29 @@ def test_a_running_application_keeps_its_directory(shop: Shop, state_dir: Path) 
         holder.communicate()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_may_not_be_written_is_refused(shop: Shop, state_dir: Path) -> None:
-    state_dir.mkdir(mode=0o555)
-    refused(Invalid, "may not read and write", shop, state_dir)
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[mounts.Disk]:
+    with mounts.disk(tmp_path / "disk", "16m") as mounted:
+        yield mounted
+
+
+def test_a_disk_that_is_read_only_is_refused_before_anything_comes(shop: Shop, disk: mounts.Disk) -> None:
+    disk.remount("ro")
+    refused(Invalid, "mounted read-only", shop, disk.path)
+
+
+def test_a_disk_that_fills_up_on_the_way_is_no_damage_and_the_same_command_goes_on(
+    shop: Shop, disk: mounts.Disk
+) -> None:
+    full = mounts.FullFrom(disk, "fetch.after-plan", leave=64 << 10)
+    with pytest.raises(Capacity):
+        run_fetch(request_for(shop, disk.path), faults=full)
+    assert not (disk.path / "orders" / "0_0").exists()
+    assert full.filler is not None
+    full.filler.unlink()
+    report = fetch(shop, disk.path)
+    assert (report.placed, report.passed_over) == (True, ())
+    assert rows_in(disk.path) == expected(300)
 
 
 # Kills

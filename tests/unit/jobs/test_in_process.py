@@ -1,0 +1,28 @@
+"""The engine that is this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from statecore.errors import Capacity
+from statecore.jobs.engine import Failure
+from statecore.jobs.in_process import InProcessEngine
+from tests.unit.jobs.support import spec
+
+
+def test_batches_are_worked_on_in_their_order_up_to_the_first_failure() -> None:
+    seen: list[int] = []
+
+    def work(batch: Sequence[int]) -> list[int | Failure]:
+        seen.extend(batch)
+        failed = Failure(Capacity("The disk is full.", action="Make room.").to_json())
+        return [failed if number == 3 else 10 * number for number in batch]
+
+    engine = InProcessEngine()
+    with engine.start("test", spec()) as workers:
+        assert workers.parallelism() == engine.expected(spec()) == 1
+        assert workers.are_here()
+        assert workers.run(work, [[1, 2], [4]], "numbers were multiplied") == [10, 20, 40]
+        answers = workers.run(work, [[5], [6, 3], [7]], "numbers were multiplied")
+    assert [isinstance(answer, Failure) for answer in answers] == [False, False, True]
+    assert seen == [1, 2, 4, 5, 6, 3]
