@@ -147,6 +147,15 @@ class DocumentType(Generic[T]):
         kept = self.older.get(self.check_version(document.raw), _unchanged)(dict(document.raw))
         return {**kept, **changed, "version": self.version}
 
+    @staticmethod
+    def seal_holds(data: bytes) -> bool:
+        """Whether a sealed document is what was written, of whatever version it is."""
+        try:
+            document = parsed(data)
+        except ValueError:
+            return False
+        return isinstance(document, Mapping) and document.get(_SEAL) == _seal_of(document)
+
     def check_version(self, document: Any) -> int:
         """The version of a document that was parsed already.
 

@@ -88,6 +88,20 @@ class Blobs(ABC):
     def list(self, prefix: str = "") -> Iterator[Blob]:
         """All blobs whose name begins with ``prefix``, in order of their names' bytes."""
 
+    def directories(self, above: str) -> Iterator[str]:
+        """What the next part can be in names that begin with ``above/`` and go on after it, each once, in no order.
+
+        An implementation that can tell without looking at each blob should.
+
+        Args:
+            above: one or more parts of a name.
+        """
+        yield from dict.fromkeys(
+            rest.split("/")[0]
+            for blob in self.list(f"{checked_name(above)}/")
+            if "/" in (rest := blob.name.removeprefix(f"{above}/"))
+        )
+
     @abstractmethod
     def delete(self, name: str) -> None:
         """Delete a blob; none there is fine. Who reads it meanwhile gets all of it, or ``NotFound``."""

@@ -140,6 +140,13 @@ class DirectoryBlobs(Blobs):
             with suppress(NotFound):  # deleted meanwhile
                 yield self.head(name)
 
+    def directories(self, above: str) -> Iterator[str]:
+        """See :meth:`Blobs.directories`. One whose blobs were all deleted may be among them."""
+        with self._said("listed", above), suppress(FileNotFoundError, NotADirectoryError):
+            with os.scandir(self._root / checked_name(above)) as entries:
+                names = [entry.name for entry in entries if entry.is_dir()]
+            yield from names
+
     def delete(self, name: str) -> None:
         """See :meth:`Blobs.delete`."""
         path = self._root / checked_name(name)

@@ -161,6 +161,17 @@ class S3Blobs(S3Requests, Blobs):
                 for found in page.get("Contents", ()):
                     yield Blob(found["Key"][cut:], found["Size"], found["LastModified"].timestamp())
 
+    def directories(self, above: str) -> Iterator[str]:
+        """See :meth:`Blobs.directories`."""
+        prefix = self._location.key(f"{checked_name(above)}/")
+        with self._said("listed", above):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/"
+            )
+            for page in pages:
+                for found in page.get("CommonPrefixes", ()):
+                    yield found["Prefix"].removeprefix(prefix).rstrip("/")
+
     def delete(self, name: str) -> None:
         """See :meth:`Blobs.delete`."""
         key = self._location.key(checked_name(name))

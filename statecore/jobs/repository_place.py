@@ -89,6 +89,10 @@ class BlobsBelow(Blobs):
         for blob in self._blobs.list(self._prefix + prefix):
             yield blob._replace(name=blob.name.removeprefix(self._prefix))
 
+    def directories(self, above: str) -> Iterator[str]:
+        """See :meth:`Blobs.directories`."""
+        return self._blobs.directories(self._name(above))
+
     def delete(self, name: str) -> None:
         """See :meth:`Blobs.delete`."""
         self._blobs.delete(self._name(name))

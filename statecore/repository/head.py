@@ -112,7 +112,7 @@ def decoded_head(content: bytes, repository: str, application_id: str) -> Docume
     try:
         found = HEAD.read(content)
     except Invalid as error:
-        if "of version" in error.what:
+        if HEAD.seal_holds(content):  # of a version that this release does not know
             raise
         raise Corrupted(f"The head of {application_id} is damaged: {error.what}", action=_REPAIR) from error
     head = found.value

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from statecore import __version__
 from statecore.documents import Document, encoded, kept
-from statecore.errors import Fenced, Retryable, StatecoreError
+from statecore.errors import Corrupted, Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, encoded_head
 from statecore.repository.manifest import (
@@ -126,6 +126,14 @@ class Publication:
         self._shelf, self._spec, self._request, self._origin = shelf, spec, request, origin
         self._clock, self._name, self._faults = clock, name, faults
         self._begun = self._look()
+        if self._begun.head is None and shelf.has_lost_head():
+            raise Corrupted(
+                f"The head of {shelf.application_id} in {shelf.url} is missing, although there are snapshots that it "
+                "had named. To publish now would lose them.",
+                action=f"Make it anew, then run this again: {shelf.repair}",
+                application_id=shelf.application_id,
+                repository=shelf.url,
+            )
 
     def earlier(self) -> Published | None:
         """What an earlier try of the same request has published, as long as it counts."""
@@ -195,14 +203,16 @@ class Publication:
     def _refuse_older(self, part: TaskPart, there: TaskPart) -> None:
         """Refuse to go back behind what counts already."""
         ends = {
-            (store.store, *end.topic_partition, end.topic_id): end.end
+            (store.store, end.topic_partition): end
             for store in there.stores
             for end in store.changelogs
-            if end.topic_id and not store.left_to_restore
+            if not store.left_to_restore
         }
         for store in part.stores:
             for end in store.changelogs if not store.left_to_restore else ():
-                other = ends.get((store.store, *end.topic_partition, end.topic_id), end.end)
+                known = ends.get((store.store, end.topic_partition), end)
+                # A topic that was made anew begins anew; where nobody asked a broker it is taken for the same.
+                other = known.end if "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id else -1
                 if other > end.end:
                     raise self._fenced(
                         f"the newest snapshot has store {store.store} of task {part.task} up to offset {other} of "

@@ -102,11 +102,10 @@ class Shelf:
     def _none(self) -> NotFound:
         there = self.applications()
         others = f" It has snapshots of {', '.join(there[:10])}." if there else " It has no snapshot at all."
-        lost = next(iter(self.blobs.list(self.names.manifests)), None) is not None
+        manifests = next(iter(self.blobs.list(self.names.manifests)), None) is not None
         action = (
-            "Its head is missing although there are manifests: statecore repair head --repository "
-            f"{shlex.quote(self.url)} --application-id {self.application_id}"
-            if lost
+            f"Its head is missing although there are manifests: {self.repair}"
+            if manifests and self.pointers.read(self.names.head) is None
             else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
             "statecore snapshot with --repository)."
         )
@@ -116,6 +115,29 @@ class Shelf:
             repository=self.url,
             application_id=self.application_id,
         )
+
+    @property
+    def repair(self) -> str:
+        """What makes the head anew."""
+        words = ["statecore", "repair", "head", "--repository", self.url, "--application-id", self.application_id]
+        return shlex.join(words)
+
+    def has_lost_head(self) -> bool:
+        """Whether a head that is not there must have been there: a manifest is not the first.
+
+        First manifests alone prove nothing: a first publication may have been killed before it made the head.
+
+        Raises:
+            Retryable: nobody could look.
+        """
+        for blob in self.blobs.list(self.names.manifests):
+            try:
+                manifest = MANIFEST.decode(self.blobs.get(blob.name))
+            except (Invalid, NotFound):  # damaged, of another release, or deleted: nobody knows
+                continue
+            if manifest.generation > 1:
+                return True
+        return False
 
     def applications(self) -> list[str]:
         """The applications that the repository has anything of."""
@@ -204,9 +226,4 @@ class Shelf:
 
 def applications_in(repository: Repository) -> list[str]:
     """The applications that a repository has anything of, by name."""
-    found: list[str] = []
-    for blob in repository.place.blobs.list(f"{APPLICATIONS}/"):
-        name = blob.name.split("/")[1]
-        if not found or found[-1] != name:
-            found.append(name)
-    return found
+    return sorted(repository.place.blobs.directories(APPLICATIONS))

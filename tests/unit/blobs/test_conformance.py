@@ -191,3 +191,11 @@ def test_who_dies_leaves_whole_blobs_and_all_that_it_was_told_of(implementation:
     found = {int(blob.name.partition("/")[2]): blobs.get(blob.name) for blob in blobs.list()}
     assert set(told) <= set(found) <= {*told, len(told)}
     assert all(data == content(number) for number, data in found.items())
+
+
+def test_the_next_part_of_names_is_told_without_the_rest(blobs: Blobs) -> None:
+    for name in ("apps/a/1", "apps/a/b/2", "apps/a-b/3", "apps/c/4", "apps/file", "apples/d/5"):
+        blobs.put_if_absent(name, b"")
+    assert sorted(blobs.directories("apps")) == ["a", "a-b", "c"]
+    assert list(blobs.directories("apps/a")) == ["b"]
+    assert list(blobs.directories("nothing")) == []

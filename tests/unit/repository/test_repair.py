@@ -298,13 +298,26 @@ def test_a_manifest_of_another_place_or_name_is_left_out(lost: Lost, tmp_path: P
     assert "no JSON" in said["notes.txt"]
 
 
-@pytest.mark.parametrize("begun", ["without a head", "with one"])
-def test_who_began_before_is_fenced(lost: Lost, begun: str) -> None:
+def test_nobody_publishes_over_a_head_that_is_lost(lost: Lost) -> None:
+    lost.publish(10, 20)
+    lost.head_file.unlink()
+    with pytest.raises(Corrupted, match="To publish now would lose them") as refused:
+        lost.publishing.begin()
+    assert "statecore repair head" in refused.value.action
+    assert not lost.head_file.exists()
+
+
+def test_a_first_publication_that_was_killed_is_no_lost_head(lost: Lost) -> None:
+    (first,) = lost.publish(10)
+    lost.head_file.unlink()
+    lost.publish(20)
+    assert first not in names(lost.shelf.head())
+
+
+def test_who_began_before_is_fenced(lost: Lost) -> None:
     snapshots = lost.publish(10, 20)
-    if begun == "without a head":
-        lost.head_file.unlink()
     job = lost.publishing.begin()
-    lost.head_file.unlink(missing_ok=True)
+    lost.head_file.unlink()
     lost.repaired()
     with pytest.raises(Fenced):
         job.publish([lost.publishing.part(0, 30), lost.publishing.part(1, 30)], whole=True)
@@ -380,8 +393,8 @@ def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: 
         shelf = publishing.shelf
         snapshots = [publishing.publish(end).snapshot for end in (10, 20, 30)][::-1]
         before = shelf.head()
-        server.client().delete_object(Bucket="states", Key=f"production/{shelf.names.head}")
         job = publishing.begin()
+        server.client().delete_object(Bucket="states", Key=f"production/{shelf.names.head}")
         shelf.blobs.delete(shelf.names.manifest(snapshots[1]))
         plan = plan_repair(shelf)
         assert shelf.read_head() is None

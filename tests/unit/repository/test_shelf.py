@@ -174,7 +174,7 @@ def test_applications_are_told_apart_also_where_their_names_begin_alike(shelf: S
     for name in ("a", "a-b", "a.b", "b"):
         storage.put(f"apps/{name}/manifests/1.json", b"")
         storage.put(f"apps/{name}/packs/1", b"")
-    storage.pointers["apps/c/head"] = b""
+    storage.put("apps/c/manifests/1.json", b"")
     storage.put("repository.json", b"")
     assert sorted(applications_in(shelf.repository)) == ["a", "a-b", "a.b", "b", "c"]
 
