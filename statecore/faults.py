@@ -69,7 +69,15 @@ FETCH_POINTS: tuple[str, ...] = (
 )
 """A fetch, around the placement; ``during-download`` whenever some bytes have come."""
 
-FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS + PUBLISH_POINTS + FETCH_POINTS
+SNAPSHOT_POINTS: tuple[str, ...] = (
+    "snapshot.after-lock",
+    "snapshot.after-links",
+    "snapshot.after-hashes",
+    "snapshot.after-files",
+)
+"""A job that publishes a state directory, before the publication."""
+
+FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS + PUBLISH_POINTS + FETCH_POINTS + SNAPSHOT_POINTS
 """Every fault point there is."""
 
 _REGISTERED = frozenset(FAULT_POINTS)

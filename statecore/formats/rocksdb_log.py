@@ -29,10 +29,11 @@ _RECYCLED = 4
 _RECYCLED_HEADER = _HEADER.size + 4
 
 _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 4, 5, 6, 103
+_GROUP_LEFT = 300
 _FILE_FIELDS_END = 1
 _COLUMN_FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED = 200, 201, 202
 _SLICES = frozenset({1, _FAMILY_ADDED})  # comparator
-_NUMBERS = frozenset({2, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, 203, 300})
+_NUMBERS = frozenset({2, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, 203, _GROUP_LEFT})
 _IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versions can pass it by
 
 
@@ -64,11 +65,13 @@ class Manifest:
         whole_bytes: where its last whole record ends; what follows RocksDB drops without a word.
         last_sequence: the greatest sequence number in an SST file.
         files: its SST files, by number.
+        group_left: how many edits are to come of the group that its last one is of; a group counts when it is whole.
     """
 
     whole_bytes: int
     last_sequence: int
     files: Mapping[int, LiveFile]
+    group_left: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def read_manifest(data: bytes) -> Manifest:
         except IndexError as error:
             raise ValueError("a field of a version edit ends early") from error
         whole = end
-    return Manifest(whole, last_sequence, version.live_files())
+    return Manifest(whole, last_sequence, version.live_files(), version.group_left)
 
 
 def first_sequence(log: bytes) -> int | None:
@@ -183,6 +186,7 @@ class _Version:
 
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
     files: dict[int, tuple[int, int, int, bytes]] = field(default_factory=dict)
+    group_left: int = 0
 
     def live_files(self) -> dict[int, LiveFile]:
         return {
@@ -222,6 +226,7 @@ def _apply(edit: bytes, version: _Version) -> int:
         else:
             raise ValueError(f"tag {tag} of a version edit")
     family = numbers.get(_COLUMN_FAMILY, 0)
+    version.group_left = numbers.get(_GROUP_LEFT, 0)
     if _FAMILY_ADDED in slices:
         version.families[family] = slices[_FAMILY_ADDED].decode(errors="replace")
     if dropped:

@@ -108,16 +108,11 @@ def checked_bases(bases: Bases, kind: StoreKind, partitions: Sequence[TopicParti
 
     Raises:
         Invalid: nothing can be built on one: it is of another kind or release, has rows in an older family, was not
-            closed cleanly, or does not end where the runs begin; or stores of this kind are rebuilt and not advanced.
+            closed cleanly, or does not end where the runs begin.
         NotFound: there is none.
         Corrupted: one is damaged.
         Fenced, Retryable, Capacity: see :meth:`RocksDBStore.open`.
     """
-    if kind.is_versioned:
-        raise Invalid(
-            f"A {kind.value} store is built from all records of its changelog, and not advanced from a base.",
-            action=_REBUILD,
-        )
     if not kind.is_segmented and not bases.databases:
         raise ValueError("a base is one database at least")
     if any((segment is not None) != kind.is_segmented for segment in bases.databases):
@@ -128,6 +123,15 @@ def checked_bases(bases: Bases, kind: StoreKind, partitions: Sequence[TopicParti
         segment: _checked(bases.databases[segment], kind, bases.offsets)
         for segment in sorted(bases.databases, key=segment_order)
     }
+
+
+def refuse_advance(kind: StoreKind) -> None:
+    """Refuse to build on a base where that changes it and stores of this kind are rebuilt. Raises ``Invalid``."""
+    if kind.is_versioned:
+        raise Invalid(
+            f"A {kind.value} store is built from all records of its changelog, and not advanced from a base.",
+            action=_REBUILD,
+        )
 
 
 def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> CheckedBase:

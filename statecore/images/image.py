@@ -33,7 +33,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import Bases, CheckedBase, checked_bases, link_base
+from statecore.images.bases import Bases, CheckedBase, checked_bases, link_base, refuse_advance
 from statecore.images.digest import EMPTY, combined, digest_rows
 from statecore.images.identity import image_identity
 from statecore.images.merge import check_order, merged_file
@@ -111,8 +111,8 @@ def build_image(
         The image. What it holds is unknown where one of its databases has a base; see :func:`verify_image`.
 
     Raises:
-        Invalid: the directory exists, an offset is not one, runs are not in order, or nothing can be built on a base
-            (:func:`checked_bases`).
+        Invalid: the directory exists, an offset is not one, runs are not in order, nothing can be built on a base
+            (:func:`checked_bases`), or stores of this kind are rebuilt and not advanced.
         Corrupted: a run is not the file it was when it was finished; the half-built directory is left for inspection.
             Or a base is damaged.
         NotFound: there is no base.
@@ -123,6 +123,8 @@ def build_image(
     _check_runs(kind, runs, offsets, bases)
     if bases is not None:
         _check_ahead(offsets, bases)
+        if runs or offsets != bases.offsets:
+            refuse_advance(kind)
     below = {} if bases is None else checked_bases(bases, kind, list(offsets))
     expired = 0
     if not kind.is_segmented:

@@ -58,7 +58,8 @@ def _check_wait(name: str, seconds: float) -> None:
         raise Invalid(f"One cannot wait {seconds:g} s ({name}).", action="Give a finite number, at least 0.")
 
 
-def _check_patience(name: str, seconds: float) -> None:
+def check_patience(name: str, seconds: float) -> None:
+    """Refuse a time that nobody can wait for a socket."""
     if not 0 < seconds < math.inf:
         raise Invalid(f"One cannot wait {seconds:g} s ({name}).", action="Give a finite number, more than 0.")
     if seconds > _LONGEST_PATIENCE:
@@ -206,7 +207,7 @@ class Reading(Request):
             help="how long a broker may make no progress before it counts as unreachable",
             section=LIMITS,
             in_form=False,
-            check=_check_patience,
+            check=check_patience,
         ),
     )
 

@@ -51,7 +51,7 @@ def select_stores(
             stores=unlogged,
         )
     wanted = tuple(store for store in wanted if store.is_logged)
-    _refuse_undecided(spec, [store for store in wanted if store.is_undecided])
+    refuse_undecided(spec, [store for store in wanted if store.is_undecided])
     reprocessed = [store for store in wanted if store.is_filled_by_processor]
     if reprocessed:
         raise Invalid(
@@ -71,7 +71,8 @@ def select_stores(
     return wanted
 
 
-def _refuse_undecided(spec: ApplicationSpec, stores: Sequence[StoreSpec]) -> None:
+def refuse_undecided(spec: ApplicationSpec, stores: Sequence[StoreSpec]) -> None:
+    """Refuse stores of which nobody has decided kind or changelog, if there are any. Raises ``Invalid``."""
     kinds = [store for store in stores if store.kind is StoreKind.UNKNOWN]
     changelogs = [store for store in stores if store.changelog == UNKNOWN_CHANGELOG]
     if not stores:

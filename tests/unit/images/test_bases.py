@@ -278,6 +278,17 @@ def test_versioned_stores_are_rebuilt_and_not_advanced(tmp_path: Path) -> None:
         build_image(tmp_path / "image", versioned, [replace(run, format=RunFormat.RECORDS)], {CHANGELOG: 1})
 
 
+def test_a_versioned_store_that_nothing_is_added_to_is_what_its_base_is(tmp_path: Path) -> None:
+    versioned = StoreKind.VERSIONED_KEY_VALUE
+    with RocksDBStore(tmp_path / "base", versioned, create=True) as store:
+        store.put(b"\xff" * 8 + b"k", bytes(8) + b"v")
+        store.commit({CHANGELOG: 3999})
+    build_image(tmp_path / "image", versioned, [], {CHANGELOG: 3999}, bases=on(tmp_path / "base", 4000))
+    with RocksDBStore(tmp_path / "image", versioned, read_only=True) as store:
+        assert dict(store.all()) == {b"\xff" * 8 + b"k": bytes(8) + b"v"}
+        assert store.committed_offset(CHANGELOG) == 3999
+
+
 def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tmp_path: Path) -> None:
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
     runs = runs_of(tmp_path / "runs", 0, 4000, below=Below.NOTHING)

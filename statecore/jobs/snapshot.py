@@ -1,0 +1,369 @@
+"""The snapshot of a state directory: what Kafka Streams wrote is published as it lies, file by file.
+
+Order of things, and why a kill at any moment is harmless::
+
+    look      the head of the repository                   a retry finds what an earlier try has published
+    link      under the application's .lock, or beside     in a scratch directory of the application's, which the
+              the application: files get second names      next snapshot sweeps
+              of one moment; then the lock is let go
+    check     do the offsets fit the brokers' logs?        nothing was changed before this line
+    hash      every file, from the disk                    the same
+    upload    files that the newest snapshot has not       garbage, or what a retry finds
+    publish   parts, manifest, head                        (statecore.repository.publication)
+
+One snapshot is the whole of what was asked for: where one store cannot be taken, nothing is published, and every
+reason is said at once. Where nothing has changed since the newest snapshot, that one stands.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from statecore.errors import Fenced, NotFound
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.formats.checkpoint import decode_checkpoint
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, GLOBAL, LOCK_FILE
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.home import RepositoryHome
+from statecore.jobs.job import Job, Surroundings, spec_of
+from statecore.jobs.snapshot_copies import Copier, StoreCopy, scratch
+from statecore.jobs.snapshot_logs import Logs, asked, not_asked
+from statecore.jobs.snapshot_parts import (
+    Files,
+    Newest,
+    StoreKey,
+    is_unchanged,
+    is_whole,
+    key,
+    newest_of,
+    parts_of,
+    refuse_older,
+    snapshot_of,
+    standing_of,
+    taken_store,
+)
+from statecore.jobs.snapshot_report import Outcome, SnapshotReport, StoreTaken
+from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.jobs.snapshot_stores import Selection, refused, select_taken
+from statecore.maintenance.layout import application_directory
+from statecore.placement.open_stores import refuse_open_stores
+from statecore.placement.state_directory import StateDirectory
+from statecore.progress import NullProgress, Progress
+from statecore.repository.bases import hashed, known_extents, put_bases
+from statecore.repository.manifest import StoredDatabase
+from statecore.repository.publication import Publication
+from statecore.repository.shelf import Shelf
+from statecore.repository.upload import LocalFile
+from statecore.spec.model import ProcessingGuarantee
+from statecore.stores.lock_holder import lock_holder
+from statecore.stores.rocksdb_moments import named_files
+from statecore.stores.rocksdb_ownership import writer_of
+
+
+def run_snapshot(
+    request: SnapshotRequest,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints | None = None,
+    say: Callable[[str], None] | None = None,
+    clock: Callable[[], float] = time.time,
+) -> SnapshotReport:
+    """Publish stores of one application as they lie in its state directory.
+
+    Args:
+        request: what of it, and where to.
+        progress: told how far it is; ``None`` for nobody.
+        faults: points at which tests let the process die.
+        say: told what an operator should read at once, line by line.
+        clock: seconds since the epoch.
+
+    Returns:
+        What was taken, and what became of it; with ``request.plan_only`` nothing was published.
+
+    Raises:
+        Invalid: something that was asked for cannot be taken, or does not fit spec, brokers or repository; all reasons
+            are said, and nothing was published.
+        NotFound: there is no application, task, store, topic or repository of that name.
+        Fenced: somebody is at work in the directory, or others publish what this one was about to.
+        Corrupted: a database, or what the repository has, is damaged; nothing was published.
+        Retryable, Capacity: brokers, repository or disk were not there, or have no room.
+        StatecoreError: a defect of this program.
+    """
+    try:
+        spec = spec_of(request)
+        directory = application_directory(Path(request.state_dir), spec.application_id)
+        shelf = Shelf.at(request.repository, spec.application_id)
+        home = RepositoryHome(shelf, request.request_id)
+        around = Surroundings(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or _nobody)
+        return _Snapshot(request, around, directory, shelf, clock).run()
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, _doing(request.state_dir)) from error
+
+
+class _Snapshot(Job):
+    """One try of a snapshot."""
+
+    def __init__(
+        self,
+        request: SnapshotRequest,
+        around: Surroundings,
+        directory: StateDirectory,
+        shelf: Shelf,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request.state_dir)
+        )
+        self.request, self.clock = request, clock
+        self.directory, self.shelf = directory, shelf
+        self.running = False
+        self.reasons: list[str] = []
+        self.notes: list[str] = []
+        self._counting = threading.Lock()
+
+    def run(self) -> SnapshotReport:
+        """Take it. There is no plan to be kept: a retry looks anew, and finds what was published."""
+        with self.phase("look"):
+            publication = Publication(
+                self.shelf,
+                self.spec,
+                request=self.request.request_id,
+                origin="snapshot",
+                clock=self.clock,
+                faults=self.faults,
+            )
+            earlier = publication.earlier()
+        if earlier is not None:
+            return self._report(Outcome.EARLIER, snapshot=earlier.snapshot, identity=earlier.identity)
+        with ExitStack() as kept:
+            with self.phase("link"):
+                where, selection, copies = self._link(kept)
+            self.faults.reach("snapshot.after-links")
+            with self.phase("check"):
+                logs = self._ask(copies)
+            if self.request.plan_only:
+                return self._report(Outcome.PLANNED, stores=[taken_store(copy, logs) for copy in copies])
+            newest = newest_of(self.shelf, selection.tasks)
+            with self.phase("hash"):
+                files = self._hash(copies)
+            self.faults.reach("snapshot.after-hashes")
+            return self._publish(publication, copies, files, logs, newest, where)
+
+    def _link(self, kept: ExitStack) -> tuple[Path, Selection, list[StoreCopy]]:
+        """Everything as it is at one moment; who waits for the application's lock need not wait any longer."""
+        with self._held(kept):
+            self.faults.reach("snapshot.after-lock")
+            selection = select_taken(self.directory, self.spec, self.request, self.reasons.append)
+            self.notes += selection.notes
+            if not self.running:
+                for task in selection.tasks:
+                    refuse_open_stores(self.directory.task_path(task))
+            self._refuse()  # before anything is linked
+            where = kept.enter_context(scratch(self.directory))
+            self.progress.phase("link", len(selection.stores), "stores")
+            copier = Copier(
+                where,
+                exactly_once=self.spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2,
+                running=self.running,
+                refuse=self.reasons.append,
+                note=self.notes.append,
+            )
+            copies = []
+            for store in selection.stores:
+                copy = copier.copy(store)
+                if copy is not None:
+                    copies.append(copy)
+                self.progress.advance()
+            self._check_files(selection, copies)
+            self.progress.done()
+        self._refuse()
+        if not copies:
+            raise NotFound(
+                f"Nothing in {self.directory.path} is to be published.",
+                action="Check what was asked for, and the spec.",
+                state_dir=str(self.directory.state_dir),
+            )
+        for note in self.notes:
+            self.say(f"note: {note}")
+        if not self.running and not self.request.plan_only:
+            self.say("Every file is linked: the application may be started.")
+        return where, selection, copies
+
+    @contextmanager
+    def _held(self, kept: ExitStack) -> Iterator[None]:
+        """Hold the application's lock; or look beside it, where the application itself has it."""
+        try:
+            lock = self.directory.lock()
+        except Fenced:
+            if not self._application_runs():
+                raise
+            self.running = True
+            self.say(f"The application runs in {self.directory.path}: what it has flushed is taken.")
+            yield
+            return
+        with lock:
+            yield
+            if self.request.plan_only:
+                kept.close()
+                lock.withdraw()
+
+    def _application_runs(self) -> bool:
+        """Whether who holds the lock is the application: another job has no store open."""
+        holder = lock_holder(self.directory.path / LOCK_FILE)
+        if holder is None or holder.process == os.getpid():
+            return False
+        writers = (
+            writer_of(database)
+            for task in [*self.directory.task_directories(), GLOBAL]
+            for store in self.directory.stores(task)
+            for database in store.databases
+        )
+        return any(writer is not None and writer.process == holder.process for writer in writers)
+
+    def _check_files(self, selection: Selection, copies: Sequence[StoreCopy]) -> None:
+        """Refuse where ``.checkpoint`` says other offsets than the stores: at the next start these would count."""
+        for task in selection.tasks:
+            file = self.directory.task_path(task) / CHECKPOINT_FILE
+            try:
+                said = decode_checkpoint(file.read_bytes(), str(file))
+            except FileNotFoundError:
+                continue
+            for copy in copies:
+                if copy.taken.task != task:
+                    continue
+                for partition, offset in copy.offsets.items():
+                    other = said.get(partition, offset)
+                    if other not in (offset, OFFSET_UNKNOWN):
+                        self.reasons.append(
+                            f"{copy.taken.name} says offset {offset} of {partition}, and {file} says {other}, which "
+                            f"counts when the application starts next. Start it on {CURRENT.name} once and close it, "
+                            "or delete the file if it is a leftover."
+                        )
+
+    def _ask(self, copies: Sequence[StoreCopy]) -> Logs:
+        if self.request.offline:
+            return not_asked(copies)
+        self.progress.phase("ask the brokers")
+        logs = asked(self.spec, copies, self.reasons.append, timeout=self.request.timeout, clock=self.clock)
+        self.progress.done()
+        self._refuse()
+        return logs
+
+    def _hash(self, copies: Sequence[StoreCopy]) -> Files:
+        paths = {
+            (key(copy), segment): named_files(database)
+            for copy in copies
+            for segment, database in copy.databases.items()
+        }
+        every = [file for files in paths.values() for file in files]
+        self.progress.phase("hash", sum(file.stat().st_size for file in every), "bytes")
+        found = hashed(every, self.progress.advance)
+        self.progress.done()
+        files: dict[StoreKey, dict[int | None, list[LocalFile]]] = {key(copy): {} for copy in copies}
+        for (of, segment), named in paths.items():
+            files[of][segment] = [found[file] for file in named]
+        return files
+
+    def _publish(
+        self,
+        publication: Publication,
+        copies: Sequence[StoreCopy],
+        files: Files,
+        logs: Logs,
+        newest: Newest,
+        where: Path,
+    ) -> SnapshotReport:
+        standing = {key(copy): found for copy in copies if (found := standing_of(copy, files, newest)) is not None}
+        to_put = {
+            (of, segment): found
+            for of, databases in files.items()
+            for segment, found in databases.items()
+            if of not in standing
+        }
+        known = known_extents(newest.parts.values())
+        new = {file.sha256: file.bytes for found in to_put.values() for file in found if file.sha256 not in known}
+        with self.phase("upload"):
+            self.progress.phase("upload", sum(new.values()), "bytes")
+            bases = put_bases(self.shelf, list(to_put.values()), known, self._counter(where))
+            self.progress.done()
+        self.faults.reach("snapshot.after-files")
+        put = dict(zip(to_put, bases, strict=True))
+        snapshots = {}
+        for copy in copies:
+            of = key(copy)
+            stored = tuple(StoredDatabase(segment, (), put[of, segment]) for segment in files[of] if of not in standing)
+            snapshots[of] = snapshot_of(self.spec, copy, standing.get(of, stored), logs)
+        stores = [taken_store(copy, logs, snapshots[key(copy)], new) for copy in copies]
+        parts, whole = parts_of(snapshots), is_whole(self.spec, copies, logs)
+        if self.request.offline:
+            refuse_older(parts, newest)
+        if newest.manifest is not None and is_unchanged(parts, newest, whole=whole):
+            manifest = newest.manifest
+            return self._report(
+                Outcome.UNCHANGED, snapshot=manifest.snapshot, identity=manifest.identity, stores=stores
+            )
+        with self.phase("publish"):
+            published = publication.publish(parts, whole=whole)
+        return self._report(
+            Outcome.PUBLISHED,
+            snapshot=published.snapshot,
+            identity=published.identity,
+            stores=stores,
+            put_bytes=sum(new.values()),
+        )
+
+    def _counter(self, where: Path) -> Callable[[int], None]:
+        """Counts what was put, for several threads, and keeps the scratch directory from looking forgotten."""
+
+        def done(count: int) -> None:
+            with self._counting:
+                self.progress.advance(count)
+                os.utime(where)
+
+        return done
+
+    def _refuse(self) -> None:
+        if self.reasons:
+            raise refused(self.reasons)
+
+    def _report(
+        self,
+        outcome: Outcome,
+        *,
+        snapshot: str = "",
+        identity: str = "",
+        stores: Sequence[StoreTaken] = (),
+        put_bytes: int = 0,
+    ) -> SnapshotReport:
+        return SnapshotReport(
+            **asdict(self.attempt),
+            finished=utc_now(),
+            repository=self.shelf.url,
+            outcome=outcome,
+            snapshot=snapshot,
+            identity=identity,
+            running=self.running,
+            seconds=time.monotonic() - self.began,
+            phases=dict(self.phases),
+            put_bytes=put_bytes,
+            notes=tuple(self.notes),
+            stores=tuple(stores),
+        )
+
+
+def _doing(state_dir: str) -> str:
+    return f"a snapshot was taken of {state_dir}"
+
+
+def _nobody(line: str) -> None:
+    """Hears nothing."""

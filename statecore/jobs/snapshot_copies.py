@@ -1,0 +1,364 @@
+"""The databases of a snapshot, each as it was at one moment, closed, and at an offset that is right for its rows.
+
+Files get a second name in a scratch directory of the application's; nothing in the task directories is changed. A copy
+is written to where the original cannot be published as it lies: its status says open, or the segments of a store say
+different offsets. That adds small files above the linked ones, which stay as they are.
+
+**Which offset is right.** What is on the disk of a database is of its last flush, rows and offset together. After a
+kill, or while the application runs, the segments of a store have been flushed at different times. Under at-least-once
+rows may be ahead of their offset, never behind, and records that are applied again change nothing. So the smallest
+offset of all segments is right for each of them. (Kafka Streams itself takes that of the newest segment, and loses what
+the others lack.) Under exactly-once rows that are ahead of their offset may be of a transaction that was aborted: such
+a store is refused.
+
+**A segment of which nothing was flushed** has no offset to be counted. Its rows are newer than the moment when it was
+made, so an offset that was flushed before that moment is right for it, too; where there is none, the store is refused.
+
+**Versioned stores** do not take records again, so they are refused where rows may be ahead of their offset.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.filesystem import make_directories
+from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
+from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import segment_order
+from statecore.jobs.plan import segment_interval_of
+from statecore.jobs.snapshot_stores import TakenStore
+from statecore.placement.database_state import read_database_state
+from statecore.placement.state_directory import StateDirectory
+from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_moments import Moment, take_moment
+from statecore.stores.rocksdb_witness import Witness
+from statecore.stores.settings import KEEP_FILES
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
+
+SCRATCH_PREFIX = "snapshot-"
+"""In the work directory: where files of a snapshot have their second names while it is taken."""
+
+_HELD = "held"
+_YOUNG_SECONDS = 60.0
+_LOOKS = 5
+_WRITTEN = replace(KEEP_FILES, witnessed=False)
+
+
+@dataclass(frozen=True)
+class StoreCopy:
+    """A store as it is published.
+
+    Attributes:
+        taken: the store.
+        databases: its databases by segment, ``None`` where it has none; closed, and nobody else's.
+        offsets: what each of them says.
+        written: whether one of them was written to.
+        linked: names of the SST files of the originals, by segment.
+    """
+
+    taken: TakenStore
+    databases: Mapping[int | None, Path]
+    offsets: Mapping[TopicPartition, int]
+    written: bool = False
+    linked: Mapping[int | None, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def left_to_restore(self) -> bool:
+        """Whether it is empty: Kafka Streams restores it from the start."""
+        return not self.databases
+
+
+@contextmanager
+def scratch(directory: StateDirectory) -> Iterator[Path]:
+    """A directory on the file system of the state directory, until the end; those of jobs that were killed go.
+
+    Raises:
+        Invalid, Capacity: it cannot be made.
+    """
+    path = directory.work_path / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
+    try:
+        _sweep(directory.work_path)
+        make_directories(path, 0o700)
+        held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise system_error(error, f"{path} cannot be made", action=RUN_AS_APPLICATION, path=str(path)) from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(held)
+
+
+def _sweep(work: Path) -> None:
+    for path in work.glob(f"{SCRATCH_PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime < _YOUNG_SECONDS:
+                continue
+            held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+class Copier:
+    """Takes stores of one application.
+
+    Args:
+        where: the scratch directory.
+        exactly_once: the application's guarantee.
+        running: whether the application is at work there.
+        refuse: told every reason why a store cannot be taken.
+        note: told what an operator should know of one that is taken.
+    """
+
+    def __init__(
+        self,
+        where: Path,
+        *,
+        exactly_once: bool,
+        running: bool,
+        refuse: Callable[[str], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.where, self.exactly_once, self.running = where, exactly_once, running
+        self.refuse, self.note = refuse, note
+
+    def copy(self, store: TakenStore) -> StoreCopy | None:
+        """A store, or nothing where it was refused.
+
+        Raises:
+            Corrupted: a database is damaged.
+            Fenced, Retryable, Capacity: a database cannot be looked at now.
+        """
+        try:
+            return self._copy(store)
+        except Invalid as error:
+            self.refuse(f"{store.name}: {error.what} {error.action}")
+            return None
+
+    def _copy(self, store: TakenStore) -> StoreCopy | None:
+        moments = self._moments(store)
+        if not moments and store.spec.kind.is_segmented and store.changelog is not None:
+            self.note(
+                f"{store.name} has no segment, and so no offset: Kafka Streams restores it from the start of its "
+                "changelog, as it would here."
+            )
+            return StoreCopy(store, {}, {store.changelog: OFFSET_UNKNOWN})
+        empty = {segment: moment for segment, moment in moments.items() if moment.is_empty}
+        full = {segment: moment for segment, moment in moments.items() if segment not in empty}
+        if not full:
+            raise _unfit(
+                "nothing of it is on the disk",
+                "It gets there when the application is closed" + (", or flushes it." if self.running else "."),
+            )
+        looks = {segment: self._look(moment, store) for segment, moment in full.items()}
+        is_open = any(status not in (None, STATUS_CLOSED) for status, _ in looks.values())
+        offsets = self._offsets(store, {segment: said for segment, (_, said) in looks.items()})
+        self._check(store, is_open)
+        if len({tuple(sorted(said.items())) for _, said in looks.values()}) > 1:
+            self._lowered(store, looks, offsets)
+        self._check_empty(empty, full, offsets)
+        written = {
+            segment
+            for segment, (status, said) in looks.items()
+            if status not in (None, STATUS_CLOSED) or said != offsets
+        }
+        for segment in written:
+            with _of_source(full[segment]):
+                _write(full[segment].path, store, looks[segment][1], offsets)
+        if is_open:
+            self.note(f"{store.name} was not closed: it is taken as it was flushed last, at {_words(offsets)}.")
+        return StoreCopy(
+            store,
+            {segment: moment.path for segment, moment in full.items()},
+            offsets,
+            bool(written),
+            {segment: frozenset(file.name for file in moment.sst_files) for segment, moment in full.items()},
+        )
+
+    def _moments(self, store: TakenStore) -> dict[int | None, Moment]:
+        """The databases of a store, with those that were made while the others were copied.
+
+        Such a one may have rows older than an offset that was copied after it was made.
+        """
+        found: dict[int | None, Moment] = {}
+        for _ in range(_LOOKS):
+            there = self._databases(store)
+            found = {segment: moment for segment, moment in found.items() if segment in there}
+            new = {segment: path for segment, path in there.items() if segment not in found}
+            if not new:
+                return dict(sorted(found.items(), key=lambda item: segment_order(item[0])))
+            for segment, path in sorted(new.items(), key=lambda item: segment_order(item[0])):
+                target = self.where / store.task / store.spec.name / ("" if segment is None else str(segment))
+                shutil.rmtree(target, ignore_errors=True)
+                try:
+                    if not self.running:
+                        Witness(path, path).look(read_only=True)
+                    found[segment] = take_moment(path, target)
+                except NotFound:
+                    if not self.running or segment is None:
+                        raise
+        raise Retryable(
+            f"{store.name} gets new segments faster than they can be copied.",
+            action="Run this again, or close the application.",
+            task=store.task,
+            store=store.spec.name,
+        )
+
+    def _databases(self, store: TakenStore) -> dict[int | None, Path]:
+        interval = segment_interval_of(store.spec)
+        if not store.spec.kind.is_segmented:
+            return dict.fromkeys((None,), store.directory.path) if store.directory.databases else {}
+        if interval is None:
+            raise _unfit("its segments have no interval", "Declare its retention.")
+        found: dict[int | None, Path] = {}
+        for segment in store.directory.segments:
+            if segment.start is None or segment.start % interval:
+                raise _unfit(
+                    f"{segment.path} is no segment of an interval of {interval} ms",
+                    "Correct retention or segment_interval in the spec, or move away what is no segment.",
+                )
+            found[segment.start // interval] = segment.path
+        return found
+
+    def _look(self, moment: Moment, store: TakenStore) -> tuple[int | None, dict[TopicPartition, int]]:
+        """Status and offsets of a database of the right kind, without rows of an older format."""
+        with (
+            _of_source(moment),
+            RocksDBStore(moment.path, store.spec.kind, read_only=True, settings=KEEP_FILES) as opened,
+        ):
+            status, said = opened.status, opened.committed_offsets()
+        if said:
+            return status, said
+        if OFFSETS_COLUMN_FAMILY not in read_database_state(moment.path).column_families:
+            raise _unfit(
+                f"{moment.source} was written by an older release of Kafka Streams",
+                f"Start the application on {CURRENT.name} once, and close it.",
+            )
+        raise _unfit(
+            f"{moment.source} has no offset",
+            "Close the application, or declare 'changelog: none' if it does not log the store.",
+        )
+
+    def _offsets(
+        self, store: TakenStore, said: Mapping[int | None, Mapping[TopicPartition, int]]
+    ) -> dict[TopicPartition, int]:
+        """The smallest offset of each partition."""
+        partitions = {partition for offsets in said.values() for partition in offsets}
+        wrong = sorted(
+            str(partition)
+            for partition in partitions
+            if (partition.topic != store.spec.changelog if store.changelog is None else partition != store.changelog)
+        )
+        if wrong:
+            raise _unfit(
+                f"it has an offset of {', '.join(wrong)}, and the spec says that its "
+                f"{'topic' if store.changelog is None else 'changelog'} is {store.changelog or store.spec.changelog}",
+                "Correct the spec.",
+            )
+        if any(partitions != offsets.keys() for offsets in said.values()):
+            raise _unfit("its segments have offsets of different partitions", _RECOVER)
+        offsets = {partition: min(one[partition] for one in said.values()) for partition in sorted(partitions)}
+        if store.changelog is None and min(offsets.values()) < 0:
+            raise _unfit(f"it says {_words(offsets)}, with which Kafka Streams fails at every start", _RECOVER)
+        return offsets
+
+    def _check(self, store: TakenStore, is_open: bool) -> None:
+        if is_open and self.exactly_once:
+            if self.running:
+                raise _unfit(
+                    "the application has flushed it since it opened it, and what was flushed may be of a transaction "
+                    "that is not committed",
+                    "Close the application: it is exactly-once.",
+                )
+            raise _unfit(
+                "it was not closed cleanly, and under exactly-once its rows may be of a transaction that was aborted",
+                "Start the application, which restores it, and close it; or restore it (statecore restore --replace).",
+            )
+        if is_open and store.spec.kind.is_versioned:
+            raise _unfit(
+                "it is versioned and was not closed, so its rows may be ahead of its offset, and versions must not be "
+                "applied again",
+                "Close the application; or name the stores that are wanted (--store).",
+            )
+
+    def _lowered(
+        self,
+        store: TakenStore,
+        looks: Mapping[int | None, tuple[int | None, Mapping[TopicPartition, int]]],
+        offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        greatest = {partition: max(said[partition] for _, said in looks.values()) for partition in offsets}
+        if self.exactly_once:
+            raise _unfit(
+                f"its segments disagree: one says {_words(offsets)}, another {_words(greatest)}",
+                "Restore it (statecore restore --replace).",
+            )
+        self.note(
+            f"{store.name}: its segments were flushed at different times, up to {_words(greatest)}; all of them are "
+            f"lowered to the smallest, {_words(offsets)}, and the application restores what follows."
+        )
+
+    def _check_empty(
+        self,
+        empty: Mapping[int | None, Moment],
+        full: Mapping[int | None, Moment],
+        offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        """Make sure that the offset is older than segments of which nothing is there: it must be right for these too.
+
+        Offsets that a compaction has rewritten look newer than they are, which refuses more than it had to.
+        """
+        flushed = [moment.flushed for moment in full.values() if moment.flushed is not None]
+        for moment in empty.values():
+            if moment.begun is None or not flushed or min(flushed) >= moment.begun:
+                raise _unfit(
+                    f"nothing of {moment.source} is on the disk, and {_words(offsets)} may be newer than its rows",
+                    "Close the application" + (", or run this again later." if self.running else "."),
+                )
+
+
+_RECOVER = "Restore it (statecore restore --replace), or let the application recover it."
+
+
+def _write(
+    path: Path, store: TakenStore, said: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+) -> None:
+    with RocksDBStore(path, store.spec.kind, settings=_WRITTEN) as opened:
+        if said != offsets:
+            opened.commit(dict(offsets))
+
+
+@contextmanager
+def _of_source(moment: Moment) -> Iterator[None]:
+    """Errors about a copy, as errors about the database."""
+    try:
+        yield
+    except StatecoreError as error:
+        copy, source = str(moment.path), str(moment.source)
+        context = {
+            name: value.replace(copy, source) if isinstance(value, str) else value
+            for name, value in error.context.items()
+        }
+        raise type(error)(error.what.replace(copy, source), action=error.action, **context) from error
+
+
+def _unfit(why: str, action: str) -> Invalid:
+    return Invalid(f"{why}.", action=action)
+
+
+def _words(offsets: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"offset {offset} of {partition}" for partition, offset in sorted(offsets.items()))

@@ -1,0 +1,132 @@
+"""What the brokers say of the changelogs of a snapshot: are these the topics that its offsets are of?
+
+A snapshot whose offset lies outside the log that there is would make Kafka Streams restore the store from the start,
+or, beyond the end, miss what is written up to there. So it is refused while somebody is there who can do something.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Retryable
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.snapshot_copies import StoreCopy
+from statecore.repository.manifest import ChangelogEnd
+from statecore.spec.model import ApplicationSpec
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What the brokers said, or that nobody asked them.
+
+    Attributes:
+        ends: of each store, by task and name, how far it has come in what its changelogs were like then.
+        read_ms: when they were asked, in ms since the epoch; ``None`` where nobody did.
+        partitions: how many partitions each topic has; none likewise.
+    """
+
+    ends: Mapping[tuple[str, str], tuple[ChangelogEnd, ...]]
+    read_ms: int | None = None
+    partitions: Mapping[str, int] | None = None
+
+    def cut_ms(self, store: tuple[str, str]) -> int | None:
+        """The cut time of a store, by task and name: when its ends were read, if these were the ends of its logs then.
+
+        Deletes that lie behind its ends are younger than that. Where something lay behind them already, nobody knows.
+        """
+        return self.read_ms if all(one.end == one.log_end for one in self.ends[store]) else None
+
+
+def not_asked(stores: Iterable[StoreCopy]) -> Logs:
+    """The ends as the stores say them."""
+    return Logs({_key(store): tuple(_end(store, *said) for said in _said(store)) for store in stores})
+
+
+def asked(
+    spec: ApplicationSpec,
+    stores: Iterable[StoreCopy],
+    refuse: Callable[[str], None],
+    *,
+    timeout: float,
+    clock: Callable[[], float] = time.time,
+) -> Logs:
+    """The ends, and what the brokers say of their logs now.
+
+    Args:
+        spec: how the brokers are reached.
+        stores: the stores.
+        refuse: told every reason why an offset does not fit its log.
+        timeout: seconds that one call may take.
+        clock: seconds since the epoch.
+
+    Raises:
+        NotFound: a topic or partition does not exist.
+        Retryable: the brokers cannot be reached.
+        Invalid: they do not let this client in.
+    """
+    every = list(stores)
+    wanted = [partition for store in every for partition, _ in _said(store)]
+    try:
+        with Cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as cluster:
+            topics = cluster.describe_topics({partition.topic for partition in wanted})
+            read_ms = int(clock() * 1000)
+            offsets = cluster.log_offsets(wanted)
+            epochs = {partition: cluster.leader(partition).epoch for partition in wanted}
+    except Retryable as error:
+        raise Retryable(
+            error.what, action=f"{error.action} Or do without the brokers (--offline).", **error.context
+        ) from error
+    ends = {}
+    for store in every:
+        found = []
+        for partition, offset in _said(store):
+            log = offsets[partition]
+            one = _end(store, partition, offset)
+            found.append(
+                ChangelogEnd(
+                    *partition,
+                    topics[partition.topic].topic_id,
+                    offset,
+                    one.end,
+                    log.log_start,
+                    log.log_end,
+                    epochs[partition],
+                )
+            )
+            _check(store, found[-1], refuse)
+        ends[_key(store)] = tuple(found)
+    return Logs(ends, read_ms, {name: topic.partitions for name, topic in topics.items()})
+
+
+def _check(store: StoreCopy, end: ChangelogEnd, refuse: Callable[[str], None]) -> None:
+    if end.offset == OFFSET_UNKNOWN:
+        return
+    what = f"{store.taken.name} says offset {end.offset} of {end.topic_partition}, and the log"
+    if end.end > end.log_end:
+        refuse(
+            f"{what} ends before {end.log_end}: the topic was made anew or truncated, or this is another cluster. "
+            "Restore the store (statecore restore --replace), or check bootstrap_servers."
+        )
+    elif end.end < end.log_start:
+        refuse(
+            f"{what} begins at {end.log_start}: what lies between is gone, and Kafka Streams would restore the store "
+            "from the start. Let the application do so, or restore it (statecore restore --replace)."
+        )
+
+
+def _key(store: StoreCopy) -> tuple[str, str]:
+    return store.taken.task, store.taken.spec.name
+
+
+def _said(store: StoreCopy) -> list[tuple[TopicPartition, int]]:
+    return sorted(store.offsets.items())
+
+
+def _end(store: StoreCopy, partition: TopicPartition, offset: int) -> ChangelogEnd:
+    """The end that an offset means: a global store's is the next one."""
+    end = 0 if offset == OFFSET_UNKNOWN else offset + (store.taken.changelog is not None)
+    return ChangelogEnd(*partition, "", offset, end)

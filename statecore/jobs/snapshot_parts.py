@@ -1,0 +1,207 @@
+"""From the files of stores to the parts of a manifest, and what the newest snapshot has of them already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from statecore import __version__
+from statecore.errors import Fenced
+from statecore.images.identity import image_identity
+from statecore.images.model import Run
+from statecore.jobs.plan import isolation_of, retention_of, segment_interval_of, task_of
+from statecore.jobs.snapshot_copies import StoreCopy
+from statecore.jobs.snapshot_logs import Logs
+from statecore.jobs.snapshot_report import StoreTaken
+from statecore.repository.bases import base_identity
+from statecore.repository.manifest import Manifest, StoredDatabase, StoreSnapshot, TaskPart
+from statecore.repository.shelf import Shelf
+from statecore.repository.upload import LocalFile
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.writer import spec_hash
+
+StoreKey = tuple[str, str]
+"""Task and name of a store."""
+
+Files = Mapping[StoreKey, Mapping[int | None, Sequence[LocalFile]]]
+"""The files of each store, by segment."""
+
+
+def key(copy: StoreCopy) -> StoreKey:
+    """Task and name of a store."""
+    return copy.taken.task, copy.taken.spec.name
+
+
+class Newest(NamedTuple):
+    """What counts already.
+
+    Attributes:
+        manifest: the newest snapshot; ``None`` where there is none.
+        parts: what it has of the tasks that are taken.
+    """
+
+    manifest: Manifest | None
+    parts: Mapping[str, TaskPart]
+
+    def store(self, of: StoreKey) -> StoreSnapshot | None:
+        """A store, if it has it."""
+        part = self.parts.get(of[0])
+        return None if part is None else next((store for store in part.stores if store.store == of[1]), None)
+
+
+def newest_of(shelf: Shelf, tasks: Iterable[str]) -> Newest:
+    """What the newest snapshot has of some tasks.
+
+    Raises:
+        Corrupted, Invalid, Retryable: it cannot be read.
+    """
+    head = shelf.read_head()
+    entry = None if head is None else head.head.newest
+    if entry is None:
+        return Newest(None, {})
+    manifest, wanted = shelf.manifest(entry).value, set(tasks)
+    parts = shelf.parts([part for part in manifest.parts if part.task in wanted])
+    return Newest(manifest, {task: read.part for task, read in parts.items()})
+
+
+def standing_of(copy: StoreCopy, files: Files, newest: Newest) -> tuple[StoredDatabase, ...] | None:
+    """The databases that the newest snapshot has of a store, where this one is no other; else ``None``.
+
+    What is written to a copy has random names and identities in it. So where that was needed, a snapshot of the same
+    offsets stands that has every SST file of the originals: the same was written to the same files then.
+    """
+    before, found = newest.store(key(copy)), files[key(copy)]
+    if not copy.written or before is None or before.kind is not copy.taken.spec.kind or before.offsets != copy.offsets:
+        return None
+    stored = {database.segment: database for database in before.databases}
+    if stored.keys() != found.keys() or any(database.runs for database in stored.values()):
+        return None
+    for segment, those in found.items():
+        originals = {file.sha256 for file in those if file.path.name in copy.linked[segment]}
+        if not originals <= {file.sha256 for file in stored[segment].base}:
+            return None
+    return before.databases
+
+
+def snapshot_of(
+    spec: ApplicationSpec, copy: StoreCopy, databases: Sequence[StoredDatabase], logs: Logs
+) -> StoreSnapshot:
+    """A store, as a manifest says it. What it holds nobody has read, and its stream time lies on no disk."""
+    store = copy.taken.spec
+    expires = retention_of(store) is not None and not copy.left_to_restore
+    bases: dict[int | None, tuple[str | None, Sequence[Run]]] = {
+        database.segment: (base_identity(database.base), ()) for database in databases
+    }
+    if not bases:  # an image has one database at least
+        bases = {0 if store.kind.is_segmented else None: (None, ())}
+    return StoreSnapshot(
+        store=store.name,
+        kind=store.kind,
+        identity=image_identity(store.kind, bases, copy.offsets),
+        changelogs=logs.ends[key(copy)],
+        isolation=str(isolation_of(spec.processing_guarantee)),
+        databases=tuple(databases),
+        cut_ms=None if copy.left_to_restore else logs.cut_ms(key(copy)),
+        stream_time=None if expires else -1,
+        retention_ms=retention_of(store),
+        segment_interval_ms=segment_interval_of(store),
+        left_to_restore=copy.left_to_restore,
+        spec_digest=spec_hash(spec),
+        made_by=__version__,
+    )
+
+
+def parts_of(snapshots: Mapping[StoreKey, StoreSnapshot]) -> list[TaskPart]:
+    """Stores by task."""
+    by_task: dict[str, list[StoreSnapshot]] = {}
+    for (task, _), store in sorted(snapshots.items()):
+        by_task.setdefault(task, []).append(store)
+    return [TaskPart(task, tuple(stores)) for task, stores in by_task.items()]
+
+
+def is_whole(spec: ApplicationSpec, copies: Sequence[StoreCopy], logs: Logs) -> bool:
+    """Whether these are all stores of all tasks that the application has: the brokers say how many tasks these are."""
+    if logs.partitions is None:
+        return False
+    wanted = set()
+    for store in (*spec.stores, *spec.global_stores):
+        if not store.is_logged or not store.kind.can_be_built:
+            continue
+        if store.changelog not in logs.partitions:
+            return False
+        wanted |= {(task_of(store, number), store.name) for number in range(logs.partitions[store.changelog])}
+    return wanted == {key(copy) for copy in copies}
+
+
+def refuse_older(parts: Sequence[TaskPart], newest: Newest) -> None:
+    """Refuse to go back behind what counts, where nobody asked whether the topics are the same: they are taken for it.
+
+    Raises:
+        Fenced: the newest snapshot has more.
+    """
+    for part in parts:
+        for store in part.stores:
+            before = newest.store((part.task, store.store))
+            if before is None or before.left_to_restore or store.left_to_restore:
+                continue
+            ends = {end.topic_partition: end.end for end in before.changelogs}
+            for end in store.changelogs:
+                if ends.get(end.topic_partition, end.end) > end.end:
+                    raise Fenced(
+                        f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
+                        f"offset {ends[end.topic_partition]} of {end.topic_partition}, and this directory up to "
+                        f"{end.end}.",
+                        action="Take the directory of the instance that has the task now; or, where the topic was "
+                        "made anew, let the brokers say so (without --offline).",
+                        task=part.task,
+                        store=store.store,
+                    )
+
+
+def is_unchanged(parts: Sequence[TaskPart], newest: Newest, *, whole: bool) -> bool:
+    """Whether the newest snapshot has all of this.
+
+    Args:
+        parts: what was taken.
+        newest: what counts.
+        whole: whether that is all that the application has.
+    """
+    if newest.manifest is None or (
+        whole and {part.task for part in newest.manifest.parts} != {part.task for part in parts}
+    ):
+        return False
+    for part in parts:
+        there = newest.parts.get(part.task)
+        stores = {store.store: store.identity for store in part.stores}
+        before = {} if there is None else {store.store: store.identity for store in there.stores}
+        if not stores.items() <= before.items() or (whole and stores != before):
+            return False
+    return True
+
+
+def taken_store(
+    copy: StoreCopy, logs: Logs, snapshot: StoreSnapshot | None = None, put: Mapping[str, int] | None = None
+) -> StoreTaken:
+    """What is reported of a store.
+
+    Args:
+        copy: the store.
+        logs: what the brokers said.
+        snapshot: what it became; ``None`` of one that is only planned.
+        put: bytes of the files that were put, by hash.
+    """
+    ends = logs.ends[key(copy)]
+    files = [file for database in (snapshot.databases if snapshot else ()) for file in database.base]
+    return StoreTaken(
+        task=copy.taken.task,
+        store=copy.taken.spec.name,
+        kind=str(copy.taken.spec.kind),
+        offsets={str(partition): offset for partition, offset in sorted(copy.offsets.items())},
+        tail=-1 if logs.read_ms is None else sum(end.log_end - max(end.end, end.log_start) for end in ends),
+        databases=len(copy.databases),
+        files=len(files),
+        bytes=sum(file.extent.bytes for file in files),
+        new_bytes=sum((put or {}).get(file.sha256, 0) for file in files),
+        written=copy.written,
+        left_to_restore=copy.left_to_restore,
+    )

@@ -1,0 +1,196 @@
+"""Which stores of a state directory a snapshot takes, and what stands in the way; only names are read here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from statecore.errors import Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import GLOBAL
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.plan import task_of
+from statecore.jobs.selection import refuse_undecided
+from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.placement.contents import StoreDirectory
+from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
+from statecore.spec.model import ApplicationSpec, StoreSpec
+
+
+@dataclass(frozen=True)
+class TakenStore:
+    """A store that a snapshot takes.
+
+    Attributes:
+        task: its task, or ``global``.
+        spec: it, as declared.
+        directory: where it lies.
+    """
+
+    task: str
+    spec: StoreSpec
+    directory: StoreDirectory
+
+    @property
+    def name(self) -> str:
+        """The store, for messages."""
+        return (
+            f"Store {self.spec.name} of task {self.task}" if self.task != GLOBAL else f"Global store {self.spec.name}"
+        )
+
+    @property
+    def changelog(self) -> TopicPartition | None:
+        """Its partition of its changelog; ``None`` for a global store, which has all of them."""
+        partition = partition_of(self.task)
+        return None if partition is None else TopicPartition(self.spec.changelog, partition)
+
+
+class Selection(NamedTuple):
+    """What a snapshot takes.
+
+    Attributes:
+        tasks: the tasks that were asked for, or are there.
+        stores: their stores, by task and name.
+        notes: what an operator should know of those that are left out.
+    """
+
+    tasks: tuple[str, ...]
+    stores: tuple[TakenStore, ...]
+    notes: tuple[str, ...]
+
+
+def select_taken(
+    directory: StateDirectory, spec: ApplicationSpec, request: SnapshotRequest, refuse: Callable[[str], None]
+) -> Selection:
+    """The stores that a snapshot takes.
+
+    Left out, and said: stores in memory, and stores that the application does not log, because nothing is kept of the
+    first and no offset of the second.
+
+    Args:
+        directory: the application's.
+        spec: what is declared.
+        request: what of it is asked for.
+        refuse: told every reason why what was asked for cannot be taken.
+
+    Raises:
+        NotFound: a store or a task was named that is not there, or there is none at all.
+        Invalid: nobody has decided a kind or a changelog.
+    """
+    tasks = _tasks(directory, request)
+    declared = {store.name for store in (*spec.stores, *spec.global_stores)}
+    unknown = sorted(set(request.stores) - declared)
+    if unknown:
+        raise NotFound(
+            f"{spec.source} declares no store {', '.join(unknown)}; it declares {', '.join(sorted(declared))}.",
+            action="Name stores of the spec.",
+            stores=unknown,
+        )
+    wanted = {task: _declared(spec, task, request.stores) for task in tasks}
+    undecided = {store: None for stores in wanted.values() for store in stores if store.is_undecided}
+    refuse_undecided(spec, list(undecided))
+    taken: list[TakenStore] = []
+    for task in tasks:
+        there = {found.name: found for found in directory.stores(task)}
+        for store in wanted[task]:
+            found = there.pop(store_directory(store.name, store.kind), None)
+            if not _is_taken(store):
+                continue
+            if found is None:
+                refuse(_missing(directory, task, store, there.values()))
+            else:
+                taken.append(TakenStore(task, store, found))
+        if not request.stores:
+            for found in there.values():
+                refuse(_undeclared(spec, task, found))
+    return Selection(tasks, tuple(taken), tuple(_left_out(wanted.values())))
+
+
+def _tasks(directory: StateDirectory, request: SnapshotRequest) -> tuple[str, ...]:
+    there = directory.task_directories()
+    if directory.stores(GLOBAL):
+        there.append(GLOBAL)
+    absent = [task for task in request.tasks if task not in there]
+    if absent:
+        raise NotFound(
+            f"{directory.path} has no task {', '.join(absent)}; it has {', '.join(there) or 'none'}.",
+            action="Name tasks that have a directory.",
+            tasks=absent,
+        )
+    wanted = [
+        task
+        for task in there
+        if (not request.tasks or task in request.tasks)
+        and (not request.partitions or partition_of(task) in request.partitions)
+    ]
+    if not wanted:
+        raise NotFound(
+            f"{directory.path} has no task{' of these partitions' if there else ''} to take a snapshot of.",
+            action="Give the state.dir of an instance that has run.",
+            state_dir=str(directory.state_dir),
+        )
+    return tuple(wanted)
+
+
+def _declared(spec: ApplicationSpec, task: str, names: Sequence[str]) -> list[StoreSpec]:
+    every = spec.global_stores if task == GLOBAL else spec.stores
+    partition = partition_of(task) or 0
+    found = [store for store in every if task_of(store, partition) == task and (not names or store.name in names)]
+    return sorted(found, key=lambda store: store.name)
+
+
+def _is_taken(store: StoreSpec) -> bool:
+    return store.is_logged and store.kind is not StoreKind.IN_MEMORY
+
+
+def _missing(directory: StateDirectory, task: str, store: StoreSpec, others: Iterable[StoreDirectory]) -> str:
+    where = directory.task_path(task) / store_directory(store.name, store.kind)
+    other = next((found for found in others if found.store == store.name), None)
+    if other is not None:
+        shape = "has segments" if other.segmented else "has no segments"
+        return (
+            f"Store {store.name} of task {task} is declared as {store.kind}, and {other.path} {shape}: it is a store "
+            "of another kind. Correct the spec (statecore inspect tells kinds apart)."
+        )
+    return (
+        f"Store {store.name} of task {task} is declared, and there is no {where}. Correct the spec, or name the stores "
+        "that are wanted (--store)."
+    )
+
+
+def _undeclared(spec: ApplicationSpec, task: str, found: StoreDirectory) -> str:
+    return (
+        f"{found.path} is a directory of a store that {spec.source} does not declare for task {task}. Declare the "
+        "store, move the directory away where the application has it no more, or name the tasks (--task) or "
+        "stores (--store) that are wanted."
+    )
+
+
+def _left_out(wanted: Iterable[Sequence[StoreSpec]]) -> list[str]:
+    every = {store.name: store for stores in wanted for store in stores}
+    unlogged = sorted(name for name, store in every.items() if not store.is_logged)
+    memory = sorted(name for name, store in every.items() if store.is_logged and store.kind is StoreKind.IN_MEMORY)
+    notes = []
+    if unlogged:
+        notes.append(
+            f"Left out: {', '.join(unlogged)}. The application does not log them (changelog: none), so nothing says "
+            "which moment their rows are of."
+        )
+    if memory:
+        notes.append(f"Left out: {', '.join(memory)}. They lie in memory, and Kafka Streams restores them itself.")
+    return notes
+
+
+def refused(reasons: Sequence[str]) -> Invalid:
+    """The error for a snapshot that cannot be taken.
+
+    Args:
+        reasons: one or more.
+    """
+    listed = reasons[0] if len(reasons) == 1 else "".join(f"\n  - {reason}" for reason in reasons)
+    return Invalid(
+        f"Nothing was published: {listed}",
+        action="A snapshot is the whole of what was asked for. Do what is said there, then run this again.",
+        reasons=list(reasons),
+    )

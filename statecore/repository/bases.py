@@ -1,0 +1,83 @@
+"""Files that RocksDB wrote, on their way into a repository: hashed once, and put where they are not there already.
+
+**The identity of a base** is a hash over the names and hashes of its files, so it is the same for the same files,
+whoever looks at them, and costs no more than to hash these. It begins with ``files:``; those that are taken from a
+directory without reading it begin otherwise (:mod:`statecore.images.bases`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+from statecore.filesystem import file_sha256
+from statecore.repository.manifest import BaseFile, Extent, TaskPart
+from statecore.repository.shelf import Shelf
+from statecore.repository.upload import LocalFile, put_files
+
+
+def base_identity(files: Iterable[BaseFile]) -> str:
+    """The identity of a base."""
+    listed = sorted([file.name, file.sha256] for file in files)
+    return f"files:{sha256(json.dumps(listed, separators=(',', ':')).encode()).hexdigest()}"
+
+
+def hashed(paths: Sequence[Path], done: Callable[[int], None] = lambda _: None) -> dict[Path, LocalFile]:
+    """Files with their hashes, by as many threads as there are cores.
+
+    Args:
+        paths: the files; nobody writes to them.
+        done: told the bytes of each, by one thread at a time.
+    """
+
+    def look(path: Path) -> LocalFile:
+        return LocalFile(path, file_sha256(path), path.stat().st_size)
+
+    found = {}
+    with ThreadPoolExecutor(os.cpu_count() or 1, "statecore-hash") as pool:
+        for path, file in zip(paths, _as_they_come(pool, look, paths), strict=True):
+            found[path] = file
+            done(file.bytes)
+    return found
+
+
+def _as_they_come(
+    pool: ThreadPoolExecutor, look: Callable[[Path], LocalFile], paths: Sequence[Path]
+) -> Iterator[LocalFile]:
+    try:
+        yield from pool.map(look, paths)
+    except BaseException:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+
+
+def known_extents(parts: Iterable[TaskPart]) -> dict[str, Extent]:
+    """Where the files lie that some parts name, by hash: what a snapshot that counts names is there, and stays."""
+    return {digest: extent for part in parts for store in part.stores for digest, extent in store.extents}
+
+
+def put_bases(
+    shelf: Shelf,
+    bases: Sequence[Sequence[LocalFile]],
+    known: Mapping[str, Extent],
+    done: Callable[[int], None] = lambda _: None,
+) -> list[tuple[BaseFile, ...]]:
+    """Put the files of some bases, and say where each of them lies; all are durable when this returns.
+
+    Args:
+        shelf: where.
+        bases: the files of each.
+        known: where files lie that need not be put, by hash.
+        done: told the bytes of each that is put, perhaps by several threads at once.
+
+    Raises:
+        Invalid, Capacity, Retryable: see :func:`statecore.repository.upload.put_files`.
+    """
+    new = {file.sha256: file for files in bases for file in files if file.sha256 not in known}
+    extents = dict(zip(new, put_files(shelf.blobs, shelf.names, list(new.values()), done), strict=True))
+    where = {**known, **extents}
+    return [tuple(BaseFile(file.path.name, file.sha256, where[file.sha256]) for file in files) for files in bases]

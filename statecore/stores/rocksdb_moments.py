@@ -1,0 +1,181 @@
+"""A database as it was at one moment, in a directory of its own, also while somebody writes to it.
+
+What a MANIFEST names is of one moment: RocksDB makes files durable before it names them, never writes to one again, and
+takes the edits of a group as one. Kafka Streams keeps no log, and flushes all column families of a database together
+(``atomic_flush``), so what its MANIFEST names is rows, offset and status of its last flush. Here the MANIFEST is read
+once, and every SST file that it names gets a second name; one that has gone meanwhile, as compactions take them away,
+means that the MANIFEST is to be read again. What RocksDB appends to is copied. Nothing of the database is changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.errors import Fenced, Invalid, NotFound
+from statecore.filesystem import DIRECTORY_MODE, link_or_copy
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.rocksdb_log import Manifest, read_manifest
+from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
+
+_ATTEMPTS = 10
+_PAUSE_SECONDS = 0.02
+"""Before the second attempt; it doubles with each."""
+
+_CURRENT, _IDENTITY = "CURRENT", "IDENTITY"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A database at one moment.
+
+    Attributes:
+        source: the database.
+        path: the directory that has its files.
+        manifest: what its MANIFEST says.
+        logs: whether it has rows in a log.
+        begun: when the database was made, in seconds since the epoch; ``None`` where nothing tells it.
+        flushed: when the newest of its files with offsets was made, likewise; ``None`` where there is none.
+    """
+
+    source: Path
+    path: Path
+    manifest: Manifest
+    logs: bool
+    begun: float | None
+    flushed: float | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing at all, not even a status: it was made, and nothing of it has reached a file."""
+        return not self.manifest.files and not self.logs
+
+    @property
+    def sst_files(self) -> tuple[Path, ...]:
+        """Its SST files, by number."""
+        return tuple(self.path / f"{number:06d}.sst" for number in sorted(self.manifest.files))
+
+
+class _Changed(Exception):
+    """Somebody wrote to the database while its files were being named."""
+
+
+def take_moment(source: Path, target: Path) -> Moment:
+    """Give the files of a database, as they are at one moment, a second name each in another directory.
+
+    Args:
+        source: the database; it may be open, by anybody.
+        target: a directory that does not exist; on another file system files are copied.
+
+    Raises:
+        NotFound: there is no database, or it has gone.
+        Invalid: its MANIFEST is not understood, or this user has no right to a file.
+        Fenced: a writer changes its files faster than they can be named.
+        Capacity: no room.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _taken(source, target)
+        except (_Changed, FileNotFoundError) as error:
+            shutil.rmtree(target, ignore_errors=True)
+            if isinstance(error, FileNotFoundError) and not (source / _CURRENT).exists():
+                raise NotFound(
+                    f"There is no database at {source}, or it has gone meanwhile.",
+                    action="Look again.",
+                    store_path=str(source),
+                ) from error
+        except OSError as error:
+            shutil.rmtree(target, ignore_errors=True)
+            raise translate(source, "Linking", error) from error
+        time.sleep(_PAUSE_SECONDS * 2**attempt)
+    raise Fenced(
+        f"The files of the database at {source} change faster than they can be linked, or files that its MANIFEST "
+        "names are not there.",
+        action=f"Look at it with statecore inspect. {STOP_THE_OTHER}",
+        store_path=str(source),
+    )
+
+
+def _taken(source: Path, target: Path) -> Moment:
+    target.mkdir(parents=True, mode=DIRECTORY_MODE)
+    name = (source / _CURRENT).read_text().strip()
+    logs = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
+    content = (source / name).read_bytes()
+    manifest = understood(source, content)
+    if manifest.group_left:
+        raise _Changed
+    for number in manifest.files:
+        link_or_copy(source / f"{number:06d}.sst", target / f"{number:06d}.sst")
+    for file in _small(source):
+        shutil.copyfile(file, target / file.name)
+    for log in logs:
+        shutil.copyfile(source / log, target / log)
+    if logs:  # what is in them must not be in a file as well, nor missing
+        now = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
+        if now != logs or (source / name).stat().st_size != len(content):
+            raise _Changed
+    (target / name).write_bytes(content[: manifest.whole_bytes])
+    (target / _CURRENT).write_text(f"{name}\n")
+    return Moment(source, target, manifest, bool(logs), _begun(source), _flushed(target, manifest))
+
+
+def understood(path: Path, content: bytes) -> Manifest:
+    """What a database's MANIFEST says.
+
+    Raises:
+        Invalid: it is not understood.
+    """
+    try:
+        return read_manifest(content)
+    except ValueError as error:
+        raise Invalid(
+            f"The MANIFEST of the database at {path} is not understood ({error}).",
+            action="Look at it with statecore inspect; restore the store from its changelog where it is damaged.",
+            store_path=str(path),
+        ) from error
+
+
+def named_files(path: Path) -> tuple[Path, ...]:
+    """The files that make a closed database: what its MANIFEST names, what names that, and logs with something in them.
+
+    In an order that is the same for the same names.
+
+    Raises:
+        Invalid: its MANIFEST is not understood, or this user has no right to it.
+    """
+    try:
+        name = (path / _CURRENT).read_text().strip()
+        manifest = understood(path, (path / name).read_bytes())
+        files = [path / f"{number:06d}.sst" for number in manifest.files]
+        files += [path / _CURRENT, path / name, *_small(path)]
+        files += [file for file in path.glob("*.log") if file.stat().st_size]
+    except OSError as error:
+        raise translate(path, "Looking into", error) from error
+    return tuple(sorted(files))
+
+
+def _small(path: Path) -> Iterator[Path]:
+    """Who the database is, and its options as they were written last."""
+    if (path / _IDENTITY).is_file():
+        yield path / _IDENTITY
+    options = [file for file in path.glob("OPTIONS-*") if file.suffix != ".dbtmp"]
+    yield from sorted(options, key=lambda file: (len(file.name), file.name))[-1:]
+
+
+def _begun(source: Path) -> float | None:
+    try:
+        return (source / _IDENTITY).stat().st_mtime
+    except FileNotFoundError:
+        return None
+
+
+def _flushed(target: Path, manifest: Manifest) -> float | None:
+    times = [
+        (target / f"{number:06d}.sst").stat().st_mtime
+        for number, file in manifest.files.items()
+        if file.family == OFFSETS_COLUMN_FAMILY
+    ]
+    return max(times, default=None)

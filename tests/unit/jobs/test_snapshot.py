@@ -1,0 +1,630 @@
+"""A state directory is published as it lies, whole or not at all, and nothing in it changes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound
+from statecore.faults import PUBLISH_POINTS, SNAPSHOT_POINTS, VARIABLE, FaultInjected, InjectedFault
+from statecore.formats.checkpoint import encode_checkpoint
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.fetch import run_fetch
+from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.snapshot_report import SNAPSHOT_REPORT, Outcome
+from statecore.maintenance.database import Database
+from statecore.placement.database_state import read_database_state
+from statecore.placement.state_directory import StateDirectory
+from tests.unit.jobs.snapshots import World, tree
+from tests.unit.maintenance.stored import CASES, write_golden
+
+ROWS = {b"key-%d" % number: b"value" * number for number in range(50)}
+CLICKS = {"clicks": {"kind": "window", "retention": "10m"}}
+INTERVAL = 300_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def clicks(tmp_path: Path) -> World:
+    """With a windowed store of two segments at one offset."""
+    world = World(tmp_path, **CLICKS)
+    world.write(ROWS, 7)
+    for segment in (0, INTERVAL):
+        segment_of(world, segment, 9)
+    return world
+
+
+def segment_of(world: World, start: int, offset: int | None, rows: dict[bytes, bytes] | None = None) -> Path:
+    path = world.database("clicks", segment=start)
+    rows = {b"window-%d" % start: b"v"} if rows is None else rows
+    world.write(rows, offset, path=path, kind="window", changelog=world.changelog("clicks"))
+    return path
+
+
+def left_open(path: Path, kind: str = "key-value") -> None:
+    """Make a database say that somebody has it open, as a kill after a flush leaves it."""
+    from rocksdict import AccessType, Options, Rdict, WriteBatch
+
+    families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(path), Options(raw_mode=True))}
+    database = Rdict(str(path), Options(raw_mode=True), column_families=families, access_type=AccessType.read_write())
+    batch = WriteBatch(raw_mode=True)
+    batch.put(b"status", (1).to_bytes(8), database.get_column_family_handle("offsets"))
+    database.write(batch)
+    del batch
+    database.close()
+    (path / "rocksdict-config.json").unlink()
+    (path / "statecore-witness").unlink(missing_ok=True)
+
+
+def test_what_was_closed_is_published_as_it_lies(world: World) -> None:
+    world.write(ROWS, 7)
+    before = tree(world.path / "0_0")
+    report = world.snapshot()
+    assert report.outcome is Outcome.PUBLISHED
+    assert [(store.task, store.store, store.offsets, store.tail) for store in report.stores] == [
+        ("0_0", "counts", {"app-counts-changelog-0": 7}, -1)
+    ]
+    assert tree(world.path / "0_0") == before
+    (path,) = world.laid_out().values()
+    assert world.rows(path) == (ROWS, {world.changelog(): 7}, 0)
+    linked = {name for name in before if name.endswith(".sst")}
+    assert linked
+    for name in linked:
+        assert (path / Path(name).name).read_bytes() == before[name][2]
+    assert not list(path.glob("statecore-witness")), "it is for Kafka Streams"
+    assert [one.name for one in (world.path / ".statecore").iterdir()] == []
+
+
+def test_the_manifest_says_what_is_known_and_nothing_else(world: World) -> None:
+    world.write(ROWS, 7)
+    world.snapshot()
+    ((_, store),) = world.stored().items()
+    (end,) = store.changelogs
+    assert (end.offset, end.end, end.topic_id, end.log_end) == (7, 8, "", -1)
+    assert (store.cut_ms, store.stream_time, store.content, store.left_to_restore) == (None, -1, None, False)
+    assert store.isolation == "read_uncommitted"
+    (database,) = store.databases
+    assert database.segment is None
+    assert not database.runs
+    names = {file.name.rstrip("0123456789-") for file in database.base if not file.name.endswith(".sst")}
+    assert names == {"CURRENT", "IDENTITY", "MANIFEST", "OPTIONS"}
+
+
+def test_a_report_is_a_document(world: World) -> None:
+    world.write(ROWS, 7)
+    report = world.snapshot()
+    document = json.loads(json.dumps(report.to_json()))
+    assert document["outcome"] == "published"
+    assert SNAPSHOT_REPORT.from_json(document) == report
+
+
+def test_nothing_new_publishes_nothing(world: World) -> None:
+    world.write(ROWS, 7)
+    first = world.snapshot()
+    again = world.snapshot()
+    assert (again.outcome, again.snapshot, again.put_bytes) == (Outcome.UNCHANGED, first.snapshot, 0)
+    assert len(world.shelf.head().snapshots) == 1
+
+
+def test_files_that_the_newest_snapshot_has_are_not_put_again(world: World) -> None:
+    world.write(ROWS, 7)
+    world.snapshot()
+    before = set(world.database().glob("*.sst"))
+    world.write({b"more": b"1"}, 8)
+    assert set(world.database().glob("*.sst")) & before
+    report = world.snapshot()
+    assert report.outcome is Outcome.PUBLISHED
+    (store,) = report.stores
+    assert 0 < report.put_bytes == store.new_bytes < store.bytes
+    (path,) = world.laid_out().values()
+    assert world.rows(path) == ({**ROWS, b"more": b"1"}, {world.changelog(): 8}, 0)
+
+
+def test_a_retry_finds_what_an_earlier_try_has_published(world: World) -> None:
+    world.write(ROWS, 7)
+    first = world.snapshot(request_id="one")
+    shutil.rmtree(world.path / "0_0")
+    again = world.snapshot(request_id="one")
+    assert (again.outcome, again.snapshot, again.identity) == (Outcome.EARLIER, first.snapshot, first.identity)
+
+
+@pytest.mark.parametrize("point", SNAPSHOT_POINTS)
+def test_a_try_that_dies_leaves_nothing_that_counts_and_the_next_one_finishes(world: World, point: str) -> None:
+    world.write(ROWS, 7)
+    before = tree(world.path / "0_0")
+    with pytest.raises(FaultInjected):
+        world.snapshot(request_id="one", faults=InjectedFault(point, "raise"))
+    assert world.shelf.read_head() is None
+    assert tree(world.path / "0_0") == before
+    assert world.snapshot(request_id="one").outcome is Outcome.PUBLISHED
+
+
+@pytest.mark.parametrize("point", [*SNAPSHOT_POINTS, *PUBLISH_POINTS])
+def test_a_command_that_is_killed_anywhere_is_finished_by_its_retry(world: World, tmp_path: Path, point: str) -> None:
+    world.write(ROWS, 7)
+    before = tree(world.path / "0_0")
+    (tmp_path / "stores.yaml").write_text(json.dumps(world.spec))
+    words = [sys.executable, "-m", "statecore.cli.main", "snapshot", "--json", "--offline", "--request-id", "one"]
+    words += ["--spec", str(tmp_path / "stores.yaml"), "--state-dir", str(world.state_dir), "--repository", world.url]
+    killed = subprocess.run(words, env={**os.environ, VARIABLE: f"{point}:kill"}, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    retried = subprocess.run(words, capture_output=True, check=True)
+    earlier = point == "publish.after-head"
+    assert json.loads(retried.stdout)["outcome"] == (Outcome.EARLIER if earlier else Outcome.PUBLISHED)
+    assert len(world.shelf.head().snapshots) == 1
+    assert tree(world.path / "0_0") == before
+    (path,) = world.laid_out().values()
+    assert world.rows(path) == (ROWS, {world.changelog(): 7}, 0)
+
+
+def test_what_a_killed_try_leaves_is_swept_and_what_another_has_is_not(world: World) -> None:
+    world.write(ROWS, 7)
+    work = world.path / ".statecore"
+    dead, alive, young = work / "snapshot-dead", work / "snapshot-alive", work / "snapshot-young"
+    for path in (dead, alive, young):
+        path.mkdir(parents=True)
+        (path / "held").touch()
+    for path in (dead, alive):
+        os.utime(path, (time.time() - 3600,) * 2)
+    with (alive / "held").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        world.snapshot()
+    assert sorted(path.name for path in work.iterdir()) == ["snapshot-alive", "snapshot-young"]
+
+
+def test_a_plan_says_what_would_be_taken_and_leaves_nothing(world: World) -> None:
+    world.write(ROWS, 7)
+    before = tree(world.path)
+    report = world.snapshot(plan_only=True)
+    assert report.outcome is Outcome.PLANNED
+    assert [store.store for store in report.stores] == ["counts"]
+    assert world.shelf.read_head() is None
+    assert tree(world.path) == before
+    assert not (world.path / ".statecore").exists()
+
+
+def test_a_store_that_says_other_than_the_newest_snapshot_is_no_step_back(world: World) -> None:
+    world.write(ROWS, 7)
+    world.snapshot()
+    shutil.rmtree(world.path / "0_0")
+    world.write(ROWS, 5)
+    with pytest.raises(Fenced, match=r"up to offset 8 of app-counts-changelog-0, and this directory up to 6"):
+        world.snapshot()
+
+
+def test_tasks_and_stores_that_were_not_asked_for_stay_as_they_are(tmp_path: Path) -> None:
+    world = World(tmp_path, sums={"kind": "key-value"})
+    for partition in (0, 1):
+        for store in ("counts", "sums"):
+            at = world.database(store, f"0_{partition}")
+            world.write(ROWS, 5, path=at, changelog=world.changelog(store, partition))
+    world.snapshot()
+    before = world.stored()
+    for partition in (0, 1):
+        for store in ("counts", "sums"):
+            at = world.database(store, f"0_{partition}")
+            world.write({b"n": b"1"}, 6, path=at, changelog=world.changelog(store, partition))
+    world.snapshot(tasks=("0_1",), stores=("sums",))
+    after = world.stored()
+    changed = {key for key in after if after[key] != before[key]}
+    assert changed == {("0_1", "sums")}
+    world.snapshot(partitions=(0,))
+    assert {key for key, store in world.stored().items() if store.changelogs[0].offset == 5} == {("0_1", "counts")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tasks": ("0_7",)}, r"has no task 0_7; it has 0_0"),
+        ({"stores": ("nothing",)}, "declares no store nothing; it declares counts"),
+        ({"partitions": (3,)}, "has no task of these partitions"),
+    ],
+)
+def test_what_is_not_there_is_not_found(world: World, changes: dict[str, Any], said: str) -> None:
+    world.write(ROWS, 7)
+    with pytest.raises(NotFound, match=said):
+        world.snapshot(**changes)
+
+
+def test_an_application_or_a_repository_that_is_not_there_is_not_found(world: World, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no directory"):
+        world.snapshot()
+    world.write(ROWS, 7)
+    world.url = (tmp_path / "another").as_uri()
+    with pytest.raises(NotFound, match="There is no repository"):
+        world.snapshot()
+
+
+# What cannot be taken
+
+
+def refusal(world: World, **changes: Any) -> str:
+    before = tree(world.path / "0_0")
+    with pytest.raises(Invalid) as caught:
+        world.snapshot(**changes)
+    assert world.shelf.read_head() is None
+    assert tree(world.path / "0_0") == before
+    assert not list((world.path / ".statecore").glob("snapshot-*"))
+    assert caught.value.what.startswith("Nothing was published: ")
+    return str(caught.value)
+
+
+def test_every_reason_is_said_at_once(clicks: World) -> None:
+    (clicks.path / "0_0" / "rocksdb" / "forgotten").mkdir()
+    shutil.rmtree(clicks.path / "0_0" / "rocksdb" / "counts")
+    clicks.spec["subtopologies"]["0"]["stores"]["absent"] = {"kind": "session", "retention": "10m"}
+    said = refusal(clicks)
+    assert "rocksdb/forgotten is a directory of a store that" in said
+    assert "Store counts of task 0_0 is declared" in said
+    assert "Store absent of task 0_0 is declared" in said
+
+
+def test_an_undeclared_store_is_refused_and_may_be_left_out_by_name(world: World) -> None:
+    world.write(ROWS, 7)
+    (world.path / "0_0" / "forgotten").mkdir()
+    assert "forgotten is a directory of a store that" in refusal(world)
+    assert world.snapshot(stores=("counts",)).outcome is Outcome.PUBLISHED
+
+
+def test_a_store_without_an_offset_is_refused(world: World) -> None:
+    world.write(ROWS, None)
+    assert "has no offset" in refusal(world)
+
+
+def test_an_offset_of_another_topic_is_refused(world: World) -> None:
+    world.write(ROWS, 7, changelog=world.changelog("others"))
+    assert "has an offset of app-others-changelog-0, and the spec says that its changelog is app-counts" in refusal(
+        world
+    )
+
+
+@pytest.mark.parametrize("declared", ["timestamped-key-value", "headers-key-value"])
+def test_a_store_of_another_kind_is_refused_under_its_own_path(world: World, declared: str) -> None:
+    world.write(ROWS, 7)
+    world.spec["subtopologies"]["0"]["stores"]["counts"]["kind"] = declared
+    said = refusal(world)
+    assert f"{world.database()} lacks the column family" in said
+    assert "snapshot-" not in said
+
+
+def test_a_store_of_another_shape_is_refused(world: World) -> None:
+    world.write(ROWS, 7)
+    world.spec["subtopologies"]["0"]["stores"]["counts"] = {"kind": "window", "retention": "10m"}
+    assert "it is a store of another kind" in refusal(world)
+
+
+def test_rows_of_an_older_format_are_refused(world: World) -> None:
+    from tests.unit.maintenance.stored import offsets, write_database
+
+    at = offsets("app-counts-changelog", 0, 7)
+    write_database(world.database(), {"default": [(b"k", b"v")], "keyValueWithTimestamp": [], "offsets": at})
+    world.spec["subtopologies"]["0"]["stores"]["counts"]["kind"] = "timestamped-key-value"
+    assert "still has rows of an older format in default" in refusal(world)
+
+
+def test_a_database_of_an_older_release_is_refused(world: World) -> None:
+    from tests.unit.maintenance.stored import write_database
+
+    write_database(world.database(), {"default": [(b"k", b"v")]})
+    assert "was written by an older release of Kafka Streams" in refusal(world)
+
+
+@pytest.mark.parametrize("undecided", [{"kind": "?"}, {"kind": "key-value", "changelog": "?"}])
+def test_what_nobody_has_decided_is_refused(world: World, undecided: dict[str, str]) -> None:
+    world.write(ROWS, 7)
+    world.spec["subtopologies"]["0"]["stores"]["counts"] = undecided
+    with pytest.raises(Invalid, match="is not decided for store 'counts'"):
+        world.snapshot()
+
+
+@pytest.mark.parametrize(("said", "fits"), [(7, True), (-4, True), (6, False), (8, False)])
+def test_a_checkpoint_that_contradicts_is_refused(world: World, said: int, fits: bool) -> None:
+    world.write(ROWS, 7)
+    (world.path / "0_0" / ".checkpoint").write_bytes(encode_checkpoint({world.changelog(): said}))
+    if fits:
+        assert world.snapshot().outcome is Outcome.PUBLISHED
+    else:
+        assert f".checkpoint says {said}, which counts" in refusal(world)
+
+
+def test_damage_is_corruption(world: World) -> None:
+    world.write(ROWS, 7)
+    for file in world.database().glob("*.sst"):
+        file.write_bytes(file.read_bytes()[:-20] + bytes(20))
+    with pytest.raises(Corrupted) as caught:
+        world.snapshot()
+    assert "snapshot-" not in caught.value.what
+
+
+def test_a_manifest_that_lost_its_end_is_corruption(world: World) -> None:
+    world.write(ROWS, 7)
+    world.write({b"more": b"1"}, 8)
+    (manifest,) = world.database().glob("MANIFEST-*")
+    manifest.write_bytes(manifest.read_bytes()[:-30])
+    with pytest.raises(Corrupted, match="has lost a part of its MANIFEST"):
+        world.snapshot()
+
+
+def test_a_store_that_a_processor_has_open_is_refused(world: World) -> None:
+    world.write(ROWS, 7)
+    code = (
+        "import sys; from statecore.stores.rocksdb import RocksDBStore; from statecore.formats.kinds import StoreKind\n"
+        f"with RocksDBStore({str(world.database())!r}, StoreKind.KEY_VALUE):\n"
+        "    print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(Fenced, match=f"process {other.pid}"):
+            world.snapshot()
+        other.communicate()
+    assert world.snapshot().outcome is Outcome.PUBLISHED
+
+
+def test_another_job_s_lock_is_not_taken_for_a_running_application(world: World) -> None:
+    world.write(ROWS, 7)
+    with StateDirectory(world.state_dir, "app").lock(), pytest.raises(Fenced, match="holds its lock"):
+        world.snapshot()
+
+
+# Left open: at-least-once and exactly-once
+
+
+def test_a_store_that_was_left_open_is_taken_closed_under_at_least_once(world: World) -> None:
+    world.write(ROWS, 7)
+    left_open(world.database())
+    before = tree(world.path / "0_0")
+    report = world.snapshot()
+    assert tree(world.path / "0_0") == before
+    assert any("was not closed: it is taken as it was flushed last, at offset 7" in note for note in report.notes)
+    (path,) = world.laid_out().values()
+    assert world.rows(path) == (ROWS, {world.changelog(): 7}, 0)
+    again = world.snapshot()
+    assert (again.outcome, again.snapshot) == (Outcome.UNCHANGED, report.snapshot)
+
+
+def test_a_store_that_was_left_open_is_refused_under_exactly_once(world: World) -> None:
+    world.spec["processing_guarantee"] = "exactly_once_v2"
+    world.write(ROWS, 7)
+    left_open(world.database())
+    assert "was not closed cleanly" in refusal(world)
+
+
+def test_a_versioned_store_is_published_and_refused_where_it_was_left_open(tmp_path: Path) -> None:
+    world = World(tmp_path, counts={"kind": "versioned-key-value", "retention": "10m"})
+    world.write({b"\xff" * 8 + b"k": bytes(8) + b"v"}, 7, kind="versioned-key-value")
+    world.snapshot()
+    stored = world.stored()["0_0", "counts"]
+    assert (stored.kind, stored.stream_time, stored.retention_ms) == (StoreKind.VERSIONED_KEY_VALUE, None, 600_000)
+    left_open(world.database())
+    with pytest.raises(Invalid, match="versions must not be applied again"):
+        world.snapshot()
+
+
+# Segments
+
+
+def test_segments_in_agreement_are_published_as_they_lie(clicks: World) -> None:
+    report = clicks.snapshot()
+    (store,) = [store for store in report.stores if store.store == "clicks"]
+    assert (store.databases, store.written) == (2, False)
+    stored = clicks.stored()["0_0", "clicks"]
+    assert [database.segment for database in stored.databases] == [0, 1]
+    assert (stored.segment_interval_ms, stored.stream_time) == (INTERVAL, None)
+
+
+def test_segments_that_disagree_are_lowered_to_the_smallest_offset_and_that_is_said(clicks: World) -> None:
+    segment_of(clicks, 2 * INTERVAL, 20)
+    before = tree(clicks.path / "0_0")
+    report = clicks.snapshot()
+    assert tree(clicks.path / "0_0") == before
+    said = [note for note in report.notes if "lowered to the smallest" in note]
+    assert len(said) == 1
+    assert "up to offset 20 of app-clicks-changelog-0" in said[0]
+    assert clicks.stored()["0_0", "clicks"].changelogs[0].offset == 9
+    laid = {key[2]: path for key, path in clicks.laid_out().items() if key[1] == "clicks"}
+    assert sorted(laid) == [0, 1, 2]  # type: ignore[type-var]
+    for path in laid.values():
+        rows, offsets, status = clicks.rows(path, "window")
+        assert (len(rows), offsets, status) == (1, {clicks.changelog("clicks"): 9}, 0)
+    assert clicks.snapshot().outcome is Outcome.UNCHANGED
+    segment_of(clicks, 0, 12)
+    assert clicks.snapshot().outcome is Outcome.PUBLISHED, "there are rows more, though ahead of the offset"
+    assert clicks.stored()["0_0", "clicks"].changelogs[0].offset == 9
+    segment_of(clicks, INTERVAL, 12)
+    clicks.snapshot()
+    assert clicks.stored()["0_0", "clicks"].changelogs[0].offset == 12
+
+
+def test_segments_that_disagree_are_refused_under_exactly_once(clicks: World) -> None:
+    clicks.spec["processing_guarantee"] = "exactly_once_v2"
+    segment_of(clicks, 2 * INTERVAL, 20)
+    assert "its segments disagree" in refusal(clicks)
+
+
+def test_a_directory_that_is_no_segment_of_the_declared_interval_is_refused(clicks: World) -> None:
+    segment_of(clicks, INTERVAL + 1, 9)
+    assert f"clicks.{INTERVAL + 1} is no segment of an interval of {INTERVAL} ms" in refusal(clicks)
+
+
+def test_a_windowed_store_without_a_segment_is_left_to_kafka_streams(tmp_path: Path) -> None:
+    world = World(tmp_path, **CLICKS)
+    world.write(ROWS, 7)
+    (world.path / "0_0" / "clicks").mkdir()
+    report = world.snapshot()
+    assert any("clicks of task 0_0 has no segment" in note for note in report.notes)
+    stored = world.stored()["0_0", "clicks"]
+    assert (stored.left_to_restore, stored.databases, stored.changelogs[0].offset) == (True, (), -4)
+
+
+def never_flushed(path: Path) -> None:
+    """A database as Kafka Streams makes it, of which nothing has reached a file before the kill."""
+    from rocksdict import Options, Rdict
+
+    path.mkdir(parents=True)
+    options = Options(raw_mode=True)
+    database = Rdict(str(path), options)
+    database.create_column_family("offsets", options).close()
+    database.close()
+    (path / "rocksdict-config.json").unlink()
+    for file in path.glob("*.sst"):
+        file.unlink()
+
+
+def test_a_segment_of_which_nothing_was_flushed_is_left_out_where_the_offset_is_older_than_it(clicks: World) -> None:
+    time.sleep(0.02)
+    never_flushed(clicks.database("clicks", segment=2 * INTERVAL))
+    clicks.snapshot()
+    assert [database.segment for database in clicks.stored()["0_0", "clicks"].databases] == [0, 1]
+
+
+def test_a_segment_of_which_nothing_was_flushed_is_refused_where_the_offset_may_be_newer(tmp_path: Path) -> None:
+    world = World(tmp_path, **CLICKS)
+    world.write(ROWS, 7)
+    never_flushed(world.database("clicks", segment=2 * INTERVAL))
+    time.sleep(0.02)
+    segment_of(world, 0, 9)
+    assert "may be newer than its rows" in refusal(world)
+
+
+# Kinds that have their own rules
+
+
+def test_stores_that_are_not_logged_or_in_memory_are_left_out_and_named(tmp_path: Path) -> None:
+    more = {"own": {"kind": "key-value", "changelog": "none"}, "memory": {"kind": "in-memory"}}
+    world = World(tmp_path, **more)
+    world.write(ROWS, 7)
+    world.write(ROWS, None, path=world.database("own"))
+    report = world.snapshot()
+    assert [store.store for store in report.stores] == ["counts"]
+    assert [note.partition(".")[0] for note in report.notes] == ["Left out: own", "Left out: memory"]
+
+
+def global_world(tmp_path: Path, offset: int) -> World:
+    world = World(tmp_path)
+    world.write(ROWS, 7)
+    world.spec["global_stores"] = {"products": {"kind": "key-value", "topic": "products"}}
+    topic = world.changelog()._replace(topic="products", partition=3)
+    world.write(ROWS, offset, path=world.database("products", "global"), changelog=topic)
+    return world
+
+
+def test_a_global_store_says_the_next_offset(tmp_path: Path) -> None:
+    world = global_world(tmp_path, 5)
+    world.snapshot()
+    (end,) = world.stored()["global", "products"].changelogs
+    assert (end.topic, end.partition, end.offset, end.end) == ("products", 3, 5, 5)
+
+
+def test_a_global_store_without_an_offset_is_refused(tmp_path: Path) -> None:
+    assert "Kafka Streams fails at every start" in refusal(global_world(tmp_path, -4))
+
+
+def test_an_empty_changelog_stays_unknown(world: World) -> None:
+    world.write({}, -4)
+    world.snapshot()
+    (end,) = world.stored()["0_0", "counts"].changelogs
+    assert (end.offset, end.end) == (-4, 0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_is_published_as_kafka_streams_wrote_it(tmp_path: Path, case: str) -> None:
+    world = World(tmp_path)
+    made = write_golden(world.path, case)
+    subtopology, _, partition = made["task"].partition("_")
+    declared = {"kind": made["kind"], "changelog": made["changelog"]}
+    if "segments" in made or made["kind"] == "versioned-key-value":
+        declared["retention"] = "10m"
+    if made["kind"] == "grace-buffer":
+        del declared["retention"]
+    world.spec["subtopologies"] = {subtopology: {"stores": {made["store"]: declared}}}
+    before = tree(world.path)
+    report = world.snapshot()
+    assert report.outcome is Outcome.PUBLISHED
+    assert {name: file for name, file in tree(world.path).items() if name != ".lock"} == before
+    stored = world.stored()[made["task"], made["store"]]
+    (end,) = stored.changelogs
+    assert (end.topic, end.partition, end.end) == (made["changelog"], int(partition), made["log_end_offset"])
+    assert stored.kind == made["kind"]
+    laid = world.laid_out()
+    rows = {
+        f"{made['store']}.{(key[2] or 0) * (stored.segment_interval_ms or 0)}": dict(_rows(path))
+        for key, path in laid.items()
+    }
+    expected = made.get("segments") or {f"{made['store']}.0": made["families"]}
+    family = StoreKind(made["kind"]).data_column_family
+    assert rows == {
+        name: {bytes.fromhex(key): bytes.fromhex(value) for key, value in families.get(family, ())}
+        for name, families in expected.items()
+    }
+
+
+def _rows(path: Path) -> list[tuple[bytes, bytes]]:
+    with Database(path) as database:
+        (family,) = database.families - {"offsets", "default"} or {"default"}
+        return list(database.rows(family))
+
+
+def test_what_is_published_of_every_shape_is_fetched(tmp_path: Path) -> None:
+    world = World(tmp_path, **CLICKS, empty={"kind": "key-value"}, idle={"kind": "session", "retention": "10m"})
+    world.write(ROWS, 7)
+    segment_of(world, 0, 9)
+    segment_of(world, INTERVAL, 12)
+    world.write({}, -4, path=world.database("empty"), changelog=world.changelog("empty"))
+    (world.path / "0_0" / "idle").mkdir()
+    world.spec["global_stores"] = {"products": {"kind": "key-value", "topic": "products"}}
+    topic = world.changelog()._replace(topic="products")
+    world.write(ROWS, 5, path=world.database("products", "global"), changelog=topic)
+    world.snapshot()
+    elsewhere = tmp_path / "elsewhere"
+    run_fetch(FetchRequest(repository=world.url, application_id="app", state_dir=str(elsewhere)))
+    directory = StateDirectory(elsewhere, "app")
+    found = {
+        f"{task}/{store.store}/{path.name}": read_database_state(path)
+        for task in ("0_0", "global")
+        for store in directory.stores(task)
+        for path in store.databases
+    }
+    assert {name: (list(state.offsets.values()), state.status) for name, state in found.items()} == {
+        "0_0/counts/counts": ([7], 0),
+        "0_0/clicks/clicks.0": ([9], 0),
+        f"0_0/clicks/clicks.{INTERVAL}": ([9], 0),
+        "0_0/empty/empty": ([-4], 0),
+        "0_0/idle/idle.0": ([-4], 0),
+        "global/products/products": ([5], 0),
+    }
+    assert world.rows(elsewhere / "app" / "0_0" / "rocksdb" / "counts")[0] == ROWS
+
+
+# The command
+
+
+def test_the_command_says_what_it_published_and_then_that_nothing_is_new(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from statecore.cli.main import main
+
+    world.write(ROWS, 7)
+    (tmp_path / "stores.yaml").write_text(json.dumps(world.spec))
+    words = ["snapshot", "--spec", str(tmp_path / "stores.yaml"), "--state-dir", str(world.state_dir)]
+    words += ["--repository", world.url, "--offline", "--task", "0_0"]
+    assert main(words) == 0
+    out = capsys.readouterr()
+    assert "published 20" in out.out
+    assert "Every file is linked: the application may be started." in out.err
+    assert main(words) == 0
+    assert "nothing has changed since" in capsys.readouterr().out

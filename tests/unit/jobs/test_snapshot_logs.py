@@ -1,0 +1,152 @@
+"""Offsets of a snapshot beside the logs that the brokers have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from statecore.changelog.cluster import Leader
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.errors import Fenced, Invalid, Retryable
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.snapshot_report import Outcome
+from tests.unit.jobs.snapshots import World
+
+TOPIC_ID = "0" * 31 + "7"
+NOW = 1_800_000_000.0
+
+
+class Brokers:
+    """A cluster that says what it is told."""
+
+    logs: Mapping[str, LogOffsets] = {}
+    partitions = 1
+    topic_id = TOPIC_ID
+    failure: Exception | None = None
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> Brokers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        if self.failure is not None:
+            raise self.failure
+        return {name: TopicDescription(name, self.topic_id, self.partitions, {}) for name in names}
+
+    def log_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+        return {partition: self.logs[str(partition)] for partition in partitions}
+
+    def leader(self, _: TopicPartition) -> Leader:
+        return Leader(1, "host:1", 5, UUID(int=7))
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> type[Brokers]:
+    class Mine(Brokers):
+        pass
+
+    monkeypatch.setattr("statecore.jobs.snapshot_logs.Cluster", Mine)
+    return Mine
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.write({b"k": b"v"}, 7)
+    return world
+
+
+def log(start: int, end: int) -> Mapping[str, LogOffsets]:
+    return {"app-counts-changelog-0": LogOffsets(start, end, end)}
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        (0, 7, "says offset 7 of app-counts-changelog-0, and the log ends before 7"),
+        (0, 0, "the log ends before 0: the topic was made anew or truncated"),
+        (9, 12, "the log begins at 9: what lies between is gone"),
+    ],
+)
+def test_an_offset_outside_its_log_is_refused(
+    world: World, brokers: type[Brokers], start: int, end: int, said: str
+) -> None:
+    brokers.logs = log(start, end)
+    with pytest.raises(Invalid, match=said):
+        world.snapshot(offline=False)
+    assert world.shelf.read_head() is None
+
+
+@pytest.mark.parametrize(("start", "end", "tail"), [(0, 8, 0), (8, 8, 0), (8, 10, 2), (3, 20, 12)])
+def test_an_offset_within_its_log_is_published_with_what_the_brokers_say(
+    world: World, brokers: type[Brokers], start: int, end: int, tail: int
+) -> None:
+    brokers.logs = log(start, end)
+    report = world.snapshot(offline=False)
+    assert [store.tail for store in report.stores] == [tail]
+    stored = world.stored()["0_0", "counts"]
+    (one,) = stored.changelogs
+    assert (one.topic_id, one.log_start, one.log_end, one.leader_epoch) == (TOPIC_ID, start, end, 5)
+    assert (stored.cut_ms is None) == (tail > 0), (
+        "only where nothing lay behind it, the deletes that follow are younger"
+    )
+
+
+def test_a_store_without_an_offset_fits_every_log(world: World, brokers: type[Brokers]) -> None:
+    world.write({}, -4)
+    brokers.logs = log(9, 12)
+    assert [store.tail for store in world.snapshot(offline=False).stores] == [3]
+
+
+def test_a_snapshot_of_all_partitions_of_the_topics_is_whole_and_drops_tasks_that_are_no_more(
+    world: World, brokers: type[Brokers]
+) -> None:
+    brokers.logs = {f"app-counts-changelog-{number}": LogOffsets(0, 8, 8) for number in (0, 1)}
+    world.write({b"k": b"v"}, 7, path=world.database(task="0_1"), changelog=world.changelog(partition=1))
+    brokers.partitions = 2
+    world.snapshot(offline=False)
+    (world.path / "0_1").rename(world.state_dir / "elsewhere")
+    report = world.snapshot(offline=False)
+    assert report.outcome is Outcome.UNCHANGED, "of two tasks one: the other is another instance's"
+    brokers.partitions = 1
+    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+    assert {task for task, _ in world.stored()} == {"0_0"}
+
+
+def test_a_topic_that_was_made_anew_may_go_back_and_the_same_one_may_not(world: World, brokers: type[Brokers]) -> None:
+    brokers.logs = log(0, 8)
+    world.snapshot(offline=False)
+    world.write({b"k": b"w"}, 5)
+    with pytest.raises(Fenced, match="and this job up to 6"):
+        world.snapshot(offline=False)
+    with pytest.raises(Fenced, match="and this directory up to 6"):
+        world.snapshot()
+    brokers.topic_id = "0" * 31 + "8"
+    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+
+
+def test_brokers_that_are_not_there_are_said_with_the_way_around(world: World, brokers: type[Brokers]) -> None:
+    brokers.failure = Retryable("No broker answered.", action="Start one.")
+    with pytest.raises(Retryable) as caught:
+        world.snapshot(offline=False)
+    assert caught.value.action == "Start one. Or do without the brokers (--offline)."
+
+
+def test_nobody_is_asked_offline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("somebody was asked")
+
+    monkeypatch.setattr("statecore.jobs.snapshot_logs.Cluster", refuse)
+    assert world.snapshot().outcome is Outcome.PUBLISHED

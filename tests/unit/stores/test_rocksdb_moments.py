@@ -1,0 +1,179 @@
+"""A database at one moment: rows and offset agree whatever a writer does meanwhile, and nothing of it changes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Fenced, Invalid, NotFound
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores import rocksdb_moments
+from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_moments import named_files, take_moment, understood
+
+CHANGELOG = TopicPartition("t", 0)
+KIND = StoreKind.KEY_VALUE
+
+WRITER = """
+import sys
+from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+options = Options(raw_mode=True)
+options.create_if_missing(True)
+options.create_missing_column_families(True)
+options.set_atomic_flush(True)
+options.set_write_buffer_size(64 << 10)
+families = {name: options for name in ("default", "offsets")}
+database = Rdict(sys.argv[1], options, column_families=families)
+handles = [database.get_column_family_handle(name) for name in families]
+without_log = WriteOptions()
+without_log.disable_wal = True
+print("open", flush=True)
+number = 0
+while True:
+    batch = WriteBatch(raw_mode=True)
+    batch.put(b"key-%08d" % number, bytes(200), handles[0])
+    batch.put(b"t-0", number.to_bytes(8), handles[1])
+    batch.put(b"status", (1).to_bytes(8), handles[1])
+    database.write(batch, without_log)
+    number += 1
+"""
+"""Writes as Kafka Streams does: without a log, all families flushed at once; much faster, and with small memtables."""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[Path]:
+    """A database that another process writes to all the time."""
+    path = tmp_path / "db"
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        yield path
+        writer.kill()
+
+
+def closed(path: Path, rows: int = 20) -> Path:
+    with RocksDBStore(path, KIND, create_if_missing=True) as store:
+        for number in range(rows):
+            store.put(b"key-%d" % number, b"value")
+        store.commit({CHANGELOG: rows})
+    return path
+
+
+def test_rows_and_offset_are_of_one_moment_while_somebody_writes(written: Path, tmp_path: Path) -> None:
+    seen = []
+    for number in range(25):
+        moment = take_moment(written, tmp_path / f"copy-{number}")
+        if moment.is_empty:
+            continue
+        with RocksDBStore(moment.path, KIND, read_only=True) as store:
+            keys = [key for key, _ in store.all()]
+            offset = store.committed_offset(CHANGELOG)
+        assert offset is not None
+        assert keys == [b"key-%08d" % key for key in range(offset + 1)]
+        seen.append(offset)
+        shutil.rmtree(moment.path)
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 5, "the writer had flushed meanwhile"
+
+
+def test_files_have_second_names_and_the_database_stays_as_it_was(tmp_path: Path) -> None:
+    path = closed(tmp_path / "db")
+    before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
+    moment = take_moment(path, tmp_path / "copy")
+    assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before
+    assert moment.sst_files
+    for file in moment.sst_files:
+        assert file.samefile(path / file.name)
+    assert (moment.is_empty, moment.logs) == (False, False)
+    assert moment.begun is not None
+    assert moment.flushed is not None
+    assert moment.begun <= moment.flushed
+    names = {file.name for file in named_files(moment.path)}
+    assert names == {file.name for file in moment.path.iterdir()}
+    assert not names & {"LOCK", "LOG", "statecore-witness", "rocksdict-config.json"}
+    assert sum(name.startswith("OPTIONS") for name in names) == 1
+
+
+def test_rows_in_a_log_are_taken_along(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with RocksDBStore(path, KIND, create=True) as store:
+        store.put(b"k", b"v")
+        store.commit({CHANGELOG: 3})
+        moment = take_moment(path, tmp_path / "copy")
+    assert moment.logs
+    assert not moment.is_empty
+    with RocksDBStore(tmp_path / "copy", KIND, read_only=True) as copy:
+        assert (dict(copy.all()), copy.committed_offset(CHANGELOG)) == ({b"k": b"v"}, 3)
+    assert any(file.suffix == ".log" for file in named_files(moment.path))
+
+
+def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="There is no database at"):
+        take_moment(tmp_path / "db", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_file_that_stays_away_is_no_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
+    path = closed(tmp_path / "db")
+    next(path.glob("*.sst")).unlink()
+    with pytest.raises(Fenced, match="or files that its MANIFEST names are not there"):
+        take_moment(path, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_manifest_that_nobody_understands_is_refused(tmp_path: Path) -> None:
+    path = closed(tmp_path / "db")
+    manifest = path / (path / "CURRENT").read_text().strip()
+    content = bytearray(manifest.read_bytes())
+    content[6] = 99  # the type of the first fragment
+    manifest.write_bytes(content)
+    with pytest.raises(Invalid, match="is not understood"):
+        take_moment(path, tmp_path / "copy")
+
+
+def test_half_a_group_of_edits_is_no_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The families of a database are flushed by a group; its files are there before its last edit is."""
+    from dataclasses import replace
+
+    path, looks = closed(tmp_path / "db"), iter((1, 1, 0))
+    understood = rocksdb_moments.understood
+    monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(
+        rocksdb_moments, "understood", lambda *given: replace(understood(*given), group_left=next(looks))
+    )
+    take_moment(path, tmp_path / "copy")
+    assert next(looks, None) is None
+
+
+def test_a_file_that_may_not_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = closed(tmp_path / "db")
+
+    def refuse(*_: object) -> None:
+        raise OSError(1, os.strerror(1))
+
+    monkeypatch.setattr(os, "link", refuse)
+    moment = take_moment(path, tmp_path / "copy")
+    for file in moment.sst_files:
+        assert not file.samefile(path / file.name)
+        assert file.read_bytes() == (path / file.name).read_bytes()
+
+
+def test_a_manifest_says_how_much_of_a_group_is_to_come(written: Path, tmp_path: Path) -> None:
+    moment = take_moment(written, tmp_path / "first")
+    for number in range(50):
+        if len(moment.manifest.files) > 3:
+            break
+        moment = take_moment(written, tmp_path / f"copy-{number}")
+    content = next(moment.path.glob("MANIFEST-*")).read_bytes()
+    ends = {understood(written, content[:size]).whole_bytes for size in range(len(content) + 1)} - {0}
+    left = [understood(written, content[:end]).group_left for end in sorted(ends)]
+    assert 1 in left, "two families are flushed by a group of two"
+    assert left[-1] == 0
