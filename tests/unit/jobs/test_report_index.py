@@ -142,14 +142,14 @@ def test_what_was_read_once_is_not_read_again_by_anybody(tmp_path: Path, monkeyp
     assert sorted(seen) == ["r1.json", "r2.json", "r3.json"]
 
 
-@pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"version": 99}', b'{"version": 1, "files": {"x": 3}}'])
+@pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"version": 99}', b'{"version": 2, "files": {"x": 3}}'])
 def test_an_index_that_is_torn_is_made_anew(tmp_path: Path, torn: bytes) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0)))
     found = ReportIndex(tmp_path).application("orders")
     (file,) = (tmp_path / report_index.INDEX).iterdir()
     file.write_bytes(torn)
     assert ReportIndex(tmp_path).application("orders") == found
-    assert json.loads(file.read_bytes())["version"] == 1
+    assert json.loads(file.read_bytes())["version"] == 2
 
 
 @pytest.mark.parametrize(
