@@ -20,16 +20,16 @@ all. A wrong spec, an unknown topic or a job that publishes the same tasks at th
 do about it in the log; a broker or an object store that is away is tried again.
 
 It has no schedule unless the site sets `STATECORE_SNAPSHOT_SCHEDULE`, with `STATECORE_SPECS` and
-`STATECORE_REPOSITORY` beside it. With `plan_only` the plan is shown, and nothing is published. Secrets are no
-parameters: those of Kafka come from the connection `kafka_<application id>` or the site's, those of the object store
-from where the job runs or from the connection of `STATECORE_AWS_CONN`. *Operating it in Airflow* (`docs/airflow.md`)
-has every setting.
+`STATECORE_REPOSITORY` beside it; the first run then comes at once. With `plan_only` the plan is shown, and nothing is
+published. Secrets are no parameters: those of Kafka come from the connection `kafka_<application id>` or the site's,
+those of the object store from where the job runs or from the connection of `STATECORE_AWS_CONN`. *Operating it in
+Airflow* (`docs/airflow.md`) has every setting.
 """
 
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ PARAMS = {
 with DAG(
     dag_id="snapshot_state",
     schedule=SETTINGS.snapshot_schedule,
+    # Some presets never begin without one; nothing is caught up.
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
     params=PARAMS,

@@ -6,6 +6,7 @@ The credentials of the server come from an Airflow connection; nothing else on t
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,19 @@ def bucket() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, bucket: str) -> Iterator[AirflowServer]:
+def scheduled(broker: Broker) -> dict[str, Any]:
+    """The application of which snapshots are published by schedule."""
+    return made(broker, f"scheduled-{time.time_ns()}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, bucket: str, scheduled: dict[str, Any]) -> Iterator[AirflowServer]:
+    stores = tmp_path_factory.mktemp("specs") / "stores.yaml"
+    stores.write_text(json.dumps(scheduled))
     connection = {"conn_type": "aws", "login": s3_server.ACCESS, "password": s3_server.SECRET}
     environment = {
+        "STATECORE_SPECS": str(stores),
+        "STATECORE_SNAPSHOT_SCHEDULE": "@yearly",
         "STATECORE_REPOSITORY": bucket,
         "STATECORE_AWS_CONN": "the_object_store",
         "AIRFLOW_CONN_THE_OBJECT_STORE": json.dumps(connection),
@@ -56,6 +67,10 @@ def server(tmp_path_factory: pytest.TempPathFactory, bucket: str) -> Iterator[Ai
 
 @pytest.fixture
 def application(broker: Broker, application_id: str) -> dict[str, Any]:
+    return made(broker, application_id)
+
+
+def made(broker: Broker, application_id: str) -> dict[str, Any]:
     """An application with a changelog."""
     produce(broker, application_id, create=True)
     return {
@@ -164,6 +179,25 @@ def test_a_run_publishes_a_snapshot_and_announces_it_once_also_when_it_is_cleare
     assert len(heads) == 2
     assert [one["extra"]["snapshot"] for one in events_of(server, later)] == [heads[0].snapshot]
     shown_as_published(server, application_id, bucket, heads[0].snapshot)
+
+
+def test_the_schedule_of_the_site_publishes_without_anybodys_doing(
+    server: AirflowServer, scheduled: dict[str, Any], bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadline = time.monotonic() + 120
+    runs: list[dict[str, Any]] = []
+    while not runs and time.monotonic() < deadline:
+        time.sleep(1)
+        runs = [one for one in server.api("GET", f"/dags/{DAG}/dagRuns")["dag_runs"] if one["run_type"] == "scheduled"]
+    (run,) = runs
+    finished(server, DAG, run["dag_run_id"])
+    (event,) = events_of(server, run["dag_run_id"])
+    assert event["uri"] == f"statecore://{scheduled['application_id']}/"
+    (entry,) = newest(bucket, scheduled["application_id"], monkeypatch).snapshots
+    assert event["extra"]["snapshot"] == entry.snapshot
+    # The scheduler makes new assets active within a minute; they have their group before.
+    found = server.api("GET", f"/assets?only_active=false&uri_pattern={scheduled['application_id']}")["assets"]
+    assert [(one["uri"], one["group"]) for one in found] == [(event["uri"], "statecore")]
 
 
 def shown_as_published(server: AirflowServer, application_id: str, bucket: str, snapshot: str) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,20 @@ def test_the_site_sets_schedule_and_defaults(monkeypatch: pytest.MonkeyPatch) ->
     assert dag.schedule == "15 * * * *"
     validated = dag.params.validate()
     assert (validated["applications"], validated["repository"]) == (["/srv/a.yaml"], REPOSITORY)
+
+
+@pytest.mark.parametrize("schedule", ["@once", "@continuous", "@hourly", "15 * * * *"])
+def test_every_schedule_begins_and_catches_nothing_up(monkeypatch: pytest.MonkeyPatch, schedule: str) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    monkeypatch.setenv("STATECORE_SNAPSHOT_SCHEDULE", schedule)
+    monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml")
+    monkeypatch.setenv("STATECORE_REPOSITORY", REPOSITORY)
+    dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(load()))
+    first = dag.next_dagrun_info(last_automated_run_info=None)
+    assert first is not None
+    if schedule != "@once":
+        assert abs((first.run_after - datetime.now(UTC)).total_seconds()) < 2 * 3600
 
 
 def test_a_schedule_without_a_repository_is_an_import_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
