@@ -9,7 +9,7 @@ cleared task) sends the same id, and the job goes on with the plan it froze at t
 plan. The event of each store's asset goes with the task's success, once for each placement, and so does that of a
 published snapshot (``announcing.py``).
 **Concurrent runs** (a backfill ignores ``max_active_runs``) are kept apart by the lock that the job takes in
-the state directory: the second one is refused.
+the state directory, or by the head of the repository: the second one is refused.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
@@ -150,7 +151,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             check_paths(self.request)
             argument = request_argument(self.request, request_id)
             secrets = kafka_environment(self.application_id, self.kafka_conn_id, settings.kafka_conn_id)
-            if str(self.request.get("repository") or "").startswith("s3:"):
+            if urlsplit(str(self.request.get("repository") or "")).scheme == "s3":
                 secrets |= aws_environment(settings.aws_conn_id, self.application_id)
             make_room_for(report_file)
         except StatecoreError as error:
