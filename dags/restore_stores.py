@@ -19,9 +19,10 @@ failed sends the events that are missing, clearing everything sends none again. 
 running application fails at once, with what to do about it in the log; a broker that is away is tried again.
 
 A state directory that holds the stores already is refused unless `replace` is set; what is replaced is moved aside
-first. With `plan_only` the plan is shown, nothing is changed and nothing announced. Secrets are no parameters: a spec
-says `${KAFKA_PASSWORD}`, which comes from the connection `kafka_<application id>` or the site's. *Operating it in
-Airflow* (`docs/airflow.md`) has every setting.
+first. With a `repository` the same is published there as a snapshot, and announced by an event of its own; to publish
+without stopping the application there is the Dag `snapshot_state`. With `plan_only` the plan is shown, nothing is
+changed and nothing announced. Secrets are no parameters: a spec says `${KAFKA_PASSWORD}`, which comes from the
+connection `kafka_<application id>` or the site's. *Operating it in Airflow* (`docs/airflow.md`) has every setting.
 """
 
 from __future__ import annotations
@@ -31,71 +32,28 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param, task
+from airflow.sdk import DAG, task
 
-from statecore.airflow.assets import STORES
+from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.failures import refused, retry_policy
-from statecore.airflow.form import params_of, required
+from statecore.airflow.form import applications_param, params_of, spark_params
 from statecore.airflow.operators import StatecoreSparkOperator
 from statecore.airflow.settings import Settings
 from statecore.jobs.request import RestoreRequest
-from statecore.spec.spark_settings import CONF_PATTERN, MEMORY_PATTERN
 
 SETTINGS = Settings.from_environment()
 # Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
-
 PARAMS = {
-    "applications": required(
-        list(SETTINGS.specs),
-        type="array",
-        items={"type": "string", "minLength": 1},
-        minItems=1,
-        title="Applications",
-        description="One a line: the absolute path of a spec (stores.yaml) as the worker sees it, or a spec as JSON.",
+    "applications": applications_param(SETTINGS.specs),
+    **params_of(
+        RestoreRequest,
+        state_dir=SETTINGS.state_dir,
+        staging_dir=SETTINGS.staging_dir,
+        repository=SETTINGS.repository,
     ),
-    **params_of(RestoreRequest, state_dir=SETTINGS.state_dir, staging_dir=SETTINGS.staging_dir),
-    "spark_conf": Param(
-        None,
-        type=["null", "array"],
-        items={"type": "string", "pattern": CONF_PATTERN},
-        title="Spark properties",
-        description="One a line, such as spark.cores.max=8; they win over the spec's and the site's. No secrets.",
-        section="Spark",
-    ),
-    "executor_python": Param(
-        None,
-        type=["null", "string"],
-        title="Python of the executors",
-        description="On a cluster: the path, on the executors' hosts, of an interpreter with this release of "
-        "statecore. Empty: that of a packed environment, else the path of the driver's own.",
-        section="Spark",
-    ),
-    "executor_memory": Param(
-        None,
-        type=["null", "string"],
-        pattern=MEMORY_PATTERN,
-        title="Memory of an executor",
-        description="Such as 2g, of the executor's JVM; the records lie beside it, in its Python workers.",
-        section="Spark",
-    ),
-    "executor_cores": Param(
-        None,
-        type=["null", "integer"],
-        minimum=1,
-        title="Cores of an executor",
-        description="As many tasks run in it at once.",
-        section="Spark",
-    ),
-    "executor_archives": Param(
-        None,
-        type=["null", "array"],
-        items={"type": "string", "minLength": 1},
-        title="Packed environments",
-        description="One a line, <path>#<name>: unpacked on every executor, whose Python is then ./<name>/bin/python.",
-        section="Spark",
-    ),
+    **spark_params(),
 }
 
 with DAG(
@@ -127,8 +85,8 @@ with DAG(
         task_id="restore",
         application=str(JOBS / "restore.py"),
         conn_id=SETTINGS.spark_conn_id,
-        inlets=[STORES],
-        outlets=[STORES],
+        inlets=[STORES, SNAPSHOTS],
+        outlets=[STORES, SNAPSHOTS],
         map_index_template="{{ task.application_id }}",
         retry_policy=retry_policy(),
     ).expand_kwargs(read_specs())

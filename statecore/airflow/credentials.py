@@ -1,4 +1,4 @@
-"""The Kafka credentials of an application, from an Airflow connection into the job's environment.
+"""The credentials of a job, from Airflow connections into its environment: those for Kafka, and for the repository.
 
 A spec holds no secret; it says ``${KAFKA_PASSWORD}``, and the job looks that up in its environment. Which connection
 fills it in, the first of these that there is:
@@ -11,6 +11,10 @@ fills it in, the first of these that there is:
 (``ssl_password`` becomes ``KAFKA_SSL_PASSWORD``). They are in the environment of ``spark-submit`` and of the driver
 that it starts beside it, nowhere else: arguments and ``conf`` can be read from the process list, and on YARN and
 Kubernetes the provider makes ``conf`` of its ``env_vars``.
+
+For a repository in S3 every process finds credentials on its own machine (boto3's chain). With ``STATECORE_AWS_CONN``
+those of the driver come from that connection instead, into the same environment and no other; executors on other
+machines do not see them.
 """
 
 from __future__ import annotations
@@ -49,6 +53,58 @@ def kafka_environment(application_id: str, named: str | None, site: str | None) 
     if site:
         return _variables(_required(site, "STATECORE_KAFKA_CONN", application_id))
     return {}
+
+
+def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
+    """The environment variables with the credentials of the object store; none without a connection.
+
+    Args:
+        conn_id: the connection of ``STATECORE_AWS_CONN``, if it is set.
+        application_id: the application, for messages.
+
+    Raises:
+        NotFound: the connection does not exist.
+        Invalid: it cannot be read, is of another type, or says what has no place in an environment.
+    """
+    if not conn_id:
+        return {}
+    connection = _connection(conn_id, application_id)
+    if connection is None:
+        raise NotFound(
+            f"STATECORE_AWS_CONN names the connection {conn_id}, which does not exist.",
+            action=f"Define the connection {conn_id} of type aws, or unset STATECORE_AWS_CONN where the worker's "
+            "environment, profile or role has the credentials.",
+            conn_id=conn_id,
+            application_id=application_id,
+        )
+    extra = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "", {})}
+    unknown = sorted(extra.keys() - _AWS_EXTRA.keys())
+    if connection.conn_type != "aws" or not connection.login or not connection.password or unknown:
+        raise Invalid(
+            f"The connection {conn_id} gives no credentials of an object store: it has to be of type aws, with the "
+            f"access key as login and the secret as password"
+            + (f", and its extra says {', '.join(unknown)}, which an environment cannot." if unknown else "."),
+            action="Correct it. For a role to assume, give the worker a profile (AWS_PROFILE) and unset "
+            "STATECORE_AWS_CONN.",
+            conn_id=conn_id,
+            application_id=application_id,
+        )
+    given = {_AWS_EXTRA[name]: str(value) for name, value in extra.items()}
+    # A token of the worker's own would go with a key that is not its: an empty one counts as none.
+    return {
+        "AWS_SESSION_TOKEN": "",
+        **given,
+        "AWS_ACCESS_KEY_ID": connection.login,
+        "AWS_SECRET_ACCESS_KEY": connection.password,
+    }
+
+
+_AWS_EXTRA = {
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "region_name": "AWS_DEFAULT_REGION",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+}
+"""What an extra of a connection of type ``aws`` may say, and the variable that says the same to boto3."""
 
 
 @contextmanager

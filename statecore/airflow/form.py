@@ -6,7 +6,7 @@ database and shows the form from there: they are plain JSON, of Airflow's own cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from airflow.sdk import Param
@@ -14,6 +14,7 @@ from airflow.sdk import Param
 from statecore.errors import Invalid
 from statecore.jobs.declaration import DeclaredField, Request, declared_fields
 from statecore.jobs.values import Several
+from statecore.spec.spark_settings import CONF_PATTERN, MEMORY_PATTERN
 
 
 def required(default: Any, **schema: Any) -> Param:
@@ -21,19 +22,85 @@ def required(default: Any, **schema: Any) -> Param:
     return Param(default, **schema) if default else Param(**schema)
 
 
-def params_of(request: type[Request], **site: Any) -> dict[str, Param]:
+def params_of(
+    request: type[Request], *, needed: Collection[str] = (), without: Collection[str] = (), **site: Any
+) -> dict[str, Param]:
     """A Param for each field of a request that a form shows.
 
     Args:
         request: the request's dataclass.
+        needed: fields that a run of this Dag has to name although the request could do without; they stand at the top.
+        without: fields that this Dag has no use for.
         site: defaults of this site, in place of the declared ones, by the fields' names; ``None`` is none.
     """
-    return {declared.name: _param(declared, site.get(declared.name)) for declared in _fields(request)}
+    return {
+        declared.name: _param(declared, site.get(declared.name), needed=declared.name in needed)
+        for declared in _fields(request, without)
+    }
 
 
-def form_names(request: type[Request]) -> set[str]:
-    """The names of a request's fields that a form shows."""
-    return {declared.name for declared in _fields(request)}
+def applications_param(specs: Collection[str]) -> Param:
+    """The Param that says whose stores are meant; ``specs`` are the site's default."""
+    return required(
+        list(specs),
+        type="array",
+        items={"type": "string", "minLength": 1},
+        minItems=1,
+        title="Applications",
+        description="One a line: the absolute path of a spec (stores.yaml) as the worker sees it, or a spec as JSON.",
+    )
+
+
+def spark_params() -> dict[str, Param]:
+    """The Params that say how Spark runs a job: the fields of ``SparkSettings``."""
+    return {
+        "spark_conf": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string", "pattern": CONF_PATTERN},
+            title="Spark properties",
+            description="One a line, such as spark.cores.max=8; they win over the spec's and the site's. No secrets.",
+            section="Spark",
+        ),
+        "executor_python": Param(
+            None,
+            type=["null", "string"],
+            title="Python of the executors",
+            description="On a cluster: the path, on the executors' hosts, of an interpreter with this release of "
+            "statecore. Empty: that of a packed environment, else the path of the driver's own.",
+            section="Spark",
+        ),
+        "executor_memory": Param(
+            None,
+            type=["null", "string"],
+            pattern=MEMORY_PATTERN,
+            title="Memory of an executor",
+            description="Such as 2g, of the executor's JVM; the records lie beside it, in its Python workers.",
+            section="Spark",
+        ),
+        "executor_cores": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Cores of an executor",
+            description="As many tasks run in it at once.",
+            section="Spark",
+        ),
+        "executor_archives": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string", "minLength": 1},
+            title="Packed environments",
+            description="One a line, <path>#<name>: unpacked on every executor, whose Python is then "
+            "./<name>/bin/python.",
+            section="Spark",
+        ),
+    }
+
+
+def form_names(request: type[Request], without: Collection[str] = ()) -> set[str]:
+    """The names of a request's fields that a form shows, but for those ``without`` which it does."""
+    return {declared.name for declared in _fields(request, without)}
 
 
 def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,16 +128,21 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
     return said
 
 
-def _fields(request: type[Request]) -> Iterator[DeclaredField]:
-    return (declared for declared in declared_fields(request).values() if declared.said.in_form)
+def _fields(request: type[Request], without: Collection[str] = ()) -> Iterator[DeclaredField]:
+    shown = (declared for declared in declared_fields(request).values() if declared.said.in_form)
+    return (declared for declared in shown if declared.name not in without)
 
 
-def _param(declared: DeclaredField, site: Any) -> Param:
+def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
     said, kind = declared.said, declared.said.value
-    schema: dict[str, Any] = {**kind.schema(), "title": said.title, "description": _description(declared)}
-    if said.section is not None:
+    schema: dict[str, Any] = {
+        **kind.schema(),
+        "title": said.title,
+        "description": _description(declared, needed=needed),
+    }
+    if said.section is not None and not needed:
         schema["section"] = said.section
-    if declared.required:
+    if needed or declared.required:
         return required(site, **schema)
     if kind.may_be_empty:
         schema["type"] = ["null", schema["type"]]
@@ -78,8 +150,8 @@ def _param(declared: DeclaredField, site: Any) -> Param:
     return Param(None if default is None or default == "" else kind.to_form(default), **schema)
 
 
-def _description(declared: DeclaredField) -> str:
+def _description(declared: DeclaredField, *, needed: bool) -> str:
     said = declared.said
-    empty = f"Empty: {declared.otherwise}" if said.value.may_be_empty and declared.otherwise else ""
+    empty = f"Empty: {declared.otherwise}" if said.value.may_be_empty and declared.otherwise and not needed else ""
     sentences = (said.help[:1].upper() + said.help[1:], said.value.hint(), empty)
     return " ".join(f"{sentence}." for sentence in sentences if sentence)

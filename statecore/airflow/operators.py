@@ -6,9 +6,10 @@ Everything the job does, it does the same without Airflow.
 
 **Retries** are safe: the request id is made of the Dag, the run, the task and the map index, so every try (and a
 cleared task) sends the same id, and the job goes on with the plan it froze at the first one. A new run makes a new
-plan. The event of each store's asset goes with the task's success, once for each placement (``announcing.py``).
+plan. The event of each store's asset goes with the task's success, once for each placement, and so does that of a
+published snapshot (``announcing.py``).
 **Concurrent runs** (a backfill ignores ``max_active_runs``) are kept apart by the lock that the job takes in
-the state directory: the second one is refused.
+the state directory, or by the head of the repository: the second one is refused.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
 from statecore.airflow import plans, reports
-from statecore.airflow.announcing import announce
-from statecore.airflow.assets import STORES
-from statecore.airflow.credentials import environment, kafka_environment
+from statecore.airflow.announcing import announce, announce_snapshot
+from statecore.airflow.assets import SNAPSHOTS, STORES
+from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.airflow.failures import RETRIED_KINDS, JobRefused, exception_for, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
 from statecore.airflow.job_progress import STARTING, ProgressRecorder
@@ -75,7 +77,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         kwargs: everything ``SparkSubmitOperator`` takes: ``application`` (the job's file), ``conn_id``, ``conf``
             (wins over the site's, see ``statecore.airflow.settings``), ``name`` (default: the application's id),
             ``env_vars`` (the only place for secrets, as templates over connections), ``driver_memory``, … With
-            ``STORES`` among ``outlets`` (and ``inlets``, for a look at what was sent) the stores' events are sent.
+            ``STORES`` among ``outlets`` (and ``inlets``, for a look at what was sent) the stores' events are sent, with
+            ``SNAPSHOTS`` those of snapshots.
 
     Raises:
         JobRefused: the job refused, or the Spark connection is not usable; no retry.
@@ -112,8 +115,9 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         self.kafka_conn_id = kafka_conn_id
         self.retry_on = tuple(retry_on)
         self.reports_dir = reports_dir
-        if STORES in self.outlets and STORES not in self.inlets:
-            raise ValueError("With STORES as outlet the task needs it as inlet too: it looks which events were sent.")
+        for name, alias in (("STORES", STORES), ("SNAPSHOTS", SNAPSHOTS)):
+            if alias in self.outlets and alias not in self.inlets:
+                raise ValueError(f"With {name} as outlet the task needs it as inlet too: it looks what was announced.")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job, read its report, push the stores' parts, return the summary."""
@@ -147,6 +151,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             check_paths(self.request)
             argument = request_argument(self.request, request_id)
             secrets = kafka_environment(self.application_id, self.kafka_conn_id, settings.kafka_conn_id)
+            if urlsplit(str(self.request.get("repository") or "")).scheme == "s3":
+                secrets |= aws_environment(settings.aws_conn_id, self.application_id)
             make_room_for(report_file)
         except StatecoreError as error:
             self._record_failure(report_file, request_id, error)
@@ -215,7 +221,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
         if report.get("placed", True):
-            self.log.info("%s: restored %s; the whole report: %s", self.application_id, ", ".join(parts), report_file)
+            done = "restored" if report.get("state_dir") else "read"
+            self.log.info("%s: %s %s; the whole report: %s", self.application_id, done, ", ".join(parts), report_file)
             if report.get("master"):
                 self.log.info("%s: %s", self.application_id, ran_on(report))
         else:
@@ -225,11 +232,20 @@ class StatecoreSparkOperator(SparkSubmitOperator):
                 self.application_id,
                 ", ".join(parts),
             )
-        if STORES in self.outlets:
+        if report.get("published"):
+            self.log.info("%s: %s", self.application_id, reports.published(report))
+        self._announce(context, report, parts)
+        return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
+
+    def _announce(self, context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> None:
+        if STORES in self.outlets and report.get("state_dir"):
             added = announce(context, report, parts)
             said = ", ".join(added) or "nothing new, an earlier try has announced them"
             self.log.info("%s: asset events of %s", self.application_id, said)
-        return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
+        if SNAPSHOTS in self.outlets and report.get("published"):
+            new = announce_snapshot(context, report)
+            said = "an event of the snapshot" if new else "no event of the snapshot, an earlier try has announced it"
+            self.log.info("%s: %s", self.application_id, said)
 
     def _show_plan(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         plan = plans.bounded(report)

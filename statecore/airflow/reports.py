@@ -20,7 +20,7 @@ from statecore.documents import encoded
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.report_head import ReportError as ReportError
 from statecore.jobs.report_head import check_report as check_report
-from statecore.jobs.report_head import combined_digest
+from statecore.jobs.report_head import combined_digest, known_sum
 from statecore.jobs.report_head import read_report as read_report
 from statecore.jobs.report_index import directory_name
 
@@ -71,6 +71,8 @@ def summary(report: Mapping[str, Any]) -> dict[str, Any]:
         "processing_guarantee",
         "host",
         "state_dir",
+        "repository",
+        "published",
         "seconds",
         "totals",
         "phases",
@@ -80,10 +82,24 @@ def summary(report: Mapping[str, Any]) -> dict[str, Any]:
         "executors",
         "hosts",
     )
+    entries = report.get("stores", [])
     return {
         **{name: report[name] for name in fields if name in report},
+        # A job's own totals leave out what nobody has counted.
+        "totals": {**report.get("totals", {}), **{name: _total(name, entries) for name in ("rows", "bytes")}},
         "stores": sorted({str(entry["store"]) for entry in report.get("stores", [])}),
     }
+
+
+def published(report: Mapping[str, Any]) -> str:
+    """What a report says of the snapshot that it names, in one line for a person."""
+    found = report["published"]
+    said = "was published by an earlier try" if found.get("earlier") else "published"
+    others = f", {found['beside']} of others were published meanwhile" if found.get("beside") else ""
+    return (
+        f"snapshot {found['snapshot']} {said} in {report.get('repository')}: {found.get('tasks')} tasks, "
+        f"{int(found.get('file_bytes') or 0):,} bytes, {int(found.get('new_bytes') or 0):,} of them new{others}"
+    )
 
 
 def parts_by_store(report: Mapping[str, Any], limit: int = PART_LIMIT) -> dict[str, dict[str, Any]]:
@@ -112,14 +128,22 @@ def _part(report: Mapping[str, Any], store: str, partitions: Sequence[Mapping[st
         "host": report.get("host"),
         "state_dir": report.get("state_dir"),
         "finished": report.get("finished"),
-        "totals": {name: sum(int(entry.get(name) or 0) for entry in ordered) for name in TOTALS},
-        "digest": combined_digest([(int(entry.get("partition", -1)), str(entry.get("digest"))) for entry in ordered]),
+        "totals": {name: _total(name, ordered) for name in TOTALS},
+        "digest": combined_digest(
+            [(int(entry.get("partition", -1)), str(entry.get("digest") or "")) for entry in ordered]
+        ),
         "committed_offsets": {key: offset for entry in ordered for key, offset in _offsets(entry)},
         "tail_left": sum(int(entry.get("tail_left") or 0) for entry in ordered),
         "left_to_restore": any(entry.get("left_to_restore") for entry in ordered),
         "partitions": kept,
         "partitions_left_out": len(ordered) - len(kept),
     }
+
+
+def _total(name: str, entries: Sequence[Mapping[str, Any]]) -> int | None:
+    """A sum over the partitions of a store; ``None`` where nobody has counted one of them."""
+    found = known_sum(int(entry.get(name) or 0) for entry in entries)
+    return None if found < 0 else found
 
 
 def _offsets(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -148,15 +172,22 @@ def table(part: Mapping[str, Any]) -> str:
     """The partitions of one store as a table for a person who reads the task's log."""
     lines = columns(
         [heading for _, heading in COLUMNS],
-        [[entry.get(field) for field, _ in COLUMNS] for entry in part["partitions"]],
+        [[_shown(field, entry.get(field)) for field, _ in COLUMNS] for entry in part["partitions"]],
     )
     if part["partitions_left_out"]:
         lines.append(f"and {part['partitions_left_out']} more partitions, in the report file")
     totals = part["totals"]
     if part.get("left_to_restore"):
         lines.append("left to Kafka Streams, which restores the store when the application starts; nothing was read")
-    lines.append(f"{totals['records']:,} records became {totals['rows']:,} rows; digest {part['digest']}")
+    if totals["rows"] is None:
+        lines.append(f"{totals['records']:,} records; nobody has counted the rows that they come to")
+    else:
+        lines.append(f"{totals['records']:,} records became {totals['rows']:,} rows; digest {part['digest']}")
     return "\n".join(lines)
+
+
+def _shown(field: str, value: Any) -> Any:
+    return "not counted" if (field, value) in (("rows", -1), ("digest", "")) else value
 
 
 def columns(headings: Sequence[str], values: Sequence[Sequence[Any]]) -> list[str]:

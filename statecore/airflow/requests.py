@@ -7,7 +7,7 @@ meaning is checked here: the spec can be read, the stores and partitions named e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from statecore.spec.model import ApplicationSpec
 
 
-def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+NOT_OF_SNAPSHOTS = frozenset({"state_dir", "staging_dir", "replace", "owner"})
+"""Fields of a request that say where stores are placed: a job that only publishes a snapshot has none of them."""
+
+
+def snapshot_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries of ``snapshot_state``: see :func:`restore_requests`, whose fields of placing it does not have."""
+    return restore_requests(params, NOT_OF_SNAPSHOTS)
+
+
+def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -> list[dict[str, Any]]:
     """One entry for each application: ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf``.
 
     ``conf`` holds the Spark properties that the application's spec and the run ask for, the run's first; an entry
@@ -33,6 +42,7 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     Args:
         params: the parameters of ``restore_stores``: ``applications``; the fields of ``RestoreRequest`` that its form
             shows; ``spark_conf`` and the other fields of ``SparkSettings``.
+        without: fields that the form does not have.
 
     Raises:
         Invalid: there is no parameter of some name, a spec or a Spark property is wrong, an application appears twice,
@@ -41,7 +51,7 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     entries: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
-    _check_names(params)
+    _check_names(params, without)
     said = fields_of(RestoreRequest, params)
     stores = said["stores"]
     spark = settings_of(params).to_conf()
@@ -82,10 +92,10 @@ def restore_requests(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     return entries
 
 
-def _check_names(params: Mapping[str, Any]) -> None:
+def _check_names(params: Mapping[str, Any], without: Collection[str]) -> None:
     """Refuse a parameter that there is not: Airflow takes any, and a misspelt one would mean everything."""
     settings = {field.name for field in fields(SparkSettings)} - {"conf"}
-    known = {"applications", "spark_conf", *settings, *form_names(RestoreRequest)}
+    known = {"applications", "spark_conf", *settings, *form_names(RestoreRequest, without)}
     if unknown := sorted(set(params) - known):
         raise Invalid(
             " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),

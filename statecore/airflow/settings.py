@@ -3,18 +3,22 @@
 A DAG file is parsed again and again, so its defaults may come neither from Airflow Variables nor from files. The
 variables:
 
-========================  ========================================================================================
-variable                  meaning
-========================  ========================================================================================
-``STATECORE_SPECS``       default spec files of the DAGs, absolute paths separated by ``:``
-``STATECORE_STATE_DIR``   default ``state.dir`` of the applications
-``STATECORE_STAGING_DIR`` default directory in which runs and images are built; else in the state directory
-``STATECORE_REPORTS``     directory of the reports; default ``$AIRFLOW_HOME/statecore/reports``. The task that runs
-                          Spark writes it, the API server reads it for the UI page: one shared directory
-``STATECORE_SPARK_CONN``  connection id of the Spark master; default ``spark_default``
-``STATECORE_KAFKA_CONN``  connection id with the Kafka credentials of applications that have no connection of their own
-                          (``credentials.py``)
-========================  ========================================================================================
+===============================  =================================================================================
+variable                         meaning
+===============================  =================================================================================
+``STATECORE_SPECS``              default spec files of the DAGs, absolute paths separated by ``:``
+``STATECORE_STATE_DIR``          default ``state.dir`` of the applications
+``STATECORE_STAGING_DIR``        default directory in which runs and images are built; else in the state directory
+``STATECORE_REPOSITORY``         default repository into which snapshots are published
+``STATECORE_SNAPSHOT_SCHEDULE``  when ``snapshot_state`` runs by itself: a cron expression or a preset; default never
+``STATECORE_REPORTS``            directory of the reports; default ``$AIRFLOW_HOME/statecore/reports``. The task that
+                                 runs Spark writes it, the API server reads it for the UI page: one shared directory
+``STATECORE_SPARK_CONN``         connection id of the Spark master; default ``spark_default``
+``STATECORE_KAFKA_CONN``         connection id with the Kafka credentials of applications that have no connection of
+                                 their own (``credentials.py``)
+``STATECORE_AWS_CONN``           connection id, of type ``aws``, with the driver's credentials of the object store; else
+                                 they are found on its machine
+===============================  =================================================================================
 
 How Spark runs the jobs; the ``spark`` section of a spec wins over these, and a run's form over both:
 
@@ -50,9 +54,12 @@ class Settings:
         specs: default spec files.
         state_dir: default state directory, or ``None`` where a run has to name it.
         staging_dir: default staging directory, or ``None`` for the state directory.
+        repository: default repository, or ``None`` for none.
+        snapshot_schedule: when snapshots are published by themselves, or ``None`` for never.
         reports: directory of the job reports.
         spark_conn_id: connection of the Spark master.
         kafka_conn_id: connection with the Kafka credentials of applications that have none of their own, or ``None``.
+        aws_conn_id: connection with the driver's credentials of the object store, or ``None`` for its machine's own.
         spark: how Spark runs the jobs, unless spec or run say otherwise.
     """
 
@@ -62,6 +69,9 @@ class Settings:
     reports: Path
     spark_conn_id: str
     kafka_conn_id: str | None
+    repository: str | None = None
+    snapshot_schedule: str | None = None
+    aws_conn_id: str | None = None
     spark: SparkSettings = field(default_factory=SparkSettings)
 
     @classmethod
@@ -79,8 +89,29 @@ class Settings:
             reports=reports_directory(env),
             spark_conn_id=env.get("STATECORE_SPARK_CONN") or "spark_default",
             kafka_conn_id=env.get("STATECORE_KAFKA_CONN") or None,
+            repository=env.get("STATECORE_REPOSITORY") or None,
+            snapshot_schedule=env.get("STATECORE_SNAPSHOT_SCHEDULE") or None,
+            aws_conn_id=env.get("STATECORE_AWS_CONN") or None,
             spark=_spark(env),
         )
+
+    def check_schedule(self) -> None:
+        """Refuse a schedule of snapshots whose runs would not know what is meant.
+
+        Raises:
+            Invalid: there is a schedule, but no application or no repository.
+        """
+        absent = [
+            name
+            for name, said in (("STATECORE_SPECS", self.specs), ("STATECORE_REPOSITORY", self.repository))
+            if not said
+        ]
+        if self.snapshot_schedule and absent:
+            raise Invalid(
+                f"STATECORE_SNAPSHOT_SCHEDULE is set, and {' and '.join(absent)} not: nobody fills in a form for a run "
+                "by schedule.",
+                action=f"Set {' and '.join(absent)} for all parts of Airflow, or unset the schedule.",
+            )
 
 
 def _spark(env: Mapping[str, str]) -> SparkSettings:

@@ -24,7 +24,16 @@ from statecore.jobs.report_head import Outcome, ReportHead, RestoredPartition
 from statecore.jobs.report_index import ApplicationReports, InstanceReports
 from statecore.jobs.restored_store import RestoredStore, restored_stores
 
-_STATES = {"": "all", "restored": "restored last", "failed": "failed last", "begun": "no end reported"}
+NOT_COUNTED = "not counted"
+"""Of what a job has published without building the stores: nobody knows how many rows its runs come to."""
+
+_STATES = {
+    "": "all",
+    "restored": "restored last",
+    "published": "published last",
+    "failed": "failed last",
+    "begun": "no end reported",
+}
 
 
 def document(body: str, nonce: str) -> str:
@@ -65,9 +74,9 @@ def details(name: str, one: InstanceReports, number: int, airflow: str) -> str:
     number = min(number, pages)
     partitions = one.partitions[(number - 1) * PARTITIONS_A_PAGE : number * PARTITIONS_A_PAGE]
     attempts = one.attempts[(number - 1) * REPORTS_A_PAGE : number * REPORTS_A_PAGE]
-    body = f'<p><a href="./">State stores</a></p>{_heading(one.instance, "h1")}{_state(one, airflow)}'
+    body = f'<p><a href="./">State stores</a></p>{_heading(one, "h1")}{_state(one, airflow)}'
     if partitions:
-        body += f"<h2>Store partitions</h2>{_partitions(partitions, airflow)}"
+        body += f"<h2>Store partitions</h2>{_partitions(partitions, _done(one), airflow)}"
     if attempts:
         body += f"<h2>Attempts, newest first</h2>{_attempts(attempts, airflow)}"
     return body + _pager("instance", {"name": name, **_query(one.instance)}, number, pages)
@@ -76,7 +85,7 @@ def details(name: str, one: InstanceReports, number: int, airflow: str) -> str:
 def absent(instance: Instance) -> str:
     """What to say of an instance that has no report."""
     return (
-        f'<p><a href="./">State stores</a></p>{_heading(instance, "h1")}'
+        f'<p><a href="./">State stores</a></p>{_place(instance, "h1")}'
         "<p>No report of it is here: it may have been deleted, or be older than those that are kept.</p>"
     )
 
@@ -124,12 +133,35 @@ def _instance(name: str, one: InstanceReports, airflow: str) -> str:
     link = f"instance?{escape(urlencode({'name': name, **_query(one.instance)}))}"
     more = f"{_count(len(one.partitions), 'partition')}, {_count(len(one.attempts), 'attempt')}"
     return (
-        f"<section>{_heading(one.instance, 'h2')}{_state(one, airflow)}{_stores(one.partitions, airflow)}"
+        f"<section>{_heading(one, 'h2')}{_state(one, airflow)}"
+        f"{_stores(one.partitions, _done(one), airflow)}"
         f'<p class="facts"><a href="{link}">{more}</a></p></section>'
     )
 
 
-def _heading(instance: Instance, tag: str) -> str:
+def _heading(one: InstanceReports, tag: str) -> str:
+    """Whose stores they are, and where they lie: below a state directory, or in a repository alone."""
+    if not _is_of_repository(one):
+        return _place(one.instance, tag)
+    published = one.last_published
+    where = "nothing yet" if published is None else f"to <code>{escape(published.repository)}</code>"
+    return (
+        f'<{tag}>{escape(one.instance.application_id)}</{tag}><p class="facts">published {where}, by jobs on '
+        f"<strong>{escape(one.instance.host)}</strong> that place nothing in a state directory</p>"
+    )
+
+
+def _done(one: InstanceReports) -> str:
+    """What was done with the stores of an instance."""
+    return "Published" if _is_of_repository(one) else "Restored"
+
+
+def _is_of_repository(one: InstanceReports) -> bool:
+    """Whether jobs without a state directory are meant; of reports of version 1, which name no host, nobody knows."""
+    return not one.instance.state_dir and bool(one.instance.host)
+
+
+def _place(instance: Instance, tag: str) -> str:
     host = f"<strong>{escape(instance.host)}</strong>" if instance.host else "a host that the report does not say"
     where = f"<code>{escape(instance.state_dir)}</code>" if instance.state_dir else "a directory that it does not say"
     return f'<{tag}>{escape(instance.application_id)}</{tag}><p class="facts">on {host} in {where}</p>'
@@ -141,7 +173,7 @@ def _query(instance: Instance) -> dict[str, str]:
 
 def _state(one: InstanceReports, airflow: str) -> str:
     """The latest attempt, and what the latest success was when that is another one."""
-    last, success = one.last, one.last_restored
+    last, success = one.last, one.last_succeeded
     said = ""
     if last.outcome is Outcome.FAILED:
         error = {name: escape(last.error.get(name, "")) for name in ("error", "what", "action", "phase")}
@@ -157,14 +189,26 @@ def _state(one: InstanceReports, airflow: str) -> str:
             f"{_by(last, airflow)}, and its end was not reported: it is under way, or was killed.</p></div>"
         )
     if success is None:
-        nothing = "Only planned, nothing was changed." if last.outcome is Outcome.PLANNED else "Never restored before."
+        planned = last.outcome is Outcome.PLANNED
+        nothing = "Only planned, nothing was changed." if planned else f"Never {_done(one).lower()} before."
         return said + f'<p class="facts">{nothing}</p>'
+    done = str(success.outcome)
     facts = (
-        f"{'Restored' if success is last else 'Before that, restored'} {_ago(success.when)}{_by(success, airflow)} in "
-        f"{success.seconds:,.1f} s"
+        f"{done.capitalize() if success is last else f'Before that, {done}'} {_ago(success.when)}"
+        f"{_by(success, airflow)} in {success.seconds:,.1f} s{_snapshot(success)}"
     )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in success.notes)
     return f"{said}<p>{facts}</p>{notes}"
+
+
+def _snapshot(head: ReportHead) -> str:
+    """Which snapshot an attempt has published; where, unless the heading says it."""
+    if not head.snapshot:
+        return ""
+    where = f" to <code>{escape(head.repository)}</code>"
+    if head.outcome is Outcome.PUBLISHED:
+        return f"{where}: snapshot <code>{escape(head.snapshot)}</code>"
+    return f", and published{where}: snapshot <code>{escape(head.snapshot)}</code>"
 
 
 def _by(head: ReportHead, airflow: str) -> str:
@@ -183,12 +227,12 @@ def _run(request_id: str, airflow: str) -> str:
     return f'<a data-airflow href="{escape(airflow + run.path)}" title="{escape(title)}">{escape(run.run_id)}</a>'
 
 
-def _stores(partitions: Iterable[RestoredPartition], airflow: str) -> str:
+def _stores(partitions: Iterable[RestoredPartition], done: str, airflow: str) -> str:
     rows = "".join(_store(one, airflow) for one in restored_stores(list(partitions)))
     heads = (
         '<th scope="col">Store</th><th scope="col">Kind</th><th scope="col" class="n">Partitions</th>'
         '<th scope="col" class="n">Rows</th><th scope="col" class="n">Committed offset</th>'
-        '<th scope="col" class="n">Lag then</th><th scope="col">Restored</th><th scope="col">Digest</th>'
+        f'<th scope="col" class="n">Lag then</th><th scope="col">{done}</th><th scope="col">Digest</th>'
         '<th scope="col">Run</th>'
     )
     return _table(heads, rows)
@@ -203,7 +247,7 @@ def _store(one: RestoredStore, airflow: str) -> str:
         runs += f" and {len(one.request_ids) - 1} more"
     return (
         f'<tr><td>{escape(one.store)}</td><td>{escape(one.kind)}</td><td class="n">{one.partitions:,}</td>'
-        f'<td class="n">{one.rows:,}</td><td class="n">{_offsets(one)}</td><td class="n">{one.tail_left:,}</td>'
+        f'<td class="n">{_number(one.rows)}</td><td class="n">{_offsets(one)}</td><td class="n">{one.tail_left:,}</td>'
         f"<td>{ages}</td><td>{_digest(one.digest)}</td><td>{runs}</td></tr>"
     )
 
@@ -221,12 +265,12 @@ def _unknown(kind: str) -> str:
     return "left to Kafka Streams" if kind == StoreKind.VERSIONED_KEY_VALUE else "empty changelog"
 
 
-def _partitions(partitions: Iterable[RestoredPartition], airflow: str) -> str:
+def _partitions(partitions: Iterable[RestoredPartition], done: str, airflow: str) -> str:
     heads = (
         '<th scope="col">Task</th><th scope="col">Store</th><th scope="col">Kind</th>'
         '<th scope="col" class="n">Partition</th><th scope="col" class="n">Rows</th>'
         '<th scope="col" class="n">Records read</th><th scope="col" class="n">Committed offset</th>'
-        '<th scope="col" class="n">Lag then</th><th scope="col">Restored</th><th scope="col">Digest</th>'
+        f'<th scope="col" class="n">Lag then</th><th scope="col">{done}</th><th scope="col">Digest</th>'
         '<th scope="col">Run</th>'
     )
     return _table(heads, "".join(_partition(one, airflow) for one in partitions))
@@ -240,7 +284,7 @@ def _partition(one: RestoredPartition, airflow: str) -> str:
         offset = _unknown(one.kind) if one.committed_offset < 0 else f"{one.committed_offset:,}"
     return (
         f"<tr><td>{escape(one.task)}</td><td>{escape(one.store)}</td><td>{escape(one.kind)}</td>"
-        f'<td class="n">{partition}</td><td class="n">{one.rows:,}</td><td class="n">{one.records:,}</td>'
+        f'<td class="n">{partition}</td><td class="n">{_number(one.rows)}</td><td class="n">{one.records:,}</td>'
         f'<td class="n">{escape(offset)}</td><td class="n">{one.tail_left:,}</td><td>{_ago(one.when)}</td>'
         f"<td>{_digest(one.digest)}</td><td>{_run(one.request_id, airflow)}</td></tr>"
     )
@@ -257,11 +301,12 @@ def _attempts(attempts: Iterable[ReportHead], airflow: str) -> str:
 
 
 def _attempt(one: ReportHead, airflow: str) -> str:
-    restored = one.outcome is Outcome.RESTORED
-    numbers = (one.stores, one.partitions, one.rows) if restored else ("", "", "")
-    cells = "".join(f'<td class="n">{number:,}</td>' if restored else "<td></td>" for number in numbers)
-    seconds = f"{one.seconds:,.1f}" if restored else ""
+    numbers = (one.stores, one.partitions, one.rows)
+    cells = "".join(f'<td class="n">{_number(number)}</td>' if one.succeeded else "<td></td>" for number in numbers)
+    seconds = f"{one.seconds:,.1f}" if one.succeeded else ""
     said = f"{one.error.get('error', '')}: {one.error.get('what', '')}" if one.error else " ".join(one.notes)
+    if one.snapshot:
+        said = f"Snapshot {one.snapshot} in {one.repository}. {said}".rstrip()
     outcome = str(one.outcome) if one.placed else "in place already"
     return (
         f'<tr class="{one.outcome}"><td>{_time(one.when)}</td><td>{outcome}</td>{cells}<td class="n">{seconds}</td>'
@@ -276,7 +321,13 @@ def _table(heads: str, rows: str) -> str:
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
+def _number(number: int) -> str:
+    return f"{number:,}" if number >= 0 else NOT_COUNTED
+
+
 def _digest(digest: str) -> str:
+    if not digest:
+        return NOT_COUNTED
     return f'<code title="{escape(digest)}">{escape(digest[:12])}</code>'
 
 
@@ -300,7 +351,8 @@ def _count(number: int, noun: str) -> str:
 
 
 EMPTY = """<section class="empty"><h2>No store was restored yet</h2>
-<p>Trigger the Dag <code>restore_stores</code>. What its jobs report is shown here.</p></section>"""
+<p>Trigger the Dag <code>restore_stores</code>, or <code>snapshot_state</code>.
+What its jobs report is shown here.</p></section>"""
 
 NOTHING_FOUND = """<section class="empty"><h2>Nothing found</h2>
 <p>No instance fits this filter. <a href="./">Show all</a></p></section>"""

@@ -48,7 +48,7 @@ app = FastAPI(
 
 _Number = Annotated[int, Query(ge=1, le=1_000_000)]
 _Text = Annotated[str, Query(max_length=4096)]
-_State = Annotated[str, Query(pattern="^(restored|failed|begun|)$")]
+_State = Annotated[str, Query(pattern="^(restored|published|failed|begun|)$")]
 
 
 @app.get("/stores")
@@ -123,11 +123,12 @@ def _filter(text: str, state: str) -> Filter:
 
 
 def _instance_document(one: InstanceReports) -> dict[str, Any]:
-    last_restored = one.last_restored
+    last_restored, last_published = one.last_restored, one.last_published
     return {
         **one.instance._asdict(),
         "last": one.last.to_json(),
         "last_restored": last_restored.to_json() if last_restored else None,
+        "last_published": last_published.to_json() if last_published else None,
         "stores": [asdict(store) for store in restored_stores(one.partitions)],
         "partitions": [vars(part) for part in one.partitions],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +23,8 @@ class Outcome(StrEnum):
     """How an attempt ended, as far as its report says."""
 
     RESTORED = "restored"
+    PUBLISHED = "published"
+    """A snapshot was published; there was no state directory, and nothing was placed."""
     FAILED = "failed"
     PLANNED = "planned"
     """Only a plan was asked for; nothing was changed."""
@@ -43,9 +45,11 @@ class ReportHead:
         seconds: wall time.
         stores: how many stores were restored.
         partitions: how many store partitions.
-        rows: their rows.
+        rows: their rows; -1 where nobody has counted those of all.
         notes: what an operator should know although nothing failed.
         placed: false when the stores were in place already from an earlier try of the request.
+        repository: where a snapshot was published; empty where none was.
+        snapshot: its id; empty likewise.
         error: of a failure: ``error`` (the kind), ``what``, ``action``; ``phase`` where it had reached one.
     """
 
@@ -60,7 +64,14 @@ class ReportHead:
     rows: int = 0
     notes: tuple[str, ...] = ()
     placed: bool = True
+    repository: str = ""
+    snapshot: str = ""
     error: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it did what it was to do, and that was not only to plan."""
+        return self.outcome in (Outcome.RESTORED, Outcome.PUBLISHED)
 
     @property
     def when(self) -> str:
@@ -81,13 +92,13 @@ class RestoredPartition:
         store: the store.
         partition: the partition; -1 for a global store, which holds all of its topic.
         kind: the store's kind.
-        rows: live rows.
+        rows: live rows; -1 where nobody has counted them.
         records: changelog records read.
-        bytes: bytes of keys and values.
+        bytes: bytes of keys and values; -1 likewise.
         committed_offset: the offset stored with the data; -4 for an unknown one.
         offsets: of a global store the next offset of each partition of its topic, by partition; else empty.
         tail_left: offsets beyond the end of the read, which the application had left to restore: the lag then.
-        digest: order-free digest of the rows.
+        digest: order-free digest of the rows; empty likewise.
         when: when it was restored (ISO 8601, UTC).
         request_id: by which request; empty where a report of version 1 does not say it.
     """
@@ -159,19 +170,23 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
             return ReportHead(attempt, Outcome.PLANNED, finished)
         if dated and "stores" not in document:
             return ReportHead(attempt, Outcome.BEGUN, "")
-        stores = document["stores"]
+        stores, published = document["stores"], document.get("published") or {}
+        repository = str(document.get("repository") or "")
+        done = Outcome.PUBLISHED if repository and not attempt.state_dir else Outcome.RESTORED
         return ReportHead(
             attempt,
-            Outcome.RESTORED if finished else Outcome.BEGUN,
+            done if finished else Outcome.BEGUN,
             finished,
             plan_id=str(document.get("plan_id") or ""),
             processing_guarantee=str(document.get("processing_guarantee") or ""),
             seconds=float(document.get("seconds") or 0.0),
             stores=len({str(entry["store"]) for entry in stores}),
             partitions=len(stores),
-            rows=sum(int(entry["rows"]) for entry in stores),
+            rows=known_sum(int(entry["rows"]) for entry in stores),
             notes=tuple(str(note) for note in document.get("notes") or ()),
             placed=bool(document.get("placed", True)),
+            repository=repository,
+            snapshot=str(published.get("snapshot") or ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
         raise ReportError(f"This is no report: {type(cause).__name__}: {cause}.") from cause
@@ -180,7 +195,7 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
 def read_partitions(
     document: Mapping[str, Any], head: ReportHead, wanted: Callable[[str, str, int], bool] = lambda *_: True
 ) -> Iterator[RestoredPartition]:
-    """The store partitions that a report says are restored; none unless it succeeded.
+    """The store partitions that a report says are restored, or published; none unless it succeeded.
 
     Args:
         document: the report.
@@ -190,7 +205,7 @@ def read_partitions(
     Raises:
         ReportError: it is no report.
     """
-    if head.outcome is not Outcome.RESTORED:
+    if not head.succeeded:
         return
     try:
         for entry in document["stores"]:
@@ -221,7 +236,15 @@ def _next_offsets(entry: Mapping[str, Any]) -> dict[str, int]:
     return dict(sorted(offsets.items(), key=lambda item: int(item[0])))
 
 
+def known_sum(numbers: Iterable[int]) -> int:
+    """The sum of numbers none of which is negative; -1 where one is, which nobody has counted."""
+    found = list(numbers)
+    return -1 if any(number < 0 for number in found) else sum(found)
+
+
 def combined_digest(partitions: Sequence[tuple[int, str]]) -> str:
-    """One digest of a store over the digests of its partitions, each bound to its partition number."""
+    """One digest of a store over the digests of its partitions, each bound to its number; empty where one has none."""
+    if not all(digest for _, digest in partitions):
+        return ""
     lines = sorted(f"{partition}:{digest}" for partition, digest in partitions)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]

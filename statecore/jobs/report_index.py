@@ -68,8 +68,18 @@ class InstanceReports:
 
     @property
     def last_restored(self) -> ReportHead | None:
-        """The latest attempt that succeeded."""
+        """The latest attempt that restored a state directory."""
         return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
+
+    @property
+    def last_published(self) -> ReportHead | None:
+        """The latest attempt that published a snapshot, whether it restored a state directory as well or not."""
+        return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
+
+    @property
+    def last_succeeded(self) -> ReportHead | None:
+        """The latest attempt that did what it was to do."""
+        return next((head for head in self.attempts if head.succeeded), None)
 
 
 @dataclass(frozen=True)
@@ -273,7 +283,7 @@ def _lifted(fields: Fields) -> Fields:
 
 
 _NAMES = tuple(item.name for item in fields_of(RestoredPartition))
-_DOCUMENT = DocumentType("index of reports", 1, _Index, "It is made anew.", form=_form, lift=_lifted)
+_DOCUMENT = DocumentType("index of reports", 2, _Index, "It is made anew.", form=_form, lift=_lifted)
 
 
 def _named(head: ReportHead, path: Path) -> ReportHead:

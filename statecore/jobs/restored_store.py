@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from statecore.jobs.report_head import RestoredPartition, combined_digest
+from statecore.jobs.report_head import RestoredPartition, combined_digest, known_sum
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class RestoredStore:
         store: the store.
         kind: its kind.
         partitions: how many were restored.
-        rows: live rows.
+        rows: live rows; -1 where nobody has counted those of all partitions.
         records: changelog records read.
         offsets: the committed offsets that are known: of each partition, of a global store each of its topic's.
         unknown: partitions whose offset is unknown.
         tail_left: offsets that the application had left to restore itself.
-        digest: one digest over those of the partitions.
+        digest: one digest over those of the partitions; empty likewise.
         oldest: when the partition was restored that was not restored for the longest time (ISO 8601, UTC).
         newest: when the latest one was.
         request_ids: the requests that restored them, the latest first.
@@ -56,7 +56,7 @@ def _store(store: str, parts: Sequence[RestoredPartition]) -> RestoredStore:
         store=store,
         kind=latest[0].kind,
         partitions=len(parts),
-        rows=sum(part.rows for part in parts),
+        rows=known_sum(part.rows for part in parts),
         records=sum(part.records for part in parts),
         offsets=tuple(offset for offset in said if offset >= 0),
         unknown=sum(offset < 0 for offset in said),

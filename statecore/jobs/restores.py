@@ -138,7 +138,7 @@ class Restores:
         """The latest try when it did not succeed, and is none of the unfinished, which say it themselves."""
         tried = [head for head in self.attempts if head.outcome is not Outcome.PLANNED]
         known = {one.request_id for one in self.unfinished}
-        if not tried or tried[0].outcome is Outcome.RESTORED or tried[0].attempt.request_id in known:
+        if not tried or tried[0].succeeded or tried[0].attempt.request_id in known:
             return None
         return tried[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 _SUBMIT = """#!{python}
 import json, os, sys
 with open({calls!r}, "a") as calls:
-    kept = ("PYSPARK", "SPARK_SUBMIT", "KAFKA")
+    kept = ("PYSPARK", "SPARK_SUBMIT", "KAFKA", "AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AWS_DEF")
     kept = {{name: value for name, value in os.environ.items() if name.startswith(kept)}}
     calls.write(json.dumps({{"argv": sys.argv[1:], "env": kept}}) + "\\n")
 job = next(index for index, argument in enumerate(sys.argv) if argument.endswith(".py") and index > 0)
@@ -51,19 +51,26 @@ if request.get("plan_only"):
              "end": 500, "log_end": 503, "topic": f"{name}-log", "topic_id": "x", "ranges": [[0, 250], [250, 500]]}
             for name in names for partition in (request["partitions"] or [0, 1])]}))
     sys.exit(0)
+placed_in, repository = request.get("state_dir", ""), request.get("repository", "")
+published = {
+    "snapshot": said.get("snapshot", "snapshot-1"), "identity": "i" * 32, "made": "2026-01-02T03:04:05Z", "tasks": 2,
+    "file_bytes": 9000, "new_bytes": 4000, "earlier": said.get("earlier", False), "beside": 0,
+} if repository else None
 stores = [
     {"task": f"0_{partition}", "store": name, "partition": partition, "kind": "key-value", "changelog": f"{name}-log",
      "start": 0, "end": 500, "committed_offset": 499, "records": 500, "tombstones": 3, "null_keys": 1, "aborted": 2,
-     "rows": 400, "bytes": 9000, "digest": f"{partition:032x}", "runs": 1, "seconds": 0.25, "tail_left": 0,
+     "rows": 400 if placed_in else -1, "bytes": 9000 if placed_in else -1,
+     "digest": f"{partition:032x}" if placed_in else "", "runs": 1, "seconds": 0.25, "tail_left": 0,
      "max_timestamp": 1700000000000}
     for name in names for partition in (request["partitions"] or [0, 1])
 ]
 arguments.report.write_text(json.dumps({
     "version": said.get("version", 2),
     "application_id": application, "plan_id": "plan-" + request["request_id"], "stores": stores, "seconds": 1.5,
-    "processing_guarantee": "exactly_once_v2", "state_dir": request["state_dir"], "phases": {"read": 1.0},
+    "processing_guarantee": "exactly_once_v2", "state_dir": placed_in, "phases": {"read": 1.0},
     "totals": {"records": 500 * len(stores), "rows": 400 * len(stores), "bytes": 9000, "seconds": 1.5},
-    "placed": said.get("placed", True), "placement": said.get("placement", "this"),
+    "placed": said.get("placed", True), "placement": said.get("placement", "this") if placed_in else "",
+    "repository": repository, "published": published,
 }))
 '''
 

@@ -4,7 +4,7 @@ import warnings
 
 from airflow.sdk import Asset
 
-from statecore.airflow.assets import event_extra, store_asset, store_uri
+from statecore.airflow.assets import event_extra, snapshot_asset, store_asset, store_uri
 
 
 def test_airflow_takes_the_uri_as_it_is_written() -> None:
@@ -41,3 +41,12 @@ def test_an_event_says_whether_the_store_is_left_to_kafka_streams() -> None:
     }  # fmt: skip
     told = event_extra({**part, "committed_offsets": {"0": -4}, "left_to_restore": True})
     assert (told["left_to_restore"], told["rows"], told["committed_offsets"]) == (True, 0, {"0": -4})
+
+
+def test_the_asset_of_an_applications_snapshots_is_none_of_its_stores_and_airflow_leaves_its_uri_alone() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asset = snapshot_asset("Orders.v2")
+    assert (asset.name, asset.uri) == ("statecore://Orders.v2/", "statecore://Orders.v2/")
+    assert asset.uri == store_uri("Orders.v2", "")
+    assert snapshot_asset("a/b").uri != store_uri("a", "b")

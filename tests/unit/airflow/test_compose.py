@@ -27,6 +27,11 @@ JOBS = ("scheduler", "spark-worker")
 
 ONCE = {"volumes", "init", "kernels"}
 """Services that run to their end."""
+OF_THE_OBJECT_STORE = {
+    f"AWS_{one}" for one in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "DEFAULT_REGION", "ENDPOINT_URL")
+}
+"""Passed on from .env or the shell as they are."""
+
 SECRET = re.compile(r"\$\{([A-Z0-9_]+):\?[^}]+\}")
 
 
@@ -82,11 +87,19 @@ def test_every_secret_comes_from_outside_and_is_listed_in_the_example() -> None:
     example = (ROOT / "docker" / "environment.example").read_text()
     listed = set(re.findall(r"^([A-Z0-9_]+)=$", example, re.MULTILINE))
     assert set(SECRET.findall(TEXT)) == listed
-    optional = set(re.findall(r"\$\{([A-Z0-9_]+):-", TEXT))
+    passed = {
+        name for service in SERVICES.values() for name, value in service.get("environment", {}).items() if value is None
+    }
+    assert passed == OF_THE_OBJECT_STORE
+    optional = set(re.findall(r"\$\{([A-Z0-9_]+):-", TEXT)) | passed
     assert optional == set(re.findall(r"^# ([A-Z0-9_]+)=", example, re.MULTILINE))
     for service in SERVICES.values():
         for name, value in service.get("environment", {}).items():
-            if re.search(r"PASSWORD$|SECRET|_KEY$|ACCESS_KEY", name) and not name.endswith("_FILE"):
+            if (
+                re.search(r"PASSWORD$|SECRET|_KEY$|ACCESS_KEY", name)
+                and not name.endswith("_FILE")
+                and name not in passed
+            ):
                 assert SECRET.fullmatch(value), name
 
 
@@ -143,12 +156,15 @@ def test_every_part_of_airflow_has_the_dags_and_the_settings_of_the_site(name: s
     environment = SERVICES[name]["environment"]
     assert environment["STATECORE_REPORTS"] == "/reports"
     assert environment["STATECORE_STATE_DIR"] == "/state"
-    assert {"STATECORE_SPECS", "STATECORE_SPARK_CONN", "STATECORE_KAFKA_CONN"} <= environment.keys()
+    wanted = {"SPECS", "SPARK_CONN", "KAFKA_CONN", "REPOSITORY", "SNAPSHOT_SCHEDULE", "AWS_CONN"}
+    assert {f"STATECORE_{one}" for one in wanted} <= environment.keys()
 
 
-def test_nothing_is_started_that_no_job_uses() -> None:
-    """An S3 server and its credentials come back with the jobs that write to one."""
-    assert not re.search(r"\bs3\b|AWS_", TEXT, re.IGNORECASE)
+@pytest.mark.parametrize("name", SERVICES)
+def test_driver_and_executors_alone_have_the_credentials_of_the_object_store(name: str) -> None:
+    """Without a value compose passes on what is set, and leaves out what is not: an empty region is no region."""
+    given = {key: value for key, value in SERVICES[name].get("environment", {}).items() if key.startswith("AWS_")}
+    assert given == (dict.fromkeys(OF_THE_OBJECT_STORE) if name in JOBS else {})
 
 
 def test_one_address_of_the_broker_serves_in_containers_and_on_the_host() -> None:

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from statecore.airflow.credentials import environment, kafka_environment
+from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.errors import Invalid, NotFound
 
 
@@ -54,3 +54,56 @@ def test_the_environment_is_as_it_was_afterwards(monkeypatch: pytest.MonkeyPatch
         assert (os.environ["KAFKA_USERNAME"], os.environ["KAFKA_PASSWORD"]) == ("u", "p")
     assert os.environ["KAFKA_USERNAME"] == "before"
     assert "KAFKA_PASSWORD" not in os.environ
+
+
+def of_type_aws(monkeypatch: pytest.MonkeyPatch, **fields: object) -> dict[str, str]:
+    connection = {"conn_type": "aws", "login": "AKIA", "password": "hush", **fields}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
+    return aws_environment("store", "orders")
+
+
+def test_a_connection_of_type_aws_gives_the_credentials_of_the_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "hush"}
+    # A token of the worker's own would go with a key that it does not belong to.
+    assert of_type_aws(monkeypatch) == {**own, "AWS_SESSION_TOKEN": ""}
+    extra = {"aws_session_token": "t", "region_name": "eu-central-1", "endpoint_url": "http://s3:7070", "role_arn": ""}
+    assert of_type_aws(monkeypatch, extra=extra) == {
+        **own,
+        "AWS_SESSION_TOKEN": "t",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_ENDPOINT_URL": "http://s3:7070",
+    }
+    assert aws_environment(None, "orders") == {}
+
+
+def test_an_empty_token_in_the_environment_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.session import Session
+
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of somebody else")
+    with environment(of_type_aws(monkeypatch)):
+        found = Session().get_credentials()
+    assert found is not None
+    assert (found.access_key, found.secret_key, found.token) == ("AKIA", "hush", None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"conn_type": "generic"},
+        {"login": None},
+        {"password": None},
+        {"extra": {"role_arn": "arn:aws:iam::1:role/r"}},
+    ],
+    ids=str,
+)
+def test_a_connection_that_gives_no_credentials_is_refused(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, object]
+) -> None:
+    with pytest.raises(Invalid, match="store gives no credentials of an object store") as refused:
+        of_type_aws(monkeypatch, **wrong)
+    assert "hush" not in str(refused.value)
+
+
+def test_a_connection_of_the_object_store_that_is_named_has_to_exist() -> None:
+    with pytest.raises(NotFound, match="STATECORE_AWS_CONN names the connection nowhere, which does not exist"):
+        aws_environment("nowhere", "orders")

@@ -99,3 +99,13 @@ def test_a_parameter_that_is_not_of_its_form_is_refused_with_what_to_do() -> Non
     with pytest.raises(Invalid, match="memory_budget is not well-formed: 'much' is not a size") as refused:
         fields_of(RestoreRequest, {"memory_budget": "much"})
     assert "Such as 512m, 512MiB or 2g" in str(refused.value)
+
+
+def test_a_dag_may_need_a_field_and_have_no_use_for_others() -> None:
+    form = params_of(RestoreRequest, needed=("repository",), without={"state_dir", "replace"})
+    assert set(FORM) - set(form) == {"state_dir", "replace"}
+    assert not form["repository"].has_value
+    assert "section" not in form["repository"].schema
+    assert form["repository"].schema["type"] == "string"
+    assert "nothing is published" not in (form["repository"].description or "")
+    assert params_of(RestoreRequest, needed=("repository",), repository="file:///r")["repository"].value == "file:///r"

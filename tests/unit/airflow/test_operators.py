@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.airflow import operators
-from statecore.airflow.assets import STORES
+from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
 from statecore.airflow.operators import StatecoreSparkOperator, make_room_for
 from statecore.airflow.settings import Settings
@@ -82,6 +82,10 @@ class FakeEvents:
         return self.known
 
 
+def snapshot_event(snapshot: str) -> SimpleNamespace:
+    return SimpleNamespace(asset=SimpleNamespace(uri="statecore://orders/"), extra={"snapshot": snapshot})
+
+
 def event(store: str, placement: str) -> SimpleNamespace:
     return SimpleNamespace(asset=SimpleNamespace(uri=f"statecore://orders/{store}"), extra={"placement": placement})
 
@@ -92,8 +96,8 @@ def context(*known: SimpleNamespace) -> dict[str, Any]:
         "ti": FakeTask(),
         "task_state_store": FakeStore(),
         "dag_run": SimpleNamespace(run_after=datetime(2026, 1, 2, tzinfo=UTC)),
-        "inlet_events": {STORES: events},
-        "outlet_events": {STORES: events},
+        "inlet_events": {STORES: events, SNAPSHOTS: events},
+        "outlet_events": {STORES: events, SNAPSHOTS: events},
     }
 
 
@@ -304,14 +308,127 @@ def test_what_was_placed_anew_is_announced_anew(spark: StubSpark) -> None:
 
 
 def test_the_alias_as_outlet_alone_is_refused_when_the_dag_is_read(spark: StubSpark) -> None:
-    with pytest.raises(ValueError, match="as inlet too"):
-        operator(spark, outlets=[STORES])
+    for name, alias in (("STORES", STORES), ("SNAPSHOTS", SNAPSHOTS)):
+        with pytest.raises(ValueError, match=f"With {name} as outlet the task needs it as inlet too"):
+            operator(spark, outlets=[alias])
 
 
 def test_a_task_without_the_alias_announces_nothing(spark: StubSpark) -> None:
     running = context()
     operator(spark).execute(running)
     assert running["outlet_events"][STORES].added == []
+
+
+BOTH = {"inlets": [STORES, SNAPSHOTS], "outlets": [STORES, SNAPSHOTS]}
+REPOSITORY = "s3://states/production"
+
+
+def publishing(**fields: Any) -> dict[str, Any]:
+    """A request that publishes."""
+    return {"spec": spec(), "stores": [], "partitions": [], "repository": REPOSITORY, **fields}
+
+
+def events_of(
+    spark: StubSpark, said: dict[str, Any], *known: SimpleNamespace, **fields: Any
+) -> list[tuple[str, dict[str, Any]]]:
+    """The events that a task adds whose job says this."""
+    spark.behaves({"orders": said})
+    running = context(*known)
+    operator(spark, request=publishing(**fields), **BOTH).execute(running)
+    added: list[tuple[str, dict[str, Any]]] = running["outlet_events"][SNAPSHOTS].added
+    return added
+
+
+def test_a_job_that_only_publishes_announces_the_snapshot_and_no_store(spark: StubSpark) -> None:
+    ((uri, extra),) = events_of(spark, {})
+    assert uri == "statecore://orders/"
+    assert extra == {
+        "application_id": "orders",
+        "repository": REPOSITORY,
+        "snapshot": "snapshot-1",
+        "identity": "i" * 32,
+        "made": "2026-01-02T03:04:05Z",
+        "tasks": 2,
+        "bytes": 9000,
+        "new_bytes": 4000,
+        "plan_id": "plan-a_dag/manual__1/restore/2",
+    }
+
+
+def test_a_job_that_places_and_publishes_announces_both(spark: StubSpark) -> None:
+    found = [uri for uri, _ in events_of(spark, {}, state_dir="/state")]
+    assert found == ["statecore://orders/by-id", "statecore://orders/clicks", "statecore://orders/"]
+
+
+def test_a_snapshot_of_a_try_that_died_is_announced_by_the_next_one(spark: StubSpark) -> None:
+    assert [uri for uri, _ in events_of(spark, {"earlier": True})] == ["statecore://orders/"]
+    assert len(events_of(spark, {"earlier": True}, snapshot_event("of an earlier run"))) == 1
+
+
+def test_a_snapshot_that_was_announced_is_not_announced_again(spark: StubSpark) -> None:
+    assert events_of(spark, {"earlier": True}, snapshot_event("snapshot-1")) == []
+    # Whoever finds its stores in place returns the report of the try that placed and published.
+    known = (event("by-id", "p"), event("clicks", "p"), snapshot_event("snapshot-1"))
+    assert events_of(spark, {"placed": False, "placement": "p"}, *known, state_dir="/state") == []
+    found = events_of(spark, {"placed": False, "placement": "p"}, *known[:2], state_dir="/state")
+    assert [uri for uri, _ in found] == ["statecore://orders/"]
+
+
+def test_log_and_result_say_what_was_published(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
+    running = context()
+    result = operator(spark, request=publishing(), **BOTH).execute(running)
+    assert (result["repository"], result["published"]["snapshot"], result["state_dir"]) == (
+        REPOSITORY,
+        "snapshot-1",
+        "",
+    )
+    assert (result["totals"]["records"], result["totals"]["rows"], result["totals"]["bytes"]) == (2000, None, None)
+    part = running["ti"].pushed["store_by-id"]
+    assert (part["totals"]["rows"], part["digest"]) == (None, "")
+    said = capsys.readouterr().out
+    assert f"snapshot snapshot-1 published in {REPOSITORY}: 2 tasks, 9,000 bytes, 4,000 of them new" in said
+    assert "nobody has counted the rows" in said
+    assert "restored" not in said
+    spark.behaves({"orders": {"earlier": True}})
+    operator(spark, request=publishing(), **BOTH).execute(context())
+    assert f"snapshot snapshot-1 was published by an earlier try in {REPOSITORY}" in capsys.readouterr().out
+
+
+def test_the_secret_of_the_object_store_is_in_the_environment_of_the_job_alone(
+    spark: StubSpark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection = {"conn_type": "aws", "login": "AKIA", "password": "hush", "extra": {"aws_session_token": "psst"}}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
+    monkeypatch.setenv("STATECORE_AWS_CONN", "store")
+    running = context()
+    task = operator(spark, request=publishing(), **BOTH)
+    result = task.execute(running)
+    local = operator(spark, request=publishing(repository="file:///srv/states"), **BOTH)
+    local.execute(context())
+    operator(spark).execute(context())
+    published, *others = spark.calls
+    given = {name: value for name, value in published["env"].items() if name.startswith("AWS_")}
+    assert given == {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_SESSION_TOKEN": "psst"}
+    assert not [name for call in others for name in call["env"] if name.startswith("AWS_")]
+    assert "AWS_SECRET_ACCESS_KEY" not in os.environ
+    templates = [getattr(task, name) for name in task.template_fields if hasattr(task, name)]
+    added = running["outlet_events"][SNAPSHOTS].added
+    shown = [published["argv"], result, running["ti"].pushed, running["task_state_store"], added]
+    said = capsys.readouterr().out
+    assert "Spark-Submit cmd" in said
+    for secret in ("hush", "psst"):
+        assert secret not in json.dumps(shown)
+        assert secret not in repr(templates)
+        assert secret not in said
+
+
+def test_a_connection_of_the_object_store_that_nobody_has_stops_the_task(
+    spark: StubSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATECORE_AWS_CONN", "nowhere")
+    with pytest.raises(JobRefused, match="NotFound: STATECORE_AWS_CONN names the connection nowhere"):
+        operator(spark, request=publishing()).execute(context())
+    assert spark.calls == []
 
 
 def test_a_plan_is_shown_and_returned_and_is_no_report(

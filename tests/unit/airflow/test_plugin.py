@@ -191,3 +191,42 @@ def test_airflow_finds_the_plugin_and_mounts_its_page(tmp_path: Path) -> None:
     assert plugin["external_views"][0]["href"] == "/behind/a/proxy/state-stores/"
     tab = next(view for view in plugin["external_views"] if view["destination"] == "dag_run")
     assert tab["href"] == "/behind/a/proxy/statecore-progress/?dag_id={DAG_ID}&run_id={RUN_ID}"
+
+
+def test_a_published_snapshot_is_no_restored_state_directory(client: Callable[..., Any], tmp_path: Path) -> None:
+    published = {"repository": "s3://states/<production>", "published": {"snapshot": "20260102T030405Z-abc"}}
+    write(tmp_path, 1, done(attempt(1, state_dir=""), entry("by-id", 0, -1, digest=""), **published))
+    text = client("/", "viewer").text
+    assert "published to <code>s3://states/&lt;production&gt;</code>" in text
+    assert "place nothing in a state directory" in text
+    assert "snapshot <code>20260102T030405Z-abc</code>" in text
+    assert text.count("not counted") == 2
+    assert '<th scope="col">Published</th>' in text
+    assert ">-1<" not in text
+    assert "Restored" not in text
+    where = "/instance?name=orders&application=orders&host=one&state_dir="
+    page = client(where, "viewer").text
+    assert page.count("not counted") == 3
+    assert "Snapshot 20260102T030405Z-abc in s3://states/&lt;production&gt;." in page
+    (shown,) = client("/stores?state=published", "viewer").json()["applications"]
+    (one,) = shown["instances"]
+    assert (one["last_restored"], one["last_published"]["snapshot"]) == (None, "20260102T030405Z-abc")
+    assert client("/stores?state=restored", "viewer").json()["applications"] == []
+    write(tmp_path, 2, failed(attempt(2, state_dir=""), phase="read"))
+    text = client("/", "viewer").text
+    assert text.index("The latest attempt failed") < text.index("Before that, published")
+
+
+def test_a_restore_that_published_says_both(client: Callable[..., Any], tmp_path: Path) -> None:
+    published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
+    write(tmp_path, 1, done(attempt(1), entry("by-id", 0), **published))
+    text = client("/", "viewer").text
+    assert "Restored <time" in text
+    assert "and published to <code>file:///r</code>: snapshot <code>s1</code>" in text
+
+
+def test_a_job_without_a_state_directory_that_never_succeeded(client: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, 1, failed(attempt(1, state_dir="")))
+    text = client("/", "viewer").text
+    assert "published nothing yet" in text
+    assert "Never published before." in text

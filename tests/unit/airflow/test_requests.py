@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statecore.airflow.requests import restore_requests
+from statecore.airflow.requests import restore_requests, snapshot_requests
 from statecore.errors import Invalid, NotFound
 from tests.unit.airflow.stub import spec
 
@@ -161,3 +161,16 @@ def test_a_parameter_of_no_such_name_is_refused_and_not_passed_over(field: str, 
         restore_requests(params(spec(), **{field: value}))
     assert f"no parameter {field!r}; did you mean '{meant}'?" in caught.value.what
     assert "nothing was changed" in caught.value.action
+
+
+def test_a_snapshot_is_asked_for_without_a_state_directory() -> None:
+    said = {"applications": [json.dumps(spec())], "repository": "file:///srv/states", "stores": None}
+    (entry,) = snapshot_requests(said)
+    assert entry["request"] == {"spec": spec(), "stores": [], "partitions": [], "repository": "file:///srv/states"}
+
+
+@pytest.mark.parametrize("name", ["state_dir", "staging_dir", "replace", "owner"])
+def test_a_snapshot_has_no_parameter_of_placing(name: str) -> None:
+    said = {"applications": [json.dumps(spec())], "repository": "file:///srv/states", name: "/x"}
+    with pytest.raises(Invalid, match=f"no parameter '{name}'"):
+        snapshot_requests(said)

@@ -23,6 +23,9 @@ def test_an_empty_variable_counts_as_absent() -> None:
         "STATECORE_REPORTS",
         "STATECORE_SPARK_CONN",
         "STATECORE_KAFKA_CONN",
+        "STATECORE_REPOSITORY",
+        "STATECORE_SNAPSHOT_SCHEDULE",
+        "STATECORE_AWS_CONN",
     )
     empty = dict.fromkeys(names, "")
     home = {"AIRFLOW_HOME": "/h"}
@@ -78,3 +81,19 @@ def test_how_spark_runs_the_jobs_is_the_sites_to_say() -> None:
 def test_a_setting_of_sparks_that_cannot_be_read_is_refused(name: str, value: str) -> None:
     with pytest.raises(Invalid):
         Settings.from_environment({name: value})
+
+
+SCHEDULED = {
+    "STATECORE_SNAPSHOT_SCHEDULE": "@hourly",
+    "STATECORE_SPECS": "/a.yaml",
+    "STATECORE_REPOSITORY": "file:///r",
+}
+
+
+def test_a_schedule_needs_applications_and_a_repository() -> None:
+    Settings.from_environment({}).check_schedule()
+    Settings.from_environment(SCHEDULED).check_schedule()
+    for absent in ("STATECORE_SPECS", "STATECORE_REPOSITORY"):
+        said = {name: value for name, value in SCHEDULED.items() if name != absent}
+        with pytest.raises(Invalid, match=f"SCHEDULE is set, and {absent} not"):
+            Settings.from_environment(said).check_schedule()

@@ -71,7 +71,7 @@ def events() -> Iterator[dict[str, Any]]:
 def test_every_dag_file_is_read_without_an_error() -> None:
     bag = DagBag(str(DAGS))
     assert bag.import_errors == {}
-    assert "restore_stores" in bag.dags
+    assert set(bag.dags) == {"restore_stores", "snapshot_state"}
 
 
 def test_the_file_is_read_in_well_under_a_second() -> None:
@@ -180,11 +180,13 @@ def test_the_site_sets_defaults_by_environment_variables(monkeypatch: pytest.Mon
     monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml:/srv/b.yaml")
     monkeypatch.setenv("STATECORE_STATE_DIR", "/srv/state")
     monkeypatch.setenv("STATECORE_STAGING_DIR", "/srv/staging")
+    monkeypatch.setenv("STATECORE_REPOSITORY", "file:///srv/states")
     dag = load()
     validated = dag.params.validate()
     assert validated["applications"] == ["/srv/a.yaml", "/srv/b.yaml"]
     assert validated["state_dir"] == "/srv/state"
     assert validated["staging_dir"] == "/srv/staging"
+    assert validated["repository"] == "file:///srv/states"
 
 
 def test_a_run_restores_every_application_and_announces_every_store(spark: StubSpark) -> None:

@@ -142,14 +142,14 @@ def test_what_was_read_once_is_not_read_again_by_anybody(tmp_path: Path, monkeyp
     assert sorted(seen) == ["r1.json", "r2.json", "r3.json"]
 
 
-@pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"version": 99}', b'{"version": 1, "files": {"x": 3}}'])
+@pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"version": 99}', b'{"version": 2, "files": {"x": 3}}'])
 def test_an_index_that_is_torn_is_made_anew(tmp_path: Path, torn: bytes) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0)))
     found = ReportIndex(tmp_path).application("orders")
     (file,) = (tmp_path / report_index.INDEX).iterdir()
     file.write_bytes(torn)
     assert ReportIndex(tmp_path).application("orders") == found
-    assert json.loads(file.read_bytes())["version"] == 1
+    assert json.loads(file.read_bytes())["version"] == 2
 
 
 @pytest.mark.parametrize(
@@ -207,3 +207,27 @@ def test_a_store_is_shown_over_its_partitions(tmp_path: Path) -> None:
     assert (one.partitions, one.rows, one.offsets, one.unknown, one.tail_left) == (3, 18, (7, 9), 1, 3)
     assert one.oldest < one.newest
     assert one.request_ids == (attempt(2).request_id, attempt(1).request_id)
+
+
+def test_what_nobody_has_counted_is_not_added_up(tmp_path: Path) -> None:
+    """A job that only publishes builds no stores, and counts no rows."""
+    parts = [entry("a", 0, -1, digest="", bytes=-1), entry("a", 1, 5), entry("b", 0, 7)]
+    published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
+    write(tmp_path, 1, done(attempt(1, state_dir=""), *parts, **published))
+    (one,) = read(tmp_path).instances
+    assert one.last_restored is None
+    assert one.last_published is one.last_succeeded is not None
+    assert (one.last.outcome, one.last.rows, one.last.snapshot) == (Outcome.PUBLISHED, -1, "s1")
+    a, b = restored_stores(one.partitions)
+    assert (a.rows, a.digest, b.rows, bool(b.digest)) == (-1, "", 7, True)
+
+
+def test_what_is_published_says_nothing_of_a_state_directory(tmp_path: Path) -> None:
+    write(tmp_path, 1, done(attempt(1), entry("a", 0)))
+    write(tmp_path, 2, done(attempt(2, state_dir=""), entry("a", 0, -1, digest=""), repository="file:///r"))
+    found = {one.instance.state_dir: one for one in read(tmp_path).instances}
+    assert {where: one.last.outcome for where, one in found.items()} == {
+        "/s": Outcome.RESTORED,
+        "": Outcome.PUBLISHED,
+    }
+    assert [part.rows for part in found["/s"].partitions] == [1]

@@ -1,0 +1,238 @@
+"""``snapshot_state`` and ``restore_stores`` with a repository: real Airflow, Spark, Kafka, and a real S3 server.
+
+The credentials of the server come from an Airflow connection; nothing else on this machine has any.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from demo.airflow_client import call
+from demo.airflow_server import AirflowServer
+from statecore.repository.repository import make_repository
+from statecore.repository.shelf import Shelf
+from tests.harness import s3_server, topics
+from tests.harness.broker import Broker
+from tests.unit.airflow.stub import spec
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+DAG = "snapshot_state"
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with s3_server.serving() as server:
+        yield server.bucket("states").below("of-airflow").url
+
+
+@pytest.fixture(scope="module")
+def scheduled(broker: Broker) -> dict[str, Any]:
+    """The application of which snapshots are published by schedule."""
+    return made(broker, f"scheduled-{time.time_ns()}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, bucket: str, scheduled: dict[str, Any]) -> Iterator[AirflowServer]:
+    stores = tmp_path_factory.mktemp("specs") / "stores.yaml"
+    stores.write_text(json.dumps(scheduled))
+    connection = {"conn_type": "aws", "login": s3_server.ACCESS, "password": s3_server.SECRET}
+    environment = {
+        "STATECORE_SPECS": str(stores),
+        "STATECORE_SNAPSHOT_SCHEDULE": "@yearly",
+        "STATECORE_REPOSITORY": bucket,
+        "STATECORE_AWS_CONN": "the_object_store",
+        "AIRFLOW_CONN_THE_OBJECT_STORE": json.dumps(connection),
+    }
+    one = AirflowServer(
+        tmp_path_factory.mktemp("snapshots") / "airflow", spark_master="local[2]", environment=environment
+    )
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ACCESS_KEY_ID", s3_server.ACCESS)
+            patch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
+            make_repository(bucket)
+        one.start().wait_healthy()
+        yield one
+    finally:
+        one.stop()
+
+
+@pytest.fixture
+def application(broker: Broker, application_id: str) -> dict[str, Any]:
+    return made(broker, application_id)
+
+
+def made(broker: Broker, application_id: str) -> dict[str, Any]:
+    """An application with a changelog."""
+    produce(broker, application_id, create=True)
+    return {
+        **spec(application_id, ("by-id",)),
+        "bootstrap_servers": broker.bootstrap_servers,
+        "processing_guarantee": "at_least_once",
+    }
+
+
+def produce(broker: Broker, application_id: str, *, create: bool = False) -> None:
+    topic = f"{application_id}-by-id-changelog"
+    if create:
+        topics.create(broker.bootstrap_servers, topic, 2, topics.UNCLEANED)
+    records = [topics.Record(b"key-%d" % (n % 50), b"value-%d" % n, n % 2) for n in range(500)]
+    topics.produce(broker.bootstrap_servers, topic, records)
+
+
+def newest(bucket: str, application_id: str, patch: pytest.MonkeyPatch) -> Any:
+    """What the head names."""
+    patch.setenv("AWS_ACCESS_KEY_ID", s3_server.ACCESS)
+    patch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
+    return Shelf.at(bucket, application_id).head()
+
+
+def events_of(server: AirflowServer, run: str) -> list[dict[str, Any]]:
+    found = server.api("GET", f"/assets/events?source_run_id={quote(run)}&order_by=timestamp&limit=100")["asset_events"]
+    return [one for one in found if one["source_run_id"] == run]
+
+
+def finished(server: AirflowServer, dag: str, run: str) -> None:
+    assert server.wait(dag, run, 400) == "success", server.why(dag, run)
+
+
+def clear(server: AirflowServer, dag: str, run: str) -> None:
+    body = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
+    server.api("POST", f"/dags/{dag}/clearTaskInstances", body)
+
+
+def page(server: AirflowServer, path: str) -> Any:
+    token = call("POST", f"{server.url}/auth/token", {"username": server.user, "password": server.password})
+    return call("GET", f"{server.url}/state-stores/{path}", None, token["access_token"])
+
+
+def said_by(server: AirflowServer, dag: str, run: str, task_id: str) -> str:
+    """The log of every try of a task, its rendered templates, its XComs and its Storage."""
+    (task,) = [task for task in server.tasks(dag, run) if task.task_id == task_id]
+    path = f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances/{task_id}"
+    rendered = server.api("GET", f"{path}/{task.map_index}")
+    assert rendered["rendered_fields"]
+    state = server.api("GET", f"{path}/state-store?map_index={task.map_index}")
+    values = server.api("GET", f"{path}/xcomEntries?map_index={task.map_index}")
+    shown = [
+        server.xcom(dag, run, task_id, one["key"], map_index=task.map_index)
+        for one in values["xcom_entries"]
+        if not one["key"].startswith("_")
+    ]
+    return "\n".join([server.task_log(dag, run, task), *map(json.dumps, (rendered, state, shown))])
+
+
+def test_a_run_publishes_a_snapshot_and_announces_it_once_also_when_it_is_cleared(
+    server: AirflowServer,
+    broker: Broker,
+    application: dict[str, Any],
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    application_id = application["application_id"]
+    parameters = {"applications": [json.dumps(application)]}
+    run = server.trigger(DAG, parameters)
+    finished(server, DAG, run)
+    summary = server.xcom(DAG, run, "publish", map_index=0)
+    (entry,) = newest(bucket, application_id, monkeypatch).snapshots
+    published = summary["published"]
+    assert (published["snapshot"], published["identity"]) == (entry.snapshot, entry.identity)
+    assert (summary["repository"], summary["state_dir"]) == (bucket, "")
+    assert summary["totals"]["records"] == 500
+    (event,) = events_of(server, run)
+    assert event["uri"] == f"statecore://{application_id}/"
+    assert event["extra"] == {
+        "application_id": application_id,
+        "repository": bucket,
+        "snapshot": entry.snapshot,
+        "identity": entry.identity,
+        "made": entry.made,
+        "tasks": 2,
+        "bytes": entry.file_bytes,
+        "new_bytes": entry.new_bytes,
+        "plan_id": summary["plan_id"],
+    }
+    said = said_by(server, DAG, run, "publish")
+    assert f"snapshot {entry.snapshot} published in {bucket}: 2 tasks" in said
+    assert s3_server.SECRET not in said
+    # Everything is cleared: the same plan, found published, and not announced again.
+    produce(broker, application_id)
+    clear(server, DAG, run)
+    finished(server, DAG, run)
+    assert events_of(server, run) == [event]
+    assert newest(bucket, application_id, monkeypatch).snapshots == (entry,)
+    again = said_by(server, DAG, run, "publish")
+    assert f"snapshot {entry.snapshot} was published by an earlier try" in again
+    assert s3_server.SECRET not in again
+    # A new run goes on from there.
+    later = server.trigger(DAG, parameters)
+    finished(server, DAG, later)
+    heads = newest(bucket, application_id, monkeypatch).snapshots
+    assert len(heads) == 2
+    assert [one["extra"]["snapshot"] for one in events_of(server, later)] == [heads[0].snapshot]
+    shown_as_published(server, application_id, bucket, heads[0].snapshot)
+
+
+def test_the_schedule_of_the_site_publishes_without_anybodys_doing(
+    server: AirflowServer, scheduled: dict[str, Any], bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadline = time.monotonic() + 120
+    runs: list[dict[str, Any]] = []
+    while not runs and time.monotonic() < deadline:
+        time.sleep(1)
+        runs = [one for one in server.api("GET", f"/dags/{DAG}/dagRuns")["dag_runs"] if one["run_type"] == "scheduled"]
+    (run,) = runs
+    finished(server, DAG, run["dag_run_id"])
+    (event,) = events_of(server, run["dag_run_id"])
+    assert event["uri"] == f"statecore://{scheduled['application_id']}/"
+    (entry,) = newest(bucket, scheduled["application_id"], monkeypatch).snapshots
+    assert event["extra"]["snapshot"] == entry.snapshot
+    # The scheduler makes new assets active within a minute; they have their group before.
+    found = server.api("GET", f"/assets?only_active=false&uri_pattern={scheduled['application_id']}")["assets"]
+    assert [(one["uri"], one["group"]) for one in found] == [(event["uri"], "statecore")]
+
+
+def shown_as_published(server: AirflowServer, application_id: str, bucket: str, snapshot: str) -> None:
+    """The page has no state directory of it."""
+    (shown,) = page(server, f"stores?q={application_id}")["applications"]
+    (one,) = shown["instances"]
+    assert (one["state_dir"], one["last"]["outcome"], one["last_restored"]) == ("", "published", None)
+    assert (one["last_published"]["snapshot"], one["last_published"]["repository"]) == (snapshot, bucket)
+
+
+def test_a_restore_with_a_repository_announces_its_stores_and_its_snapshot_once(
+    server: AirflowServer,
+    application: dict[str, Any],
+    bucket: str,
+    state_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    application_id = application["application_id"]
+    run = server.trigger(
+        "restore_stores", {"applications": [json.dumps(application)], "state_dir": str(state_dir), "repository": bucket}
+    )
+    finished(server, "restore_stores", run)
+    announced = events_of(server, run)
+    store, snapshot = (f"statecore://{application_id}/by-id", f"statecore://{application_id}/")
+    assert sorted(one["uri"] for one in announced) == [snapshot, store]
+    (entry,) = newest(bucket, application_id, monkeypatch).snapshots
+    assert {one["extra"].get("snapshot") for one in announced} == {entry.snapshot, None}
+    clear(server, "restore_stores", run)
+    finished(server, "restore_stores", run)
+    assert events_of(server, run) == announced
+    assert newest(bucket, application_id, monkeypatch).snapshots == (entry,)
+    assert s3_server.SECRET not in json.dumps(announced)
+
+
+def test_a_state_directory_is_no_parameter_of_a_snapshot(server: AirflowServer, application: dict[str, Any]) -> None:
+    run = server.trigger(DAG, {"applications": [json.dumps(application)], "state_dir": "/nowhere"})
+    assert server.wait(DAG, run, 300) == "failed"
+    assert "This Dag has no parameter 'state_dir'" in server.why(DAG, run)
