@@ -197,6 +197,11 @@ def _customer_key() -> bytes:
     return key
 
 
+def _region_of_others() -> str | None:
+    """The region as other SDKs take it, where what boto3 takes is not set."""
+    return None if "AWS_DEFAULT_REGION" in os.environ else os.environ.get("AWS_REGION")
+
+
 def make_client(location: S3Location, attempts: int = 8, timeout: float = 60.0) -> Any:
     """A boto3 client for a location; it may be used by several threads.
 
@@ -218,7 +223,7 @@ def make_client(location: S3Location, attempts: int = 8, timeout: float = 60.0) 
         return boto3.session.Session().client(
             "s3",
             endpoint_url=location.endpoint,
-            region_name=location.region,
+            region_name=location.region or _region_of_others(),
             config=Config(
                 retries={"mode": "standard", "total_max_attempts": attempts},
                 connect_timeout=min(10.0, timeout),

@@ -180,7 +180,8 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     found = []
     for one in _instances(index, wanted):
         directory = StateDirectory(Path(one.instance.state_dir), one.instance.application_id)
-        mine = one.instance.host == socket.gethostname() and directory.path.is_dir()
+        here = one.instance.host == socket.gethostname() and bool(one.instance.state_dir)
+        mine = here and directory.path.is_dir()
         try:
             found.append(restores_of(directory, [one]) if mine else known_of(one))
         except Invalid as error:  # another user's; that hides neither what the reports say of it nor the others
@@ -214,8 +215,9 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
     console = console or result_console()
     for one in found:
         where = f" on {one.instance.host}" if one.instance.host else ""
-        console.print(f"{one.instance.application_id}{where} in {one.instance.state_dir}", style="bold", markup=False)
-        for line in _holder(one):
+        in_directory = f" in {one.instance.state_dir}" if one.instance.state_dir else ", published"
+        console.print(f"{one.instance.application_id}{where}{in_directory}", style="bold", markup=False)
+        for line in _holder(one) if one.instance.state_dir else ():
             _line(console, line)
         if one.later is not None:
             _show_later(console, one.later)
@@ -250,9 +252,13 @@ def _holder(one: Restores) -> list[str]:
 
 
 def _show_last(console: Console, one: Restores) -> None:
-    last = one.last
+    last, published = one.last, one.published
+    if published is not None:
+        _line(console, f"last snapshot {_when(published)}{_by(published)}", "bold")
+        _line(console, f"{published.snapshot} in {published.repository}", indent=4)
     if last is None:
-        _line(console, "no finished restore is known")
+        if one.instance.state_dir:
+            _line(console, "no finished restore is known")
         return
     _line(console, f"last restore {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
     request = f"request {last.attempt.request_id or 'not said'}"

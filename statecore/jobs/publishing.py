@@ -76,6 +76,10 @@ class SnapshotOf:
         name = f"{request_name(request.request_id)}-{plan.plan_id}"
         self._publication = Publication(shelf, spec, request=name, origin="restore", clock=time.time, faults=faults)
 
+    def earlier(self) -> Published | None:
+        """What an earlier try of this request has published, as long as it counts."""
+        return self._publication.earlier()
+
     def publish(self, frozen: FrozenPlan, made: Made, images: Mapping[Key, Image]) -> Published:
         """Publish it, unless an earlier try has.
 
@@ -87,9 +91,6 @@ class SnapshotOf:
         Raises:
             Fenced, Corrupted, Invalid, Retryable, Capacity: see :meth:`Publication.publish`.
         """
-        earlier = self._publication.earlier()
-        if earlier is not None:
-            return earlier
         parts = task_parts(
             frozen.plan,
             made,

@@ -31,7 +31,13 @@ LIMITS = "Limits"
 
 def check_repository(_: str, url: str) -> None:
     """Refuse what is no URL of a repository."""
-    if urlsplit(url).scheme not in ("s3", "file"):
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise Invalid(
+            "The URL of the repository holds credentials, which reports and logs would show.",
+            action="Take them out; every machine finds them in its environment, a profile, or by its role.",
+        )
+    if parts.scheme not in ("s3", "file"):
         raise Invalid(
             f"{url!a} names no repository.",
             action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",

@@ -166,6 +166,10 @@ class _Restore(Job):
             frozen, notes = self._plan(workers, frozen, why)
             plan = frozen.plan
             snapshot = self._publication(plan)
+            done = self._already_published(plan, snapshot)
+            if done is not None:
+                self.progress.done("published already")
+                return done
             self.save(ATTEMPT_SUFFIX, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
@@ -220,6 +224,12 @@ class _Restore(Job):
             report = replace(report, finished=utc_now(), **({} if report.started else asdict(self.attempt)))
             self.save(REPORT_SUFFIX, REPORT.rewritten(found, report))
         return replace(report, placed=False)
+
+    def _already_published(self, plan: RestorePlan, snapshot: SnapshotOf | None) -> RestoreReport | None:
+        """The report of an earlier attempt of this request that published and had nothing else to do."""
+        earlier = None if snapshot is None or self.directory is not None else snapshot.earlier()
+        found = None if earlier is None else self._report_of(plan)
+        return None if found is None else replace(found.value, published=earlier)
 
     def _report_of(self, plan: RestorePlan) -> Document[RestoreReport] | None:
         """The saved report of a plan, which is written before anything is placed; not one of an earlier plan."""

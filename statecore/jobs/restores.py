@@ -134,6 +134,11 @@ class Restores:
         return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
 
     @property
+    def published(self) -> ReportHead | None:
+        """The latest job that published a snapshot, whether it restored a state directory as well or not."""
+        return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
+
+    @property
     def later(self) -> ReportHead | None:
         """The latest try when it did not succeed, and is none of the unfinished, which say it themselves."""
         tried = [head for head in self.attempts if head.outcome is not Outcome.PLANNED]
@@ -155,6 +160,7 @@ class Restores:
             "holder": self.holder._asdict() if self.holder else None,
             "writer": self.writer._asdict() if self.writer else None,
             "last_restore": self.last.to_json() if self.last else None,
+            "last_published": self.published.to_json() if self.published else None,
             "later_attempt": self.later.to_json() if self.later else None,
             "attempts": [head.to_json() for head in self.attempts],
             "stores": [vars(store) for store in self.stores],

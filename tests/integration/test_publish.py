@@ -212,6 +212,17 @@ def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, An
     assert len(stores_of(Shelf.at(url, spec["application_id"]))) == 10
 
 
+def test_a_retry_of_a_job_that_has_published_reads_nothing(
+    spec: dict[str, Any], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = restore(spec, url, request_id="r")
+    monkeypatch.setattr("statecore.jobs.restore.read_runs", None)
+    again = restore(spec, url, request_id="r")
+    assert first.published is not None
+    assert again.published == replace(first.published, earlier=True)
+    assert again.stores == first.stores
+
+
 def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any], url: str) -> None:
     restore(spec, url)
     shelf = Shelf.at(url, spec["application_id"])
