@@ -17,8 +17,8 @@ its changelog. One after another, on one broker and one S3 server (``tests/harne
   same blobs.
 
 Before that, the requests are counted that a small snapshot takes in 4 and in 100 store partitions. Everything is
-deleted when it was measured. What is written is forced to the disk before the next is measured; the objects lie in the page cache
-for all who read them.
+deleted when it was measured. What is written is forced to the disk before the next is measured; the objects lie in the
+page cache for all who read them.
 """
 
 from __future__ import annotations
@@ -111,22 +111,31 @@ class Place:
             shutil.rmtree(path)
 
 
-class WriteWatch(ProcessTree):
-    """Notes the bytes that each process of the tree has written (``wchar``: to files, copies included, and pipes)."""
+@dataclass
+class Written:
+    """Bytes that a process tree has written: to files, copies included, and to pipes."""
 
-    def __init__(self, written: dict[int, int], root: int) -> None:
+    bytes: int = 0
+
+
+class WriteWatch(ProcessTree):
+    """Notes what the tree has written (``wchar``, in which that of ended children is, once a parent has waited)."""
+
+    def __init__(self, written: Written, root: int) -> None:
         self._written = written
         super().__init__(root)
 
     def looked(self, processes: Set[int]) -> None:
-        """Note what all of them have written by now."""
-        for pid in processes:
-            try:
-                lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-            except OSError:  # gone, and noted as it was a moment ago
-                continue
-            found = dict(line.split(": ") for line in lines)
-            self._written[pid] = int(found.get("wchar", 0))
+        """Add up what all that live have written by now."""
+        self._written.bytes = max(self._written.bytes, sum(map(_written_by, processes)))
+
+
+def _written_by(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:  # it has just ended
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)
 
 
 def main() -> int:
@@ -244,12 +253,12 @@ def _restored(
         with place.directory("state") as state:
             return _restored(place, at, spec, repository, state)
     options = [*ENGINES["processes"], *([] if repository is None else ["--repository", repository])]
-    written: dict[int, int] = {}
+    written = Written()
     found = restore(spec, into, *options, watch=partial(WriteWatch, written))
     if found.report["totals"]["records"] != at.setting.records:
         raise RuntimeError(f"statecore read {found.report['totals']['records']} records, not {at.setting.records}")
     say(f"restore, repository {repository}: {found.cost.wall:.1f} s, {found.report['phases']}")
-    return found, sum(written.values())
+    return found, written.bytes
 
 
 def _sent(place: Place, application: str, files: Sequence[LocalFile], name: str, turn: int) -> dict[str, Any]:
