@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 MILLION = 1_000_000
 STREAMS = "Kafka Streams, 2 threads"
@@ -158,6 +159,20 @@ def _spent(one: Figure, records: int) -> str:
         for name, seconds in one.work.items()
     )
     return f"phases {phases}. Inside the tasks, added up: {work}."
+
+
+def put_between(page: Path, marker: str, text: str) -> None:
+    """Put a text into a page, in place of all that stands between ``<!-- marker -->`` and ``<!-- /marker -->``.
+
+    Raises:
+        ValueError: the page does not have both.
+    """
+    begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+    before, opened, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not opened or not closed:
+        raise ValueError(f"{page} has no {begin} with {end} after it")
+    page.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
 def _micro(seconds: float, records: int) -> str:

@@ -9,6 +9,7 @@ files (``RssAnon`` + ``RssShmem``), so that libraries mapped by several processe
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import threading
 import time
@@ -122,3 +123,22 @@ def measure(
             process.kill()
         wall = time.monotonic() - began
     return Cost(wall, tree.cpu, tree.peak_bytes / 2**20, stdout, process.returncode)
+
+
+def checked(cost: Cost) -> Cost:
+    """The cost of a command that went well.
+
+    Raises:
+        RuntimeError: it did not; why stands on stderr.
+    """
+    if cost.returncode != 0:
+        raise RuntimeError(f"a contender failed with exit code {cost.returncode}: {cost.stdout}")
+    return cost
+
+
+def machine() -> str:
+    """What this machine is."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB"

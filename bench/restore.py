@@ -24,8 +24,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -36,16 +34,26 @@ from typing import TypeVar
 
 from bench.ceiling import disk_rate
 from bench.changelog import ChangelogSize, fill, start_broker
-from bench.figures import CEILING, MILLION, STATECORE, STREAMS, WITHOUT_SPARK, Figure, Row, comparison, size_table
+from bench.figures import (
+    CEILING,
+    MILLION,
+    STATECORE,
+    STREAMS,
+    WITHOUT_SPARK,
+    Figure,
+    Row,
+    comparison,
+    put_between,
+    size_table,
+)
 from bench.kinds import KINDS, BenchKind
-from bench.process import Cost, measure
+from bench.process import checked, machine, measure
 from bench.restoring import ENGINES, restore, write_spec
 from bench.shapes import MOST_BYTES, PLAIN, SHAPES, Shape
-from bench.streams import STORE, changelog_topic, create_source, source_topic
+from bench.streams import LONGEST, STORE, changelog_topic, create_source, source_topic
 from tests.harness import topics
 
 README = Path(__file__).with_name("README.md")
-BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 FEW_CONTENDERS = (STREAMS, STATECORE, WITHOUT_SPARK)
 """Who is compared for each kind of store and each shape of changelog."""
 PEERS = ("Kafka Streams", "plain Java consumer")
@@ -129,7 +137,7 @@ def main() -> int:
         parser.error(str(error))
     kinds, shapes = kinds if given.kinds_size else [], shapes if wanted else []
     rounds = f"medians of {given.rounds} rounds, from {LARGE // MILLION} million records on one round"
-    parts = [f"{_machine()}; {'one round' if given.rounds == 1 else rounds}.\n"]
+    parts = [f"{machine()}; {'one round' if given.rounds == 1 else rounds}.\n"]
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch:
         room = max((one.shape.room(one.records) for one in (*sizes, *kinds, *shapes)), default=0)
         if room > shutil.disk_usage(scratch).free:
@@ -143,9 +151,7 @@ def main() -> int:
         finally:
             broker.stop()
     if given.write:
-        before, _, rest = README.read_text().partition(BEGIN)
-        after = rest.partition(END)[2]
-        README.write_text(before + BEGIN + "\n" + "\n".join(parts) + END + after)
+        put_between(README, "figures", "\n".join(parts))
     return 0
 
 
@@ -200,10 +206,10 @@ class Run:
         seconds = fill(self.servers, changelog_topic(application), size)
         _say(f"{setting.name}: produced in {seconds:.0f} s")
         every: dict[str, Callable[[], Figure]] = {
-            STREAMS: lambda: _streams(at, 2),
+            STREAMS: lambda: streams(at, 2),
             STATECORE: lambda: _statecore(at, "spark"),
             WITHOUT_SPARK: lambda: _statecore(at, "processes"),
-            "Kafka Streams, 1 thread": lambda: _streams(at, 1),
+            "Kafka Streams, 1 thread": lambda: streams(at, 1),
             "plain Java consumer, 2 threads": lambda: _drain(at, 2),
             CEILING: lambda: _bare(at),
         }
@@ -235,13 +241,14 @@ def _chosen(words: str, of: Mapping[str, _T]) -> list[_T]:
     return [of[name] for name in names]
 
 
-def _streams(at: Filled, threads: int) -> Figure:
+def streams(at: Filled, threads: int) -> Figure:
+    """A restore by Kafka Streams into a directory of its own, which is deleted afterwards."""
     state = Path(at.scratch, "state-streams")
     shutil.rmtree(state, ignore_errors=True)
     command = [sys.executable, "-m", "bench.streams", "restore", "--bootstrap-servers", at.servers]
     command += ["--application-id", at.application, "--state-dir", str(state), "--threads", str(threads)]
     command += ["--kind", at.setting.kind.kind]
-    cost = _checked(measure(command))
+    cost = checked(measure(command, timeout=LONGEST))
     shutil.rmtree(state)
     result = json.loads(cost.stdout)
     plural = "s" if threads > 1 else ""
@@ -271,7 +278,7 @@ def _statecore(at: Filled, engine: str) -> Figure:
 
 def _drain(at: Filled, threads: int) -> Figure:
     command = [sys.executable, "-m", "bench.streams", "drain", "--bootstrap-servers", at.servers]
-    cost = _checked(measure([*command, "--application-id", at.application, "--threads", str(threads)]))
+    cost = checked(measure([*command, "--application-id", at.application, "--threads", str(threads)]))
     result = json.loads(cost.stdout)
     name = f"plain Java consumer, {threads} threads"
     return Figure(name, cost.wall, result["seconds"], cost.cpu, cost.peak_mb)
@@ -279,24 +286,11 @@ def _drain(at: Filled, threads: int) -> Figure:
 
 def _bare(at: Filled) -> Figure:
     command = [sys.executable, "-m", "bench.ceiling", "--bootstrap-servers", at.servers]
-    cost = _checked(measure([*command, "--topic", changelog_topic(at.application), "--processes", "2"]))
+    cost = checked(measure([*command, "--topic", changelog_topic(at.application), "--processes", "2"]))
     result = json.loads(cost.stdout)
     if result["records"] != at.setting.records:
         raise RuntimeError(f"the bare sockets brought {result['records']} records, not {at.setting.records}")
     return Figure(CEILING, cost.wall, result["seconds"], cost.cpu, cost.peak_mb)
-
-
-def _checked(cost: Cost) -> Cost:
-    if cost.returncode != 0:
-        raise RuntimeError(f"a contender failed with exit code {cost.returncode}: {cost.stdout}")
-    return cost
-
-
-def _machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB"
 
 
 def _say(line: str) -> None:

@@ -63,8 +63,27 @@ def restore(spec: Path, state: Path, *options: str, watch: Callable[[int], Proce
         RuntimeError: the restore failed; why stands on stderr.
     """
     shutil.rmtree(state, ignore_errors=True)
-    command = [str(Path(sys.executable).with_name("statecore")), "restore", "--spec", str(spec)]
-    cost = measure([*command, "--state-dir", str(state), "--json", *options], watch=watch)
+    return Restored(*run("restore", "--spec", str(spec), "--state-dir", str(state), *options, watch=watch))
+
+
+def fetch(url: str, application: str, state: Path) -> tuple[Cost, dict[str, Any]]:
+    """Fetch all of an application into a directory that is emptied first: what it cost, and its report.
+
+    Raises:
+        RuntimeError: it failed; why stands on stderr.
+    """
+    shutil.rmtree(state, ignore_errors=True)
+    return run("fetch", "--repository", url, "--application-id", application, "--state-dir", str(state))
+
+
+def run(command: str, *options: str, watch: Callable[[int], ProcessTree] = ProcessTree) -> tuple[Cost, dict[str, Any]]:
+    """Run a command of statecore: what it cost, and its report.
+
+    Raises:
+        RuntimeError: it failed; why stands on stderr.
+    """
+    program = str(Path(sys.executable).with_name("statecore"))
+    cost = measure([program, command, "--json", *options], watch=watch)
     if cost.returncode != 0:
-        raise RuntimeError(f"the restore failed with exit code {cost.returncode}: {cost.stdout}")
-    return Restored(cost, json.loads(cost.stdout))
+        raise RuntimeError(f"statecore {command} failed with exit code {cost.returncode}: {cost.stdout}")
+    return cost, json.loads(cost.stdout)

@@ -49,14 +49,19 @@ class Case:
     stores: Sequence[str]
     store_partitions: int
 
+    @property
+    def application(self) -> str:
+        """The id of the application."""
+        return f"{APPLICATION}-{self.name}"
+
     def spec(self, directory: Path, servers: str) -> Path:
         """Write the application's ``stores.yaml``."""
         stores = {name: {"kind": "timestamped-key-value"} for name in self.stores}
-        return write_spec(directory / f"{self.name}.yaml", servers, f"{APPLICATION}-{self.name}", stores)
+        return write_spec(directory / f"{self.name}.yaml", servers, self.application, stores)
 
     def changelog(self, store: str) -> str:
         """The changelog of one of the stores."""
-        return f"{APPLICATION}-{self.name}-{store}-changelog"
+        return f"{self.application}-{store}-changelog"
 
 
 def main() -> int:
@@ -81,7 +86,7 @@ def main() -> int:
             for case in cases:
                 if given.case not in (None, case.name):
                     continue
-                _fill(broker.bootstrap_servers, case, given.partitions, given.records)
+                fill_case(broker.bootstrap_servers, case, given.partitions, given.records)
                 spec = case.spec(Path(scratch), broker.bootstrap_servers)
                 for engine, options in ENGINES.items():
                     if given.engine in (None, engine):
@@ -92,7 +97,8 @@ def main() -> int:
     return 0
 
 
-def _fill(servers: str, case: Case, partitions: int, records: int) -> None:
+def fill_case(servers: str, case: Case, partitions: int, records: int) -> None:
+    """Fill the changelogs of a case: with many records in a few partitions, or a few in each of many."""
     if case.name == "records":
         fill(servers, case.changelog("store"), ChangelogSize(RECORDS))
         return

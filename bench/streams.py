@@ -3,12 +3,14 @@
 ::
 
     python -m bench.streams restore --bootstrap-servers H:P --application-id A --state-dir D [--threads 2]
+    python -m bench.streams start   --bootstrap-servers H:P --application-id A --state-dir D [--threads 2]
     python -m bench.streams drain   --bootstrap-servers H:P --application-id A [--threads 2]
 
-Each starts one JVM, does its work, and prints one JSON object on stdout: ``StreamsRestore`` or ``Drain``. The
-application keeps a store ``bench`` (``--kind``) of topic ``<application id>-source``, which is empty; its changelog
-``<application id>-bench-changelog`` was filled by ``bench.changelog``, so that a start restores all of it and nothing
-else happens.
+Each starts one JVM, does its work, and prints one JSON object on stdout: ``StreamsRestore`` or ``Drain``. ``restore``
+is of all that the changelog holds, and fails if Kafka Streams restores less; ``start`` is on a directory that has the
+state, and restores what that one lacks. The application keeps a store ``bench`` (``--kind``) of topic
+``<application id>-source``, which is empty; its changelog ``<application id>-bench-changelog`` was filled by
+``bench.changelog``, so that a start restores all of it and nothing else happens.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ STORE = "bench"
 """The store's name."""
 
 HEAP_MB = 2048
+LONGEST = 3600.0
+"""Seconds that a restore may take."""
+
 _CLOCK_TICKS = 100.0  # of /proc/<pid>/stat on Linux, whatever the kernel's own tick is
 
 
@@ -100,7 +105,7 @@ def restore(
     threads: int,
     kind: BenchKind = KINDS["timestamped-key-value"],
     guarantee: str = "exactly_once_v2",
-    timeout: float = 1200.0,
+    timeout: float = LONGEST,
 ) -> StreamsRestore:
     """Starts the application on ``state_dir`` (without its state there: a full restore), waits for RUNNING, closes it.
 
@@ -109,6 +114,25 @@ def restore(
     """
     topic = changelog_topic(application_id)
     held = _held(bootstrap_servers, topic)
+    found = start(
+        bootstrap_servers, application_id, state_dir, threads=threads, kind=kind, guarantee=guarantee, timeout=timeout
+    )
+    if found.records != held:
+        raise RuntimeError(f"Kafka Streams restored {found.records} records of {topic}, which holds {held}")
+    return found
+
+
+def start(
+    bootstrap_servers: str,
+    application_id: str,
+    state_dir: Path,
+    *,
+    threads: int,
+    kind: BenchKind = KINDS["timestamped-key-value"],
+    guarantee: str = "exactly_once_v2",
+    timeout: float = LONGEST,
+) -> StreamsRestore:
+    """Starts the application on ``state_dir``, whatever is there, waits for RUNNING, closes it."""
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch:
         began = time.monotonic()
         with StreamsJvm(Path(scratch) / "streams.log", heap_mb=HEAP_MB, java_options=()) as jvm:
@@ -129,9 +153,7 @@ def restore(
             cpu, peak = _cost(jvm.pid)
         process = time.monotonic() - began
     records = sum(one.records for one in restores)
-    if records != held:
-        raise RuntimeError(f"Kafka Streams restored {records} records of {topic}, which holds {held}")
-    nanos = max(one.ended_ns for one in restores) - min(one.started_ns for one in restores)
+    nanos = max((one.ended_ns for one in restores), default=0) - min((one.started_ns for one in restores), default=0)
     return StreamsRestore(threads, records, running, nanos / 1e9, process, cpu, peak)
 
 
@@ -219,7 +241,7 @@ def _cost(pid: int) -> tuple[float, float]:
 def main() -> None:
     """The command line at the top of this module."""
     parser = argparse.ArgumentParser(prog="python -m bench.streams")
-    parser.add_argument("what", choices=["restore", "drain"])
+    parser.add_argument("what", choices=["restore", "start", "drain"])
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--application-id", required=True)
     parser.add_argument("--state-dir", type=Path)
@@ -231,8 +253,9 @@ def main() -> None:
         result: Drain | StreamsRestore = drain(given.bootstrap_servers, given.application_id, threads=given.threads)
     else:
         if given.state_dir is None:
-            parser.error("restore needs --state-dir")
-        result = restore(
+            parser.error(f"{given.what} needs --state-dir")
+        run = restore if given.what == "restore" else start
+        result = run(
             given.bootstrap_servers,
             given.application_id,
             given.state_dir,

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from bench.figures import STATECORE, STREAMS, WITHOUT_SPARK, Figure, Row, comparison
+from pathlib import Path
+
+import pytest
+
+from bench.figures import STATECORE, STREAMS, WITHOUT_SPARK, Figure, Row, comparison, put_between
 
 WORK = {"fetch": 1.0, "write": 3.0}
 
@@ -18,3 +22,20 @@ def test_a_comparison_says_how_many_times_as_long_kafka_streams_takes_on_both_en
         "|  | 6.00 µs/record | 4.00 µs/record |",
         "",
     ]
+
+
+def test_figures_replace_those_between_their_own_markers_alone(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("a\n<!-- one -->\nold\n<!-- /one -->\nb\n<!-- two -->\n<!-- /two -->\nc\n")
+    put_between(page, "two", "new\n")
+    put_between(page, "one", "first\n")
+    put_between(page, "two", "newer\n")
+    assert page.read_text() == "a\n<!-- one -->\nfirst\n<!-- /one -->\nb\n<!-- two -->\nnewer\n<!-- /two -->\nc\n"
+
+
+def test_a_page_without_the_markers_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("a\n<!-- /one -->\n<!-- one -->\n")
+    with pytest.raises(ValueError, match="one"):
+        put_between(page, "one", "new\n")
+    assert page.read_text() == "a\n<!-- /one -->\n<!-- one -->\n"
