@@ -91,7 +91,7 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Record], **set
     ``settings`` are librdkafka's, with ``_`` for ``.``: ``compression_type="lz4"``, ``linger_ms=0``,
     ``batch_size=1000``.
     """
-    _send(_plain_producer(bootstrap_servers, tuple(sorted(settings.items()))), topic, records)
+    send(_plain_producer(bootstrap_servers, tuple(sorted(settings.items()))), topic, records)
 
 
 @contextmanager
@@ -294,11 +294,11 @@ def _begin(
     producer = _producer(bootstrap_servers, settings)
     producer.init_transactions(_TIMEOUT)
     producer.begin_transaction()
-    _send(producer, topic, records)
+    send(producer, topic, records)
     return producer
 
 
-def _send(producer: Producer, topic: str, records: Iterable[Record]) -> None:
+def send(producer: Producer, topic: str, records: Iterable[Record]) -> None:
     """Produces the records and waits until all are acknowledged."""
     failed: list[KafkaError] = []
 

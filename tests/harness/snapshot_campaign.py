@@ -1,0 +1,489 @@
+"""Campaigns of snapshots: random histories of stores of every kind, published and fetched, step after step.
+
+A campaign is one application whose changelogs are written at random (``tests.harness.snapshot_histories``). It goes
+through its steps again and again, and everything that a step leaves is held against a plain restore of the same
+offsets. At its end real Kafka Streams restores the same changelogs by itself, and opens what was fetched::
+
+    campaign = Campaign(seed, broker, jvm, scratch, url)
+    campaign.live(rounds=3)             # each round: every one of STEPS, or not, as chance has it
+    campaign.judge()                    # Kafka Streams
+
+The seed decides everything but the clock, so a campaign that fails is run again by its seed. Whoever makes another step
+(a snapshot advanced, folded, expired) adds it to ``STEPS``; it says in ``Campaign.expected`` what its snapshot holds.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from statecore.changelog.ranges import OffsetRange, split_range
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.image import verify_image
+from statecore.jobs.engine import Engine
+from statecore.jobs.fetch import run_fetch
+from statecore.jobs.fetch_report import FetchReport
+from statecore.jobs.fetch_request import FetchRequest
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
+from statecore.jobs.versioned_start import VersionedStart
+from statecore.placement.state_directory import StateDirectory
+from statecore.repository.manifest import StoreSnapshot
+from statecore.repository.shelf import Shelf
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.kinds import GLOBAL_HEADERS, GLOBALS, HEADERS, PLAIN, SOURCES, KindCase, KindsApplication
+from tests.harness.rebuilding import Answers, KindsWorld, restored
+from tests.harness.snapshot_histories import History, history_of
+from tests.harness.sources import RETENTION
+from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.topics import Record
+
+HOUR = 3_600_000
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
+Key = tuple[str, str]
+"""Task and store."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is on disk of a store partition, read row by row.
+
+    Attributes:
+        rows: live rows.
+        digest: their digest.
+        offsets: what all its databases say, by ``<topic>-<partition>``.
+        segments: the directories of its segments; none where it has no segments.
+    """
+
+    rows: int
+    digest: str
+    offsets: Mapping[str, int]
+    segments: tuple[str, ...]
+
+
+def content_of(state_dir: Path, application_id: str, task: str, store: str, kind: str, offsets: Iterable[str]) -> Content:
+    """What is on disk of a store; ``offsets`` are the names of its changelog's partitions."""
+    of = StoreKind(kind)
+    path = StateDirectory(state_dir, application_id).store_path(task, store, of)
+    partitions = [TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in offsets]
+    image = verify_image(path, of, partitions)
+    segments = tuple(sorted(one.name for one in path.iterdir() if one.is_dir())) if of.is_segmented else ()
+    return Content(image.rows, image.digest, image.offsets, segments)
+
+
+def application_of(seed: int, chance: Random) -> KindsApplication:
+    """An application of some kinds; four seeds that follow one another, from a multiple of four on, have all kinds."""
+    headers = seed % 2 == 1
+    of_tasks = HEADERS if headers else PLAIN
+    of_globals, sources = (GLOBAL_HEADERS, ()) if headers else (GLOBALS, SOURCES.cases)
+    cases = (*of_tasks.cases, *(case for case in of_globals.cases if case.is_global), *sources)
+    adds = list(dict.fromkeys(case.add for case in cases))
+    Random(seed // 4 * 2 + headers).shuffle(adds)
+    half = adds[seed % 4 // 2 :: 2]
+    if all(case.is_global for case in cases if case.add in half):
+        half.append(PLAIN.cases[0].add)  # an application without a task never gets to run
+    chosen = tuple(case for case in cases if case.add in half)
+    properties = {**of_tasks.properties, **of_globals.properties}
+    if any(case in chosen for case in sources):
+        properties |= SOURCES.properties
+    roles = [*of_tasks.roles(), *of_globals.roles(), *(SOURCES.roles() if not headers else ())]
+    return KindsApplication("campaign", chosen, lambda *_: [(role, []) for role in roles], properties)
+
+
+class Campaign:
+    """One application, its topics, its repository, and what each of its snapshots must hold.
+
+    Attributes:
+        told: what was done so far, for whoever reads why it failed.
+        expected: by snapshot, by task and store: what is to be on disk of it.
+        kinds: the kind of each store.
+    """
+
+    def __init__(self, seed: int, broker: Broker, jvm: StreamsJvm, scratch: Path, url: str) -> None:
+        self.chance = chance = Random(seed)
+        self.broker, self.url, self.scratch = broker, url, scratch
+        self.partitions = (seed + seed // 4 + 1) % 3 + 1
+        guarantee = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)[seed % 4]
+        application_id = f"campaign-{seed}-{uuid.uuid4().hex[:8]}"
+        kinds = application_of(seed, chance)
+        self.world = KindsWorld(broker, jvm, application_id, scratch / "own", guarantee, kinds, self.partitions)
+        # Which records share a segment does not depend on the minute.
+        self.world.base = base = (int(time.time() * 1000) // HOUR - 3) * HOUR
+        self.world.application()  # tells its topology
+        self.spec = self.world.spec()
+        self.cases = {case.store: case for case in kinds.cases}
+        self.kinds = {case.store: case.kind for case in kinds.cases}
+        self.topics: dict[str, str] = {}
+        self.compacted: set[str] = set()
+        for case in kinds.cases:
+            self._make_topic(case)
+        self.histories: dict[tuple[str, int], History] = {
+            (case.store, partition): history_of(case.kind, chance, base, nulls=case.source is not None)
+            for case in kinds.cases
+            for partition in range(self.partitions)
+        }
+        self.silent = {key for key in self.histories if chance.random() < 0.15}
+        self.expected: dict[str, dict[Key, Content]] = {}
+        self.newest = ""
+        self.told = [f"{guarantee}, {self.partitions} partitions, {', '.join(self.cases)}, {url}"]
+        self._directories = 0
+        self._consumed: dict[int, int] = {}
+
+    @property
+    def application_id(self) -> str:
+        """The application."""
+        return self.world.application_id
+
+    def _make_topic(self, case: KindCase) -> None:
+        if case.source is not None:
+            self.topics[case.store] = self.world.inputs[case.source]
+            return
+        self.topics[case.store] = topic = f"{self.application_id}-{case.store}-changelog"
+        settings = topics.UNCLEANED
+        # Compaction takes away records of which the rows of a versioned store are made.
+        if not case.kind.startswith("versioned") and self.chance.random() < 0.3:
+            settings = topics.COMPACTED
+            self.compacted.add(case.store)
+        topics.create(self.world.servers, topic, self.partitions, settings)
+
+    def tell(self, what: str) -> None:
+        """Keep what is done."""
+        self.told.append(what)
+
+    def directory(self) -> Path:
+        """A directory that nobody has used."""
+        self._directories += 1
+        return self.scratch / f"state-{self._directories}"
+
+    def live(self, rounds: int) -> None:
+        """Go through the steps so many times."""
+        for number in range(rounds):
+            self.tell(f"round {number}")
+            for step in STEPS:
+                step(self)
+
+    # ---- records
+
+    def append(self) -> None:
+        """Some records for some store partitions; under exactly-once in transactions, some of them aborted."""
+        for _ in range(self.chance.choice((1, 2, 3))):
+            records = {store: self._some_records(store) for store in self.cases}
+            self._produce({self.topics[store]: made for store, made in records.items() if made})
+        self._consume()
+
+    def _some_records(self, store: str) -> list[Record]:
+        chance = self.chance
+        made: list[Record] = []
+        for partition in range(self.partitions):
+            if (store, partition) in self.silent:
+                continue
+            history = self.histories[store, partition]
+            made += history.records(chance.choice((0, 0, 1, 5, 40)), partition)
+            if self.kinds[store].endswith(("key-value", "window")) and chance.random() < 0.04:
+                made += history.records(300, partition, large=True)
+        if self.cases[store].is_global:  # the order of partitions is nobody's: their keys are their own
+            made = [one if one.key is None else replace(one, key=b"%d" % one.partition + one.key) for one in made]
+        return made
+
+    def _produce(self, records: Mapping[str, Sequence[Record]]) -> None:
+        servers = self.world.servers
+        transactional = self.chance.random() < (0.8 if self.world.guarantee == EXACTLY_ONCE else 0.1)
+        aborted = self.chance.random() < 0.25
+        self.tell(
+            f"{sum(map(len, records.values()))} records"
+            + (f" in {'an aborted' if aborted else 'a'} transaction" if transactional else "")
+        )
+        if not transactional or not records:
+            for topic, made in records.items():
+                topics.produce(servers, topic, made)
+            return
+        first, *others = records
+        with topics.transaction(servers, first, records[first]) as producer:
+            for topic in others:
+                topics.send(producer, topic, records[topic])
+            if aborted:
+                producer.abort_transaction(60)
+
+    def _consume(self, *, all_of_it: bool = False) -> None:
+        """The application's group consumes some of the source topic that is a changelog."""
+        for store, case in self.cases.items():
+            if case.source is None or case.is_global:
+                continue
+            for partition in range(self.partitions):
+                end = topics.end_offset(self.world.servers, self.topics[store], partition)
+                done = self._consumed.get(partition, 0)
+                self._consumed[partition] = end if all_of_it else self.chance.randint(done, end)
+            offsets = {(self.topics[store], partition): offset for partition, offset in self._consumed.items()}
+            topics.commit(self.world.servers, self.application_id, offsets)
+
+    def compact(self) -> None:
+        """One of the partitions is compacted, now and then."""
+        if not self.compacted or self.chance.random() < 0.5:
+            return
+        store, partition = self.chance.choice(sorted(self.compacted)), self.chance.randrange(self.partitions)
+        (filler,) = self.histories[store, partition].records(1, partition)
+        topics.compact(self.world.servers, self.topics[store], partition, self.broker.data_directory, filler)
+        self.tell(f"compacted {store} {partition}")
+
+    # ---- snapshots
+
+    def publish(self) -> None:
+        """A snapshot, of all or of some, by one of the ways there are; held against a plain restore."""
+        chance = self.chance
+        what: dict[str, Any] = {"versioned": VersionedStart.LATEST}
+        if chance.random() < 0.1:
+            what["versioned"] = VersionedStart.HISTORY
+        if chance.random() < 0.15:
+            what["partitions"] = (chance.randrange(self.partitions),)
+        if chance.random() < 0.15:
+            built = [store for store, kind in sorted(self.kinds.items()) if kind != "in-memory"]
+            what["stores"] = tuple(chance.sample(built, min(2, len(built))))
+        self.publish_of(what)
+
+    def publish_of(self, what: Mapping[str, Any]) -> None:
+        """A snapshot of what these fields of a request say."""
+        ways = self.chance.getrandbits(32)
+        report = self._published(what, ways)
+        snapshot, touched = report.published.snapshot, self._rebuilt(what)
+        assert {(one.task, one.store) for one in report.stores} == touched.keys()
+        whole = not what.get("stores") and not what.get("partitions")
+        self.expected[snapshot] = {**({} if whole else self.expected.get(self.newest, {})), **touched}
+        self.newest = snapshot
+        self._compare_manifest(snapshot)
+        if report.state_dir:
+            self._compare(Path(report.state_dir), report.stores, touched, f"what publishing {snapshot} has placed")
+        if self.chance.random() < 0.25:
+            self._publish_again(what, ways)
+
+    def _published(self, what: Mapping[str, Any], ways: int, *, again: bool = False) -> RestoreReport:
+        """Publish; ``ways`` decide the ranges and the budget, on which the runs depend, and chance all else."""
+        chance, of_runs = self.chance, Random(ways)
+        engine: Engine = chance.choice((InProcessEngine(), InProcessEngine(), ProcessEngine(1), ProcessEngine(3)))
+        state_dir = "" if chance.random() < 0.6 else str(self.directory())
+        budget = of_runs.choice((1 << 20, 4 << 20, 512 << 20))
+        most = of_runs.choice((1, 2, 5, 9))
+        self.tell(
+            f"publish{' again' if again else ''} {dict(what)} by {_called(engine)}, at most {most} ranges, {budget} bytes, "
+            f"into {state_dir or 'the repository alone'}"
+        )
+        request = RestoreRequest(
+            spec=self.spec, repository=self.url, state_dir=state_dir, memory_budget=budget, transaction_wait=5, **what
+        )
+        with ExitStack() as around:
+            around.enter_context(patch("statecore.jobs.plan.plan_ranges", cut_at_random(of_runs, most)))
+            if chance.random() < 0.5:
+                around.enter_context(patch("statecore.images.merge_policy.SLICE_BYTES", 4000))
+            report = run_restore(request, engine)
+        assert isinstance(report, RestoreReport)
+        assert report.published is not None
+        return report
+
+    def _publish_again(self, what: Mapping[str, Any], ways: int) -> None:
+        """Whoever makes the same runs publishes the same identities; what was compacted meanwhile has other runs."""
+        before = self.stores_of(self.newest)
+        report = self._published(what, ways, again=True)
+        assert report.published is not None
+        snapshot = report.published.snapshot
+        self.expected[snapshot] = self.expected[self.newest]
+        self.newest = snapshot
+        self._compare_manifest(snapshot)
+        for key, store in self.stores_of(snapshot).items():
+            if key[1] not in self.compacted:
+                assert (key, store.identity) == (key, before[key].identity)
+                assert [digest for digest, _ in store.extents] == [digest for digest, _ in before[key].extents]
+
+    def _rebuilt(self, what: Mapping[str, Any]) -> dict[Key, Content]:
+        """What a restore that publishes nothing makes of the same offsets."""
+        state_dir = self.directory()
+        request = RestoreRequest(spec=self.spec, state_dir=str(state_dir), transaction_wait=5, **what)
+        report = run_restore(request, InProcessEngine())
+        assert isinstance(report, RestoreReport)
+        found = {(one.task, one.store): self._content(state_dir, one) for one in report.stores}
+        for one in report.stores:
+            content = found[one.task, one.store]
+            assert (one.rows, one.digest, one.offsets) == (content.rows, content.digest, content.offsets)
+        shutil.rmtree(state_dir)
+        return found
+
+    def _content(self, state_dir: Path, one: Any) -> Content:
+        return content_of(state_dir, self.application_id, one.task, one.store, one.kind, one.offsets)
+
+    def stores_of(self, snapshot: str) -> dict[Key, StoreSnapshot]:
+        """The stores of a snapshot, as its manifest has them."""
+        shelf = Shelf.at(self.url, self.application_id)
+        entry = shelf.head().entry(snapshot)
+        assert entry is not None
+        parts = shelf.parts(shelf.manifest(entry).value.parts)
+        return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
+
+    def _compare_manifest(self, snapshot: str) -> None:
+        expected, found = self.expected[snapshot], self.stores_of(snapshot)
+        assert found.keys() == expected.keys()
+        for key, store in found.items():
+            assert {str(part): offset for part, offset in store.offsets.items()} == expected[key].offsets, key
+            if store.content is not None:
+                content = store.content
+                assert (content.rows, content.digest) == (expected[key].rows, expected[key].digest), key
+
+    def _compare(self, state_dir: Path, stores: Iterable[Any], expected: Mapping[Key, Content], what: str) -> None:
+        found = {(one.task, one.store): self._content(state_dir, one) for one in stores}
+        different = {key: (found[key], expected.get(key)) for key in found if found[key] != expected.get(key)}
+        assert not different, f"{what}: {different}"
+
+    # ---- fetches
+
+    def fetch(self) -> None:
+        """Fetch the newest snapshot or an older one, in one or several ways, into directories that nobody has used."""
+        for _ in range(self.chance.choice((1, 1, 2))):
+            snapshot = self.newest if self.chance.random() < 0.6 else self.chance.choice(sorted(self.expected))
+            named = snapshot != self.newest or self.chance.random() < 0.2
+            more: dict[str, Any] = {"snapshot": snapshot} if named else {}
+            if self.chance.random() < 0.3:
+                more["bootstrap_servers"] = self.world.servers
+            shares = self._shares(snapshot)
+            self.tell(f"fetch {snapshot} {more} {shares}")
+            keys: set[Key] = set()
+            for state_dir, share in shares:
+                report = self.fetch_into(state_dir, snapshot, **more, **share)
+                keys |= {(one.task, one.store) for one in report.stores}
+            assert keys == self.expected[snapshot].keys()
+            for state_dir, _ in shares:
+                shutil.rmtree(state_dir, ignore_errors=True)
+
+    def _shares(self, snapshot: str) -> list[tuple[Path, dict[str, Any]]]:
+        """Directories and requests that together have all of a snapshot."""
+        way = self.chance.choice(("all", "tasks", "instances"))
+        if way == "all":
+            return [(self.directory(), {})]
+        if way == "instances":
+            count = self.chance.choice((1, 2, 3))
+            return [(self.directory(), {"instance": f"{number}/{count}"}) for number in range(count)]
+        tasks = sorted({task for task, _ in self.expected[snapshot]})
+        self.chance.shuffle(tasks)
+        cut = self.chance.randint(1, len(tasks))
+        together = self.directory()
+        return [(together, {"tasks": tuple(some)}) for some in (tasks[:cut], tasks[cut:]) if some]
+
+    def fetch_into(self, state_dir: Path, expected: str, **more: Any) -> FetchReport:
+        """Fetch into a directory; what is there then is what this snapshot must hold."""
+        request = FetchRequest(
+            repository=self.url,
+            application_id=self.application_id,
+            state_dir=str(state_dir),
+            memory_budget=self.chance.choice((1 << 20, 512 << 20)),
+            processes=self.chance.choice((None, None, 1, 2)),
+            **{"versioned": VersionedStart.LATEST, **more},
+        )
+        report = run_fetch(request)
+        assert report.snapshot == expected
+        assert not report.passed_over
+        asked = [one for one in report.stores if not one.left_to_restore]
+        self._compare(state_dir, asked, self.expected[expected], f"what was fetched of {expected}")
+        for one in asked:
+            content = self.expected[expected][one.task, one.store]
+            assert (one.rows, one.digest, one.offsets) == (content.rows, content.digest, content.offsets)
+        return report
+
+    # ---- Kafka Streams
+
+    def judge(self, versioned: VersionedStart = VersionedStart.LATEST) -> None:
+        """Kafka Streams restores all by itself, then opens what was fetched: it restores nothing, and answers the same.
+
+        Args:
+            versioned: what versioned stores find there; ``history`` has Kafka Streams restore these, and only these.
+        """
+        self.append()
+        self._consume(all_of_it=True)
+        self.publish_of({"versioned": VersionedStart.LATEST})
+        fetched = self.directory()
+        self.tell(f"judged over what was fetched of {self.newest}")
+        self.fetch_into(fetched, self.newest, versioned=versioned)
+
+        with self._application() as running:
+            assert restored(running)
+            answers = self._answers(running)
+        rows = self.world.rows()
+        self.world.state_dir = fetched
+        ours = self.world.rows()
+        apart = {
+            store
+            for store, kind in self.kinds.items()
+            if kind == "in-memory" or (kind.startswith("versioned") and versioned is VersionedStart.HISTORY)
+        }
+        for key in rows.keys() | ours.keys():
+            if key[1].partition("/")[0] not in apart:
+                assert (key, ours.get(key)) == (key, rows.get(key))
+        with self._application() as running:
+            assert set(restored(running)) <= apart
+            found = self._answers(running)
+        for key, expected in answers.items():
+            if self.kinds[key[0]].startswith("versioned") and versioned is VersionedStart.LATEST:
+                latest = [[row for row in rows if b"@" not in row[0]] for rows in (found[key], expected)]
+                assert (key, latest[0]) == (key, latest[1])
+            else:
+                assert (key, found[key]) == (key, expected)
+
+    def _application(self) -> StreamsApplication:
+        made = self.world.application()
+        made.stores = {}
+        return made
+
+    def _answers(self, running: StreamsApplication) -> Answers:
+        """What every store that can be asked answers; of what expires, as far as every instance still answers it."""
+        found: Answers = {}
+        for case in self.cases.values():
+            if case.query is None:
+                continue
+            for partition in [None] if case.is_global else range(self.partitions):
+                newest = max(self.histories[case.store, one].newest for one in range(self.partitions))
+                keys = self.histories[case.store, partition or 0].keys if case.query.shape == "versioned" else ()
+                since = max(0, newest - RETENTION + 1) if case.expires else 0
+                running.stores = {case.store: replace(case.query, since=since, keys=keys)}
+                found[case.store, partition] = running.query_rows(case.store, partition)
+        return found
+
+
+STEPS: Sequence[Callable[[Campaign], None]] = (Campaign.append, Campaign.compact, Campaign.publish, Campaign.fetch)
+"""What happens in each round, in this order; each step decides by chance whether and how."""
+
+
+def cut_at_random(chance: Random, most: int) -> Callable[..., list[Any]]:
+    """In place of ``plan_ranges``: every partition in up to so many ranges, whatever its size is."""
+
+    def plan_ranges(partitions: Iterable[Any], *_: Any, **__: Any) -> list[Any]:
+        counts = {whole: chance.randint(1, most) for whole in sorted(partitions, key=_named)}
+        return [part for whole, count in counts.items() for part in split_range(whole, count)]
+
+    return plan_ranges
+
+
+def _called(engine: Engine) -> str:
+    return f"{engine.processes} processes" if isinstance(engine, ProcessEngine) else "this process"
+
+
+def _named(whole: OffsetRange) -> tuple[str, int]:
+    return whole.topic, whole.partition
+
+
+@contextmanager
+def replayable(seed: int, campaign: list[Campaign]) -> Iterator[None]:
+    """Whatever fails inside says what had been done, and by which seed."""
+    try:
+        yield
+    except BaseException as error:
+        told = "\n".join(one for made in campaign for one in made.told)
+        error.add_note(f"The campaign of seed {seed}:\n{told}")
+        raise

@@ -1,0 +1,74 @@
+"""Random histories of stores of every kind, published and fetched: always what a rebuild and Kafka Streams make.
+
+A campaign that fails is run again by its seed: ``pytest tests/integration/test_snapshot_campaign.py -k seed-17-``, with
+``-m long`` from the fifth seed on. What it had done stands below its error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.jobs.versioned_start import VersionedStart
+from statecore.repository.repository import make_repository
+from tests.harness import s3_server
+from tests.harness.broker import Broker
+from tests.harness.snapshot_campaign import Campaign, replayable
+from tests.harness.streams import StreamsJvm
+
+pytestmark = pytest.mark.integration
+
+FEW, MANY = range(4), range(4, 304)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an S3 repository; credentials are in the environment, as on any machine."""
+    before = dict(os.environ)
+    os.environ.update(AWS_ACCESS_KEY_ID=s3_server.ACCESS, AWS_SECRET_ACCESS_KEY=s3_server.SECRET)
+    try:
+        with s3_server.serving() as server:
+            url = server.bucket("campaigns").below("all").url
+            make_repository(url)
+            yield url
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a repository in a directory."""
+    url = tmp_path_factory.mktemp("repository").as_uri()
+    make_repository(url)
+    return url
+
+
+def seed_of(seed: int) -> str:
+    return f"seed-{seed}-"
+
+
+def campaign(seed: int, rounds: int, broker: Broker, jvm: StreamsJvm, scratch: Path, urls: tuple[str, str]) -> None:
+    made: list[Campaign] = []
+    with replayable(seed, made):
+        made.append(Campaign(seed, broker, jvm, scratch, urls[(seed + seed // 4) % 2]))
+        made[0].live(rounds)
+        made[0].judge(VersionedStart.HISTORY if seed // 2 % 4 == 1 else VersionedStart.LATEST)
+
+
+@pytest.mark.parametrize("seed", FEW, ids=seed_of)
+def test_what_was_published_and_fetched_is_what_a_rebuild_and_kafka_streams_make(
+    seed: int, broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, directory: str, s3: str
+) -> None:
+    campaign(seed, 2, broker, streams_jvm, tmp_path, (directory, s3))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", MANY, ids=seed_of)
+def test_what_was_published_and_fetched_is_what_a_rebuild_and_kafka_streams_make_very_often(
+    seed: int, broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, directory: str, s3: str
+) -> None:
+    campaign(seed, 5, broker, streams_jvm, tmp_path, (directory, s3))
