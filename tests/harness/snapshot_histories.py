@@ -143,8 +143,13 @@ def _key_of(kind: str) -> _Key:
 def _value_of(kind: str, value: bytes | None, at: int) -> bytes | None:
     if value is None or kind not in ("grace-buffer", "list"):
         return value
-    if kind == "list":  # ListSerializer: the strategy for elements of any size, how many, then each behind its size
-        return struct.pack(">bii", 1, 1, len(value)) + value
+    if kind == "list":
+        # ListSerializer: the strategy for elements of any size, how many, then each behind its size; and
+        # LeftOrRightValueSerializer: the side before the value.
+        sides = range(1 + at % 3)
+        return struct.pack(">bi", 1, len(sides)) + b"".join(
+            struct.pack(">ib", len(value) + 1, side % 2) + value for side in sides
+        )
     # BufferValue: the record's context (time, offset, topic, partition, no headers), no prior or old value, the new
     # one, and behind that the time of the buffer's row.
     context = struct.pack(">qqi2sii", at, 7, 2, b"in", 1, -1)
