@@ -48,7 +48,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.directory import Families
 from tests.harness.kinds import GLOBAL_HEADERS, GLOBALS, HEADERS, PLAIN, SOURCES, KindCase, KindsApplication
-from tests.harness.rebuilding import Answers, KindsWorld, restored
+from tests.harness.rebuilding import Answers, KindsWorld, Rows, restored
 from tests.harness.snapshot_histories import History, history_of
 from tests.harness.sources import RETENTION
 from tests.harness.streams import StreamsApplication, StreamsJvm
@@ -56,6 +56,9 @@ from tests.harness.topics import Record
 
 HOUR = 3_600_000
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
+_PATIENCE = 10.0
+"""Seconds for which a job waits for a transaction that is being ended."""
+
 Key = tuple[str, str]
 """Task and store."""
 
@@ -78,7 +81,9 @@ class Content:
     segments: tuple[str, ...]
 
 
-def content_of(state_dir: Path, application_id: str, task: str, store: str, kind: str, offsets: Iterable[str]) -> Content:
+def content_of(
+    state_dir: Path, application_id: str, task: str, store: str, kind: str, offsets: Iterable[str]
+) -> Content:
     """What is on disk of a store; ``offsets`` are the names of its changelog's partitions."""
     of = StoreKind(kind)
     path = StateDirectory(state_dir, application_id).store_path(task, store, of)
@@ -150,6 +155,7 @@ class Campaign:
         self.expected: dict[str, dict[Key, Content]] = {}
         self.newest = ""
         self.told = [f"{guarantee}, {self.partitions} partitions, {', '.join(self.cases)}, {url}"]
+        self.transaction_wait = _PATIENCE
         self._directories = 0
         self._consumed: dict[int, int] = {}
 
@@ -264,7 +270,25 @@ class Campaign:
         if chance.random() < 0.15:
             built = [store for store, kind in sorted(self.kinds.items()) if kind != "in-memory"]
             what["stores"] = tuple(chance.sample(built, min(2, len(built))))
-        self.publish_of(what)
+        with self._open_transaction():
+            self.publish_of(what)
+
+    @contextmanager
+    def _open_transaction(self) -> Iterator[None]:
+        """Under exactly-once a transaction may be open meanwhile, below whose begin everything ends; or none is."""
+        own = [store for store, case in sorted(self.cases.items()) if case.source is None]
+        if self.world.guarantee != EXACTLY_ONCE or not own or self.chance.random() < 0.8:
+            yield
+            return
+        store, partition = self.chance.choice(own), self.chance.randrange(self.partitions)
+        records = self.histories[store, partition].records(5, partition)
+        producer = topics.produce_hanging(self.world.servers, self.topics[store], records)
+        committed = self.chance.random() < 0.5
+        self.tell(f"a transaction is open on {store} {partition}, and later {'committed' if committed else 'aborted'}")
+        self.transaction_wait = 0.2
+        yield
+        self.transaction_wait = _PATIENCE
+        (producer.commit_transaction if committed else producer.abort_transaction)(60)
 
     def publish_of(self, what: Mapping[str, Any]) -> None:
         """A snapshot of what these fields of a request say."""
@@ -293,7 +317,12 @@ class Campaign:
             f"into {state_dir or 'the repository alone'}"
         )
         request = RestoreRequest(
-            spec=self.spec, repository=self.url, state_dir=state_dir, memory_budget=budget, transaction_wait=5, **what
+            spec=self.spec,
+            repository=self.url,
+            state_dir=state_dir,
+            memory_budget=budget,
+            transaction_wait=self.transaction_wait,
+            **what,
         )
         with ExitStack() as around:
             around.enter_context(patch("statecore.jobs.plan.plan_ranges", cut_at_random(of_runs, most)))
@@ -321,7 +350,9 @@ class Campaign:
     def _rebuilt(self, what: Mapping[str, Any]) -> dict[Key, Content]:
         """What a restore that publishes nothing makes of the same offsets."""
         state_dir = self.directory()
-        request = RestoreRequest(spec=self.spec, state_dir=str(state_dir), transaction_wait=5, **what)
+        request = RestoreRequest(
+            spec=self.spec, state_dir=str(state_dir), transaction_wait=self.transaction_wait, **what
+        )
         report = run_restore(request, InProcessEngine())
         assert isinstance(report, RestoreReport)
         found = {(one.task, one.store): self._content(state_dir, one) for one in report.stores}
@@ -429,6 +460,9 @@ class Campaign:
             assert restored(running)
             answers = self._answers(running)
         rows = self.world.rows()
+        # Its own restore puts the rows of a grace buffer where the buffer does not look for them (it prefixes the key
+        # once more): it is held against what the buffer itself writes.
+        rows |= self._buffers()
         self.world.state_dir = fetched
         ours = self.world.rows()
         apart = {
@@ -451,6 +485,22 @@ class Campaign:
                 assert (key, latest[0]) == (key, latest[1])
             else:
                 assert (key, found[key]) == (key, expected)
+
+    def _buffers(self) -> Rows:
+        """The rows of grace buffers, as the store itself would have written them."""
+        isolation = "read_committed" if self.world.guarantee == EXACTLY_ONCE else "read_uncommitted"
+        found: Rows = {}
+        for task, store in self.expected[self.newest]:
+            if self.kinds[store] == "grace-buffer":
+                partition = int(task.partition("_")[2])
+                there: dict[bytes, bytes] = {}
+                for one in topics.read(self.world.servers, self.topics[store], partition, isolation):
+                    assert one.key is not None
+                    there.pop(one.key, None)
+                    if one.value is not None:
+                        there[one.key] = one.value[:-8]  # all but the time of the row, which stands in its key
+                found[task, f"{store}/{store}.0"] = {"default": sorted(there.items())}
+        return found
 
     def _application(self) -> StreamsApplication:
         made = self.world.application()
