@@ -15,20 +15,15 @@ The seed decides everything but the clock, so a campaign that fails is run again
 from __future__ import annotations
 
 import shutil
-import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 from statecore.changelog.ranges import OffsetRange, split_range
-from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import verify_image
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
@@ -38,152 +33,44 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
+from statecore.jobs.snapshot import run_snapshot
+from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.placement.state_directory import StateDirectory
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.shelf import Shelf
-from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.settings import KEEP_FILES
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.directory import Families
-from tests.harness.kinds import GLOBAL_HEADERS, GLOBALS, HEADERS, PLAIN, SOURCES, KindCase, KindsApplication
-from tests.harness.rebuilding import Answers, KindsWorld, Rows, restored
-from tests.harness.snapshot_histories import History, history_of
+from tests.harness.rebuilding import Answers, Rows, restored
+from tests.harness.snapshot_application import EXACTLY_ONCE, RandomApplication
+from tests.harness.snapshot_content import Content, content_of, difference
 from tests.harness.sources import RETENTION
 from tests.harness.streams import StreamsApplication, StreamsJvm
-from tests.harness.topics import Record
-
-HOUR = 3_600_000
-EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
-_PATIENCE = 10.0
-"""Seconds for which a job waits for a transaction that is being ended."""
 
 Key = tuple[str, str]
 """Task and store."""
 
 
-@dataclass(frozen=True)
-class Content:
-    """What is on disk of a store partition, read row by row.
+class Campaign(RandomApplication):
+    """One application, its repository, and what each of its snapshots must hold.
 
     Attributes:
-        rows: live rows.
-        digest: their digest.
-        offsets: what all its databases say, by ``<topic>-<partition>``.
-        segments: the directories of its segments that have rows. Which empty ones there are depends on the runs: a
-            delete that deletes nothing is dropped where nothing lies below.
-    """
-
-    rows: int
-    digest: str
-    offsets: Mapping[str, int]
-    segments: tuple[str, ...]
-
-
-def content_of(
-    state_dir: Path, application_id: str, task: str, store: str, kind: str, offsets: Iterable[str]
-) -> Content:
-    """What is on disk of a store; ``offsets`` are the names of its changelog's partitions."""
-    of = StoreKind(kind)
-    path = StateDirectory(state_dir, application_id).store_path(task, store, of)
-    partitions = [TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in offsets]
-    image = verify_image(path, of, partitions)
-    segments = sorted(one for one in path.iterdir() if one.is_dir()) if of.is_segmented else []
-    return Content(image.rows, image.digest, image.offsets, tuple(one.name for one in segments if has_rows(one, of)))
-
-
-def has_rows(database: Path, kind: StoreKind) -> bool:
-    """Whether a database has a row."""
-    with RocksDBStore(database, kind, read_only=True, settings=KEEP_FILES) as store:
-        return next(iter(store.all()), None) is not None
-
-
-def application_of(seed: int, chance: Random) -> KindsApplication:
-    """An application of some kinds; four seeds that follow one another, from a multiple of four on, have all kinds."""
-    headers = seed % 2 == 1
-    of_tasks = HEADERS if headers else PLAIN
-    of_globals, sources = (GLOBAL_HEADERS, ()) if headers else (GLOBALS, SOURCES.cases)
-    cases = (*of_tasks.cases, *(case for case in of_globals.cases if case.is_global), *sources)
-    adds = list(dict.fromkeys(case.add for case in cases))
-    Random(seed // 4 * 2 + headers).shuffle(adds)
-    half = adds[seed % 4 // 2 :: 2]
-    if all(case.is_global for case in cases if case.add in half):
-        half.append(PLAIN.cases[0].add)  # an application without a task never gets to run
-    chosen = tuple(case for case in cases if case.add in half)
-    properties = {**of_tasks.properties, **of_globals.properties}
-    if any(case in chosen for case in sources):
-        properties |= SOURCES.properties
-    roles = [*of_tasks.roles(), *of_globals.roles(), *(SOURCES.roles() if not headers else ())]
-    return KindsApplication("campaign", chosen, lambda *_: [(role, []) for role in roles], properties)
-
-
-class Campaign:
-    """One application, its topics, its repository, and what each of its snapshots must hold.
-
-    Attributes:
-        told: what was done so far, for whoever reads why it failed.
         expected: by snapshot, by task and store: what is to be on disk of it.
-        kinds: the kind of each store.
+        newest: the newest snapshot; empty before there is one.
     """
 
     def __init__(self, seed: int, broker: Broker, jvm: StreamsJvm, scratch: Path, url: str) -> None:
-        self.chance = chance = Random(seed)
-        self.broker, self.url, self.scratch = broker, url, scratch
-        self.partitions = (seed + seed // 4 + 1) % 3 + 1
-        guarantee = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)[seed % 4]
-        application_id = f"campaign-{seed}-{uuid.uuid4().hex[:8]}"
-        kinds = application_of(seed, chance)
-        self.world = KindsWorld(broker, jvm, application_id, scratch / "own", guarantee, kinds, self.partitions)
-        # Which records share a segment does not depend on the minute.
-        self.world.base = base = (int(time.time() * 1000) // HOUR - 3) * HOUR
-        topology = kinds.topology(self.world.inputs)(jvm)
-        self.world.description = str(topology.describe().toString())
-        self.spec = self.world.spec()
-        self.cases = {case.store: case for case in kinds.cases}
-        self.kinds = {case.store: case.kind for case in kinds.cases}
-        self.topics: dict[str, str] = {}
-        self.compacted: set[str] = set()
-        for case in kinds.cases:
-            self._make_topic(case)
-        self.histories: dict[tuple[str, int], History] = {
-            (case.store, partition): history_of(case.kind, chance, base, nulls=case.source is not None)
-            for case in kinds.cases
-            for partition in range(self.partitions)
-        }
-        self.silent = {key for key in self.histories if chance.random() < 0.15}
+        super().__init__(seed, broker, jvm, scratch)
+        self.url, self._scratch = url, scratch
         self.expected: dict[str, dict[Key, Content]] = {}
         self.newest = ""
-        self.told = [f"{guarantee}, {self.partitions} partitions, {', '.join(self.cases)}, {url}"]
-        self.transaction_wait = _PATIENCE
+        self._whole: set[str] = set()
         self._directories = 0
-        self._consumed: dict[int, int] = {}
-
-    @property
-    def application_id(self) -> str:
-        """The application."""
-        return self.world.application_id
-
-    def _make_topic(self, case: KindCase) -> None:
-        if case.source is not None:
-            self.topics[case.store] = self.world.inputs[case.source]
-            return
-        self.topics[case.store] = topic = f"{self.application_id}-{case.store}-changelog"
-        settings = topics.UNCLEANED
-        # Compaction takes away records of which the rows of a versioned store are made.
-        if not case.kind.startswith("versioned") and self.chance.random() < 0.3:
-            settings = topics.COMPACTED
-            self.compacted.add(case.store)
-        topics.create(self.world.servers, topic, self.partitions, settings)
-
-    def tell(self, what: str) -> None:
-        """Keep what is done."""
-        self.told.append(what)
+        self.tell(url)
 
     def directory(self) -> Path:
         """A directory that nobody has used."""
         self._directories += 1
-        return self.scratch / f"state-{self._directories}"
+        return self._scratch / f"state-{self._directories}"
 
     def live(self, rounds: int) -> None:
         """Go through the steps so many times."""
@@ -191,71 +78,6 @@ class Campaign:
             self.tell(f"round {number}")
             for step in STEPS:
                 step(self)
-
-    # ---- records
-
-    def append(self) -> None:
-        """Some records for some store partitions; under exactly-once in transactions, some of them aborted."""
-        for _ in range(self.chance.choice((1, 2, 3))):
-            records = {store: self._some_records(store) for store in self.cases}
-            self._produce({self.topics[store]: made for store, made in records.items() if made})
-        self._consume()
-
-    def _some_records(self, store: str) -> list[Record]:
-        chance = self.chance
-        made: list[Record] = []
-        for partition in range(self.partitions):
-            if (store, partition) in self.silent:
-                continue
-            history = self.histories[store, partition]
-            made += history.records(chance.choice((0, 0, 1, 5, 40)), partition)
-            if self.kinds[store].endswith(("key-value", "window")) and chance.random() < 0.04:
-                made += history.records(300, partition, large=True)
-        if self.cases[store].is_global:  # the order of partitions is nobody's: their keys are their own
-            made = [one if one.key is None else replace(one, key=b"%d" % one.partition + one.key) for one in made]
-        return made
-
-    def _produce(self, records: Mapping[str, Sequence[Record]]) -> None:
-        servers = self.world.servers
-        transactional = self.chance.random() < (0.8 if self.world.guarantee == EXACTLY_ONCE else 0.1)
-        aborted = self.chance.random() < 0.25
-        self.tell(
-            f"{sum(map(len, records.values()))} records"
-            + (f" in {'an aborted' if aborted else 'a'} transaction" if transactional else "")
-        )
-        if not transactional or not records:
-            for topic, made in records.items():
-                topics.produce(servers, topic, made)
-            return
-        first, *others = records
-        with topics.transaction(servers, first, records[first]) as producer:
-            for topic in others:
-                topics.send(producer, topic, records[topic])
-            if aborted:
-                producer.abort_transaction(60)
-
-    def _consume(self, *, all_of_it: bool = False) -> None:
-        """The application's group consumes some of the source topic that is a changelog."""
-        for store, case in self.cases.items():
-            if case.source is None or case.is_global:
-                continue
-            for partition in range(self.partitions):
-                end = topics.end_offset(self.world.servers, self.topics[store], partition)
-                done = self._consumed.get(partition, 0)
-                self._consumed[partition] = end if all_of_it else self.chance.randint(done, end)
-            offsets = {(self.topics[store], partition): offset for partition, offset in self._consumed.items()}
-            topics.commit(self.world.servers, self.application_id, offsets)
-
-    def compact(self) -> None:
-        """One of the partitions is compacted, now and then."""
-        if not self.compacted or self.chance.random() < 0.5:
-            return
-        store, partition = self.chance.choice(sorted(self.compacted)), self.chance.randrange(self.partitions)
-        if topics.end_offset(self.world.servers, self.topics[store], partition) < 2:
-            return  # of an empty log the broker begins no second segment
-        (filler,) = self.histories[store, partition].records(1, partition)
-        topics.compact(self.world.servers, self.topics[store], partition, self.broker.data_directory, filler)
-        self.tell(f"compacted {store} {partition}")
 
     # ---- snapshots
 
@@ -270,25 +92,8 @@ class Campaign:
         if chance.random() < 0.15:
             built = [store for store, kind in sorted(self.kinds.items()) if kind != "in-memory"]
             what["stores"] = tuple(chance.sample(built, min(2, len(built))))
-        with self._open_transaction():
+        with self.open_transaction():
             self.publish_of(what)
-
-    @contextmanager
-    def _open_transaction(self) -> Iterator[None]:
-        """Under exactly-once a transaction may be open meanwhile, below whose begin everything ends; or none is."""
-        own = [store for store, case in sorted(self.cases.items()) if case.source is None]
-        if self.world.guarantee != EXACTLY_ONCE or not own or self.chance.random() < 0.8:
-            yield
-            return
-        store, partition = self.chance.choice(own), self.chance.randrange(self.partitions)
-        records = self.histories[store, partition].records(5, partition)
-        producer = topics.produce_hanging(self.world.servers, self.topics[store], records)
-        committed = self.chance.random() < 0.5
-        self.tell(f"a transaction is open on {store} {partition}, and later {'committed' if committed else 'aborted'}")
-        self.transaction_wait = 0.2
-        yield
-        self.transaction_wait = _PATIENCE
-        (producer.commit_transaction if committed else producer.abort_transaction)(60)
 
     def publish_of(self, what: Mapping[str, Any]) -> None:
         """A snapshot of what these fields of a request say."""
@@ -298,12 +103,33 @@ class Campaign:
         assert {(one.task, one.store) for one in report.stores} == touched.keys()
         whole = not what.get("stores") and not what.get("partitions")
         self.expected[snapshot] = {**({} if whole else self.expected.get(self.newest, {})), **touched}
+        if whole or self.newest in self._whole:
+            self._whole.add(snapshot)
         self.newest = snapshot
         self._compare_manifest(snapshot)
         if report.state_dir:
             self._compare(Path(report.state_dir), report.stores, touched, f"what publishing {snapshot} has placed")
         if self.chance.random() < 0.25:
             self._publish_again(what, ways)
+
+    def take(self) -> None:
+        """A snapshot of a state directory with all that the newest snapshot has, and nothing besides; now and then."""
+        if self.chance.random() < 0.5 or self.newest not in self._whole:
+            return
+        state_dir = self.directory()
+        self.tell(f"take {state_dir}, fetched of {self.newest}")
+        self.fetch_into(state_dir, self.newest)
+        request = SnapshotRequest(
+            spec=self.spec, state_dir=str(state_dir), repository=self.url, offline=self.chance.random() < 0.3
+        )
+        report = run_snapshot(request)
+        assert report.published is not None
+        shutil.rmtree(state_dir)
+        snapshot = report.published.snapshot
+        self.expected[snapshot] = self.expected[self.newest]
+        self.newest = snapshot
+        self._whole.add(snapshot)
+        self._compare_manifest(snapshot)
 
     def _published(self, what: Mapping[str, Any], ways: int, *, again: bool = False) -> RestoreReport:
         """Publish; ``ways`` decide the ranges and the budget, on which the runs depend, and chance all else."""
@@ -313,8 +139,8 @@ class Campaign:
         budget = of_runs.choice((1 << 20, 4 << 20, 512 << 20))
         most = of_runs.choice((1, 2, 5, 9))
         self.tell(
-            f"publish{' again' if again else ''} {dict(what)} by {_called(engine)}, at most {most} ranges, {budget} bytes, "
-            f"into {state_dir or 'the repository alone'}"
+            f"publish{' again' if again else ''} {dict(what)} by {_called(engine)}, at most {most} ranges, "
+            f"{budget} bytes, into {state_dir or 'the repository alone'}"
         )
         request = RestoreRequest(
             spec=self.spec,
@@ -340,6 +166,8 @@ class Campaign:
         assert report.published is not None
         snapshot = report.published.snapshot
         self.expected[snapshot] = self.expected[self.newest]
+        if self.newest in self._whole:
+            self._whole.add(snapshot)
         self.newest = snapshot
         self._compare_manifest(snapshot)
         for key, store in self.stores_of(snapshot).items():
@@ -450,8 +278,9 @@ class Campaign:
             versioned: what versioned stores find there; ``history`` has Kafka Streams restore these, and only these.
         """
         self.append()
-        self._consume(all_of_it=True)
+        self.consume(all_of_it=True)
         self.publish_of({"versioned": VersionedStart.LATEST})
+        self.take()
         fetched = self.directory()
         self.tell(f"judged over what was fetched of {self.newest}")
         self.fetch_into(fetched, self.newest, versioned=versioned)
@@ -522,7 +351,13 @@ class Campaign:
         return found
 
 
-STEPS: Sequence[Callable[[Campaign], None]] = (Campaign.append, Campaign.compact, Campaign.publish, Campaign.fetch)
+STEPS: Sequence[Callable[[Campaign], None]] = (
+    Campaign.append,
+    Campaign.compact,
+    Campaign.publish,
+    Campaign.take,
+    Campaign.fetch,
+)
 """What happens in each round, in this order; each step decides by chance whether and how."""
 
 
@@ -534,17 +369,6 @@ def cut_at_random(chance: Random, most: int) -> Callable[..., list[Any]]:
         return [part for whole, count in counts.items() for part in split_range(whole, count)]
 
     return plan_ranges
-
-
-def difference(ours: Families, theirs: Families) -> dict[str, tuple[object, object]]:
-    """Rows that only one of two databases has, by column family; a few of them."""
-    return {
-        family: (
-            sorted(set(ours.get(family, [])) - set(theirs.get(family, [])))[:3],
-            sorted(set(theirs.get(family, [])) - set(ours.get(family, [])))[:3],
-        )
-        for family in ours.keys() | theirs.keys()
-    }
 
 
 def _called(engine: Engine) -> str:

@@ -1,0 +1,62 @@
+"""What is on disk of a store, whoever has put it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.image import verify_image
+from statecore.placement.state_directory import StateDirectory
+from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.settings import KEEP_FILES
+from tests.harness.directory import Families
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is on disk of a store partition, read row by row.
+
+    Attributes:
+        rows: live rows.
+        digest: their digest.
+        offsets: what all its databases say, by ``<topic>-<partition>``.
+        segments: the directories of its segments that have rows. Which empty ones there are depends on the runs: a
+            delete that deletes nothing is dropped where nothing lies below.
+    """
+
+    rows: int
+    digest: str
+    offsets: Mapping[str, int]
+    segments: tuple[str, ...]
+
+
+def content_of(
+    state_dir: Path, application_id: str, task: str, store: str, kind: str, offsets: Iterable[str]
+) -> Content:
+    """What is on disk of a store; ``offsets`` are the names of its changelog's partitions."""
+    of = StoreKind(kind)
+    path = StateDirectory(state_dir, application_id).store_path(task, store, of)
+    partitions = [TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in offsets]
+    image = verify_image(path, of, partitions)
+    segments = sorted(one for one in path.iterdir() if one.is_dir()) if of.is_segmented else []
+    return Content(image.rows, image.digest, image.offsets, tuple(one.name for one in segments if has_rows(one, of)))
+
+
+def has_rows(database: Path, kind: StoreKind) -> bool:
+    """Whether a database has a row."""
+    with RocksDBStore(database, kind, read_only=True, settings=KEEP_FILES) as store:
+        return next(iter(store.all()), None) is not None
+
+
+def difference(ours: Families, theirs: Families) -> dict[str, tuple[object, object]]:
+    """Rows that only one of two databases has, by column family; a few of them."""
+    return {
+        family: (
+            sorted(set(ours.get(family, [])) - set(theirs.get(family, [])))[:3],
+            sorted(set(theirs.get(family, [])) - set(ours.get(family, [])))[:3],
+        )
+        for family in ours.keys() | theirs.keys()
+    }
