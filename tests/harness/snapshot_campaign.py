@@ -123,9 +123,8 @@ class Campaign(RandomApplication):
             spec=self.spec, state_dir=str(state_dir), repository=self.url, offline=self.chance.random() < 0.3
         )
         report = run_snapshot(request)
-        assert report.published is not None
         shutil.rmtree(state_dir)
-        snapshot = report.published.snapshot
+        snapshot = report.snapshot
         self.expected[snapshot] = self.expected[self.newest]
         self.newest = snapshot
         self._whole.add(snapshot)
@@ -264,9 +263,15 @@ class Campaign(RandomApplication):
         assert not report.passed_over
         asked = [one for one in report.stores if not one.left_to_restore]
         self._compare(state_dir, asked, self.expected[expected], f"what was fetched of {expected}")
+        stored = self.stores_of(expected)
         for one in asked:
-            content = self.expected[expected][one.task, one.store]
-            assert (one.rows, one.digest, one.offsets) == (content.rows, content.digest, content.offsets)
+            key = one.task, one.store
+            content = self.expected[expected][key]
+            assert one.offsets == content.offsets, key
+            if one.digest is not None:
+                assert (one.rows, one.digest) == (content.rows, content.digest), key
+            else:  # nobody reads a base through
+                assert any(database.base for database in stored[key].databases), key
         return report
 
     # ---- Kafka Streams
