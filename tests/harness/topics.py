@@ -149,18 +149,31 @@ def delete_records(bootstrap_servers: str, topic: str, partition: int, before: i
     admin.delete_records([wanted])[wanted].result(_TIMEOUT)
 
 
-def compact(bootstrap_servers: str, topic: str, partition: int, data_directory: Path, filler: Record) -> None:
+def compact(
+    bootstrap_servers: str,
+    topic: str,
+    partition: int,
+    data_directory: Path,
+    filler: Record,
+    *,
+    timeout: float = _TIMEOUT,
+) -> None:
     """Compacts all there is in a partition of a ``COMPACTED`` topic; ``filler`` is its one record that stays uncleaned.
 
     The active segment is never cleaned, so the filler is produced with a timestamp beyond ``segment.ms`` to begin a
     new one. Returns when the broker's cleaner has come to it (``cleaner-offset-checkpoint`` in its data directory).
+
+    Raises:
+        TimeoutError: it has not in so many seconds.
     """
     now = int(time.time() * 1000)
     stamped = Record(filler.key, filler.value, partition, now + 60_000, filler.headers)
     begin = end_offset(bootstrap_servers, topic, partition)
     produce(bootstrap_servers, topic, [stamped])
     checkpoint = data_directory / "cleaner-offset-checkpoint"
-    _until(lambda: _cleaned_to(checkpoint, topic, partition) >= begin, f"{topic}-{partition} was not compacted")
+    _until(
+        lambda: _cleaned_to(checkpoint, topic, partition) >= begin, f"{topic}-{partition} was not compacted", timeout
+    )
 
 
 def end_offset(bootstrap_servers: str, topic: str, partition: int, isolation: str = "read_uncommitted") -> int:
