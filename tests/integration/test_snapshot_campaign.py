@@ -19,7 +19,7 @@ from tests.harness.broker import Broker
 from tests.harness.snapshot_campaign import Campaign, replayable
 from tests.harness.streams import StreamsJvm
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 FEW, MANY = range(4), range(4, 304)
 
