@@ -294,8 +294,8 @@ class Campaign(RandomApplication):
             assert restored(running)
             answers = self._answers(running)
         rows = self.world.rows()
-        # Its own restore puts the rows of a grace buffer where the buffer does not look for them (it prefixes the key
-        # once more): it is held against what the buffer itself writes.
+        # Its own restore puts the rows of a grace buffer where the buffer does not look for them (it takes their keys
+        # for those of windows, and turns them around): they are held against what the buffer itself writes.
         rows |= self._buffers()
         self.world.state_dir = fetched
         ours = self.world.rows()
