@@ -6,6 +6,7 @@ what the tasks of one plan tell one another, and records of versioned stores, wh
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +44,19 @@ class RepositoryPlace(StagingPlace):
         """See :class:`StagingPlace`."""
         return f"{self.url} (staging of plan {self.plan_id})"
 
+    def check_seen(self) -> None:
+        """See :class:`StagingPlace`. What a process has found once it finds again, and each look is a request."""
+        if self not in _seen:
+            super().check_seen()
+            _seen.add(self)
+
+    def check_failure(self) -> None:
+        """See :class:`StagingPlace`. Small tasks look no oftener than large ones."""
+        now = time.monotonic()
+        if now >= _next_look.get(self, 0.0):
+            super().check_failure()
+            _next_look[self] = now + self.interval
+
     def check_writable(self) -> None:
         """Make sure that something can be put here and deleted, before hours of work are for nothing.
 
@@ -56,6 +70,10 @@ class RepositoryPlace(StagingPlace):
     def blobs(self) -> Blobs:
         """See :class:`StagingPlace`."""
         return BlobsBelow(blobs_at(self.url), Layout(self.application_id).staging(self.plan_id))
+
+
+_seen: set[RepositoryPlace] = set()
+_next_look: dict[RepositoryPlace, float] = {}
 
 
 class BlobsBelow(Blobs):

@@ -1,0 +1,77 @@
+"""Staging in a repository: what its blobs are called, and how often it is asked."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.blobs.directory import DirectoryBlobs
+from statecore.errors import Invalid, NotFound, Retryable
+from statecore.jobs import repository_place
+from statecore.jobs.repository_place import BlobsBelow, RepositoryPlace
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> RepositoryPlace:
+    return RepositoryPlace(tmp_path.as_uri(), "orders", "a1")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    counted: Counter[str] = Counter()
+
+    def head(self: DirectoryBlobs, name: str, of: Any = DirectoryBlobs.head) -> Any:
+        counted[name.rpartition("/")[2]] += 1
+        return of(self, name)
+
+    monkeypatch.setattr(DirectoryBlobs, "head", head)
+    return counted
+
+
+def test_its_blobs_lie_below_the_plan(place: RepositoryPlace, tmp_path: Path) -> None:
+    blobs = pickle.loads(pickle.dumps(place)).blobs()
+    assert blobs.put_if_absent("runs/0_0/s/1.json", b"1")
+    assert (tmp_path / "apps/orders/staging/a1/runs/0_0/s/1.json").read_bytes() == b"1"
+    assert blobs.get("runs/0_0/s/1.json") == b"1"
+    assert [blob.name for blob in blobs.list("runs/")] == ["runs/0_0/s/1.json"]
+    assert blobs.head("runs/0_0/s/1.json")[:2] == ("runs/0_0/s/1.json", 1)
+    assert list(blobs.directories("runs")) == ["0_0"]
+    assert blobs.local_path("runs/0_0/s/1.json") is not None
+    blobs.delete("runs/0_0/s/1.json")
+    with pytest.raises(NotFound):
+        blobs.get("runs/0_0/s/1.json")
+    with pytest.raises(Invalid, match="no name of a blob"):
+        BlobsBelow(blobs, "x").get("../mark")
+
+
+def test_a_worker_that_has_seen_it_does_not_ask_for_each_task(place: RepositoryPlace, asked: Counter[str]) -> None:
+    with pytest.raises(Invalid, match="does not find in"):
+        place.check_seen()
+    place.prepare()
+    asked.clear()
+    for _ in range(100):
+        place.check_seen()
+        place.check_failure()
+    assert asked == {"driver": 1, "failed": 1}
+
+
+def test_a_failure_is_heard_of_at_the_next_look_and_from_then_on(
+    place: RepositoryPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.prepare()
+    place.check_failure()
+    place.announce_failure()
+    place.check_failure()
+    monkeypatch.setattr(repository_place, "_next_look", {})
+    for _ in range(2):
+        with pytest.raises(Retryable, match="Another task of the job has failed"):
+            place.check_failure()
+
+
+def test_rights_are_found_out_and_nothing_is_left(place: RepositoryPlace) -> None:
+    place.check_writable()
+    assert not list(place.blobs().list())
