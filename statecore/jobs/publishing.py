@@ -11,7 +11,6 @@ from statecore import __version__
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
-from statecore.images.digest import EMPTY, combined
 from statecore.images.identity import image_identity
 from statecore.images.model import Image, Run, StoreDigest, segment_order
 from statecore.jobs.frozen_plan import FrozenPlan, request_name
@@ -203,6 +202,8 @@ def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase
 
 def _content(kind: StoreKind, databases: Sequence[StoredDatabase]) -> StoreDigest | None:
     """What a store holds, where no database has runs that could overlap; those of versioned stores share no key."""
+    from statecore.images.digest import EMPTY, combined  # which a plan does without
+
     content = StoreDigest(0, 0, EMPTY)
     for database in databases:
         if len(database.runs) > 1 and not kind.is_versioned:

@@ -5,13 +5,19 @@ takes the edits of a group as one. Kafka Streams keeps no log, and flushes all c
 (``atomic_flush``), so what its MANIFEST names is rows, offset and status of its last flush. Here the MANIFEST is read
 once, and every SST file that it names gets a second name; one that has gone meanwhile, as compactions take them away,
 means that the MANIFEST is to be read again. What RocksDB appends to is copied. Nothing of the database is changed.
+
+A writer may be faster than a MANIFEST is understood. So all SST files that there are get their second names right
+before and right after it is read, and those that it does not name lose them in the end. What was named once need not be
+named again by another attempt, as long as the database is the same one.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,12 +82,19 @@ def take_moment(source: Path, target: Path) -> Moment:
         Fenced: a writer changes its files faster than they can be named.
         Capacity: no room.
     """
+    named_of: str | None = None
     for attempt in range(_ATTEMPTS):
         try:
-            return _taken(source, target)
+            identity = _identity(source)
+            if attempt and identity != named_of:
+                shutil.rmtree(target, ignore_errors=True)
+            if not attempt or identity != named_of:
+                target.mkdir(parents=True, mode=DIRECTORY_MODE)
+                named_of = identity
+            return _taken(source, target, identity)
         except (_Changed, FileNotFoundError) as error:
-            shutil.rmtree(target, ignore_errors=True)
             if isinstance(error, FileNotFoundError) and not (source / _CURRENT).exists():
+                shutil.rmtree(target, ignore_errors=True)
                 raise NotFound(
                     f"There is no database at {source}, or it has gone meanwhile.",
                     action="Look again.",
@@ -91,6 +104,7 @@ def take_moment(source: Path, target: Path) -> Moment:
             shutil.rmtree(target, ignore_errors=True)
             raise translate(source, "Linking", error) from error
         time.sleep(_PAUSE_SECONDS * 2**attempt)
+    shutil.rmtree(target, ignore_errors=True)
     raise Fenced(
         f"The files of the database at {source} change faster than they can be linked, or files that its MANIFEST "
         "names are not there.",
@@ -99,16 +113,21 @@ def take_moment(source: Path, target: Path) -> Moment:
     )
 
 
-def _taken(source: Path, target: Path) -> Moment:
-    target.mkdir(parents=True, mode=DIRECTORY_MODE)
+def _taken(source: Path, target: Path, identity: str | None) -> Moment:
+    for file in target.iterdir():
+        if file.suffix != ".sst":  # of an earlier attempt: its logs would be replayed
+            file.unlink()
+    _link_all(source, target)
     name = (source / _CURRENT).read_text().strip()
     logs = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
     content = (source / name).read_bytes()
+    _link_all(source, target)
     manifest = understood(source, content)
     if manifest.group_left:
         raise _Changed
-    for number in manifest.files:
-        link_or_copy(source / f"{number:06d}.sst", target / f"{number:06d}.sst")
+    _keep(source, target, {f"{number:06d}.sst" for number in manifest.files})
+    if _identity(source) != identity:
+        raise _Changed
     for file in _small(source):
         shutil.copyfile(file, target / file.name)
     for log in logs:
@@ -120,6 +139,34 @@ def _taken(source: Path, target: Path) -> Moment:
     (target / name).write_bytes(content[: manifest.whole_bytes])
     (target / _CURRENT).write_text(f"{name}\n")
     return Moment(source, target, manifest, bool(logs), _begun(source), _flushed(target, manifest))
+
+
+def _link_all(source: Path, target: Path) -> None:
+    """Give all SST files that there are a second name. Where they would have to be copied none: one that is still being
+    written would be cut.
+    """
+    with os.scandir(source) as entries:
+        for entry in entries:
+            if entry.name.endswith(".sst"):
+                with suppress(OSError):
+                    os.link(entry.path, target / entry.name)
+
+
+def _keep(source: Path, target: Path, named: Set[str]) -> None:
+    """Have these SST files in the target, and no others."""
+    there = {file.name for file in target.glob("*.sst")}
+    for name in named - there:
+        link_or_copy(source / name, target / name)
+    for name in there - named:
+        (target / name).unlink()
+
+
+def _identity(source: Path) -> str | None:
+    """The name that RocksDB gave to the database when it was made; another database has the same numbers of files."""
+    try:
+        return (source / _IDENTITY).read_text()
+    except FileNotFoundError:
+        return None
 
 
 def understood(path: Path, content: bytes) -> Manifest:

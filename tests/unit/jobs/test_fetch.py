@@ -28,6 +28,7 @@ from statecore.jobs.versioned_start import VersionedStart
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.contents import known_content
+from statecore.repository.head import HEAD
 from statecore.repository.manifest import StoreSnapshot
 from tests.harness import mounts
 from tests.unit.jobs.published import RETENTION, Shop, expected, rows_in, spec
@@ -469,7 +470,7 @@ def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir
     (file,) = [head] if head.is_file() else list(head.rglob("*"))
     found = own_shop.shelf.read_head()
     assert found is not None
-    swapped = encoded({**found.raw, "version": 9})
+    swapped = encoded(HEAD.sealed({**found.raw, "version": 9}))
     assert own_shop.shelf.pointers.swap(own_shop.shelf.names.head, swapped, found.version)
     assert file.exists()
     refused(Invalid, "of version 9", own_shop, state_dir)

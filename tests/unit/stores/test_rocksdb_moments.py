@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,8 +143,6 @@ def test_a_manifest_that_nobody_understands_is_refused(tmp_path: Path) -> None:
 
 def test_half_a_group_of_edits_is_no_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The families of a database are flushed by a group; its files are there before its last edit is."""
-    from dataclasses import replace
-
     path, looks = closed(tmp_path / "db"), iter((1, 1, 0))
     understood = rocksdb_moments.understood
     monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
@@ -177,3 +177,43 @@ def test_a_manifest_says_how_much_of_a_group_is_to_come(written: Path, tmp_path:
     left = [understood(written, content[:end]).group_left for end in sorted(ends)]
     assert 1 in left, "two families are flushed by a group of two"
     assert left[-1] == 0
+
+
+def test_another_database_in_its_place_is_not_mixed_with_what_was_named_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, understood = closed(tmp_path / "db", 20), rocksdb_moments.understood
+    monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
+    replaced = False
+
+    def replace_once(*given: Any) -> Any:
+        nonlocal replaced
+        if not replaced:
+            replaced = True
+            shutil.rmtree(path)
+            closed(path, 7)
+        return understood(*given)
+
+    monkeypatch.setattr(rocksdb_moments, "understood", replace_once)
+    moment = take_moment(path, tmp_path / "copy")
+    with RocksDBStore(moment.path, KIND, read_only=True) as store:
+        assert (sum(1 for _ in store.all()), store.committed_offset(CHANGELOG)) == (7, 7)
+
+
+def test_a_log_of_an_earlier_attempt_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = closed(tmp_path / "db")
+    monkeypatch.setattr(rocksdb_moments, "_PAUSE_SECONDS", 0.0)
+    log = path / "000999.log"
+    log.write_bytes(b"rows that are in a file by now")
+    copied = shutil.copyfile
+
+    def copy(source: Path, target: Path) -> Any:
+        found = copied(source, target)
+        if Path(source) == log and log.exists():
+            log.write_bytes(b"")  # flushed meanwhile: the attempt is given up
+        return found
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    moment = take_moment(path, tmp_path / "copy")
+    assert not moment.logs
+    assert not list(moment.path.glob("*.log"))
