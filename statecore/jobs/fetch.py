@@ -242,7 +242,7 @@ class _Fetch(Job):
         if not servers or not todo.stores:
             return ()
         with Cluster(servers, self.declared.kafka if self.declared else {}) as cluster:
-            return tuple(check_topics(cluster, todo.stores))
+            return tuple(check_topics(cluster, todo.stores, no_doubts=self.snapshots.has_unfit))
 
     def _brought_and_built(
         self, todo: Todo, at_hand: Mapping[str, Path], work: Path

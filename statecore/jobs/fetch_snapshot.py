@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from statecore.errors import Corrupted, NotFound, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.manifest import Manifest, TaskPart
@@ -137,6 +137,11 @@ class Snapshots:
         parts = {task: read.part for task, read in self.shelf.parts(wanted).items()}
         declared = parse_spec({**manifest.spec, "bootstrap_servers": _NOBODY}, f"<snapshot {entry.snapshot}>")
         return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))
+
+    @property
+    def has_unfit(self) -> bool:
+        """Whether one was passed over because it did not fit, and not because it is damaged."""
+        return any(isinstance(error, Invalid) for error in self._errors)
 
     def _pass_over(self, entry: SnapshotEntry, error: StatecoreError) -> None:
         if self._request.snapshot is not None:

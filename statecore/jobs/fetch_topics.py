@@ -33,13 +33,19 @@ class _Verdict(NamedTuple):
 
 
 def check_topics(
-    cluster: Cluster, stores: Iterable[StoreToFetch], *, clock: Callable[[], float] = time.time
+    cluster: Cluster,
+    stores: Iterable[StoreToFetch],
+    *,
+    no_doubts: bool = False,
+    clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """Compare what stores end at with the topics as they are now.
 
     Args:
         cluster: where the topics are.
         stores: the stores.
+        no_doubts: whether what nobody knows speaks against a store: a newer snapshot did not fit, and an older one
+            whose age or topic is not known may fit even less.
         clock: seconds since the epoch.
 
     Returns:
@@ -65,6 +71,8 @@ def check_topics(
     for store, end in ends:
         seen = offsets.get(end.topic_partition)
         verdict = _compare(store, end, topics[end.topic], seen, clock())
+        if no_doubts and verdict.doubt and (store.snapshot.cut_ms is None or not end.topic_id):
+            verdict = _Verdict(f"{verdict.doubt}; and a newer snapshot did not fit")
         where = f"store {store.snapshot.store} of task {store.task}: {end.topic_partition} "
         wrong += [where + verdict.wrong] if verdict.wrong else []
         doubts += [where + verdict.doubt] if verdict.doubt else []
@@ -102,7 +110,7 @@ def _compare(
             doubt=f"has grown by {seen.log_end - end.end} since, and nobody knows how old the store is; if it is older "
             f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since"
         )
-    age = now - store.snapshot.cut_ms / 1000
+    age = abs(now - store.snapshot.cut_ms / 1000)  # a clock that was ahead tells no age either
     if age > retention:
         return _Verdict(
             f"has grown since, and the store is {age:.0f} s old; deletes in what it grew by may have been compacted "

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Capacity
-from statecore.filesystem import file_hashes
+from statecore.filesystem import file_hashes, file_sha256
 from statecore.jobs import staging
 from statecore.jobs.frozen_plan import FETCHED
 from statecore.jobs.store_to_fetch import StoreToFetch
@@ -88,7 +88,10 @@ class FetchedFiles:
                 with suppress(OSError):
                     if path.is_file() and path.stat().st_size in wanted:
                         candidates.append(path)
-        found = dict(zip(file_hashes(candidates), candidates, strict=True))
+        found = {}
+        for path in candidates:
+            with suppress(OSError):  # one that cannot be read is brought
+                found[file_sha256(path)] = path
         hashes = {sha256 for of_size in wanted.values() for sha256 in of_size}
         return {sha256: path for sha256, path in found.items() if sha256 in hashes}
 
@@ -117,8 +120,8 @@ class FetchedFiles:
         return download(shelf, _each_once(stores), self.path, at_hand=at_hand, advance=told)
 
     def _drop_damaged(self, stores: Iterable[StoreToFetch]) -> None:
-        """Files below runs are built upon as they are, so those that an earlier try has brought are looked at again."""
-        hashes = sorted({sha256 for store in stores if not store.left for sha256 in store.base_hashes})
+        """Those that an earlier try has brought are looked at again: this disk may have changed them since."""
+        hashes = sorted({one.sha256 for one in _each_once(stores)})
         paths = [path for sha256 in hashes if (path := self.path / staging.file_name(sha256)).is_file()]
         for path, sha256 in zip(paths, file_hashes(paths), strict=True):
             if path.name != sha256:

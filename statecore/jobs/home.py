@@ -105,6 +105,10 @@ class RepositoryHome(JobHome):
     def __init__(self, shelf: Shelf, request_id: str) -> None:
         self._shelf, self._request = shelf, request_name(request_id)
 
+    def _staging(self, plan_id: str) -> str:
+        """Two requests may have one plan, and the first to end deletes what it has staged."""
+        return f"{plan_id}-{self._request}"
+
     def _pointer(self, suffix: str) -> str:
         return self._shelf.names.job(self._request, suffix.lstrip(".") if suffix != PLAN_SUFFIX else "plan")
 
@@ -136,11 +140,11 @@ class RepositoryHome(JobHome):
         """See :class:`JobHome`."""
         from statecore.jobs.repository_place import RepositoryPlace
 
-        return RepositoryPlace(self._shelf.url, self._shelf.application_id, plan_id)
+        return RepositoryPlace(self._shelf.url, self._shelf.application_id, self._staging(plan_id))
 
     def discard(self, plan_id: str) -> None:
         """See :class:`JobHome`."""
-        discard_staging(self._shelf, plan_id)
+        discard_staging(self._shelf, self._staging(plan_id))
 
     def sweep(self) -> None:
         """See :class:`JobHome`."""

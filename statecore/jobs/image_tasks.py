@@ -229,10 +229,11 @@ def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:
 
 
 def _are_newer(task: ImageTask, moment: float) -> bool:
-    """Whether a run was made anew since: the old one was damaged, and its file may be in the image."""
+    """Whether a file was made anew since: the old one was damaged, and may be in the image."""
     blobs = task.place.blobs()
-    runs = [*task.built.runs, *(run for one in task.slices for run in one.made)]
+    names = [staging.run_name(run) for run in (*task.built.runs, *(run for one in task.slices for run in one.made))]
+    names += [staging.file_name(sha256) for base in task.built.bases for sha256 in base.files.values()]
     try:
-        return any(blobs.head(staging.run_name(run)).modified > moment for run in runs)
+        return any(blobs.head(name).modified > moment for name in names)
     except NotFound:
         return True

@@ -33,8 +33,15 @@ from statecore.jobs.built_here import build_here
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
-from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
+from statecore.jobs.frozen_plan import (
+    ATTEMPT_SUFFIX,
+    FROZEN_PLAN,
+    PLAN_SUFFIX,
+    REPORT_SUFFIX,
+    FrozenPlan,
+    request_name,
+)
+from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome, discard_staging, sweep_stagings
 from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.job import Job, Surroundings, spec_of
 from statecore.jobs.notes import notes_of
@@ -195,6 +202,9 @@ class _Restore(Job):
                 apply_placement(placement, self.faults, self.progress)
         self.faults.reach("restore.after-placement")
         last = report(utc_now())
+        if self.shelf is not None and self._are_apart(workers):
+            discard_staging(self.shelf, self._apart_name(plan))
+            sweep_stagings(self.shelf, time.time())
         self.finish(plan.plan_id, last.to_json())  # the one that was saved before differs in its times alone
         return last
 
@@ -325,8 +335,12 @@ class _Restore(Job):
         """Where runs are kept: with the images that are built of them, or in the repository alone."""
         if self._are_apart(workers):
             assert self.shelf is not None
-            return RepositoryPlace(self.shelf.url, self.shelf.application_id, plan.plan_id)
+            return RepositoryPlace(self.shelf.url, self.shelf.application_id, self._apart_name(plan))
         return self.home.place(plan.plan_id)
+
+    def _apart_name(self, plan: RestorePlan) -> str:
+        """The name of the staging in the repository: two requests may have one plan."""
+        return f"{plan.plan_id}-{request_name(self.request.request_id)}"
 
     def _are_apart(self, workers: Workers) -> bool:
         """Whether the workers share nothing with this machine but the repository: a cluster, unless a staging directory

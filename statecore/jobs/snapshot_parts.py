@@ -142,7 +142,7 @@ def refuse_older(parts: Sequence[TaskPart], newest: Newest) -> None:
     for part in parts:
         for store in part.stores:
             before = newest.store((part.task, store.store))
-            if before is None or before.left_to_restore or store.left_to_restore:
+            if before is None or before.left_to_restore or (store.left_to_restore and store.kind.is_versioned):
                 continue
             ends = {end.topic_partition: end.end for end in before.changelogs}
             for end in store.changelogs:
@@ -156,6 +156,13 @@ def refuse_older(parts: Sequence[TaskPart], newest: Newest) -> None:
                         task=part.task,
                         store=store.store,
                     )
+
+
+def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
+    """Whether brokers have told what the snapshot before does not know: which topic it is, or a later moment."""
+    topics = {end.topic_partition: end.topic_id for end in before.changelogs}
+    named = any(end.topic_id and not topics.get(end.topic_partition) for end in store.changelogs)
+    return named or (store.cut_ms or 0) > (before.cut_ms or 0)
 
 
 def is_unchanged(parts: Sequence[TaskPart], newest: Newest, *, whole: bool) -> bool:
@@ -173,8 +180,11 @@ def is_unchanged(parts: Sequence[TaskPart], newest: Newest, *, whole: bool) -> b
     for part in parts:
         there = newest.parts.get(part.task)
         stores = {store.store: store.identity for store in part.stores}
-        before = {} if there is None else {store.store: store.identity for store in there.stores}
+        known = {} if there is None else {store.store: store for store in there.stores}
+        before = {name: store.identity for name, store in known.items()}
         if not stores.items() <= before.items() or (whole and stores != before):
+            return False
+        if any(_knows_more(store, known[store.store]) for store in part.stores):
             return False
     return True
 

@@ -94,7 +94,9 @@ class ReadHead(NamedTuple):
     version: str
 
 
-HEAD = DocumentType("head", VERSION, Head, _REPAIR, is_open=True, is_sealed=True)
+HEAD = DocumentType(
+    "head", VERSION, Head, "Use the release of statecore that wrote it, or a newer one.", is_open=True, is_sealed=True
+)
 
 
 def decoded_head(content: bytes, repository: str, application_id: str) -> Document[Head]:

@@ -46,6 +46,11 @@ class Layout:
         self._root = f"{APPLICATIONS}/{application_id}"
 
     @property
+    def root(self) -> str:
+        """What the names of all that the application has begin with."""
+        return f"{self._root}/"
+
+    @property
     def head(self) -> str:
         """The pointer that says which snapshots count."""
         return f"{self._root}/head"

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from statecore import __version__
 from statecore.documents import Document, encoded, kept
-from statecore.errors import Corrupted, Fenced, Retryable, StatecoreError
+from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, encoded_head
 from statecore.repository.manifest import (
@@ -127,13 +127,7 @@ class Publication:
         self._clock, self._name, self._faults = clock, name, faults
         self._begun = self._look()
         if self._begun.head is None and shelf.has_lost_head():
-            raise Corrupted(
-                f"The head of {shelf.application_id} in {shelf.url} is missing, although there are snapshots that it "
-                "had named. To publish now would lose them.",
-                action=f"Make it anew, then run this again: {shelf.repair}",
-                application_id=shelf.application_id,
-                repository=shelf.url,
-            )
+            raise shelf.lost_head()  # to publish now would lose them
 
     def earlier(self) -> Published | None:
         """What an earlier try of the same request has published, as long as it counts."""
@@ -194,6 +188,8 @@ class Publication:
 
     def _refuse_others(self, seen: _Seen, touched: Iterable[str]) -> None:
         """Refuse to replace what others have published since this one began."""
+        if seen.generation < self._begun.generation:
+            raise self._shelf.lost_head() if seen.head is None else self._fenced("the head has gone back")
         if seen.epoch != self._begun.epoch:
             raise self._fenced("the head was made anew (statecore repair head) while this job was at work")
         theirs = sorted(task for task in touched if _hash(self._begun.parts.get(task)) != _hash(seen.parts.get(task)))
@@ -209,7 +205,8 @@ class Publication:
             if not store.left_to_restore
         }
         for store in part.stores:
-            for end in store.changelogs if not store.left_to_restore else ():
+            # Versioned stores are left to Kafka Streams by whoever asks for it; another store that is left is empty.
+            for end in store.changelogs if not (store.left_to_restore and store.kind.is_versioned) else ():
                 known = ends.get((store.store, end.topic_partition), end)
                 # A topic that was made anew begins anew; where nobody asked a broker it is taken for the same.
                 other = known.end if "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id else -1

@@ -16,7 +16,16 @@ from statecore.documents import Document
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head
 from statecore.repository.layout import APPLICATIONS, Layout
-from statecore.repository.manifest import MANIFEST, PART, Extent, Manifest, PartReference, TaskPart, checked
+from statecore.repository.manifest import (
+    MANIFEST,
+    PART,
+    Extent,
+    Manifest,
+    PartReference,
+    TaskPart,
+    check_names,
+    checked,
+)
 from statecore.repository.repository import Repository, open_repository
 
 _OTHER = "Take another snapshot (statecore snapshots lists them), and look at the object store."
@@ -92,6 +101,7 @@ class Shelf:
 
         Raises:
             NotFound: it has no snapshot here.
+            Corrupted: the head is missing, although there are snapshots that it had named.
             Corrupted, Invalid, Retryable: as :meth:`read_head`.
         """
         found = self.read_head()
@@ -99,13 +109,26 @@ class Shelf:
             raise self._none()
         return found.head
 
-    def _none(self) -> NotFound:
+    def lost_head(self) -> Corrupted:
+        """The error for a head that is missing although there are snapshots that it had named."""
+        return Corrupted(
+            f"The head of {self.application_id} in {self.url} is missing, although there are snapshots that it had "
+            "named.",
+            action=f"Make it anew, then run this again: {self.repair}",
+            application_id=self.application_id,
+            repository=self.url,
+        )
+
+    def _none(self) -> NotFound | Corrupted:
         there = self.applications()
         others = f" It has snapshots of {', '.join(there[:10])}." if there else " It has no snapshot at all."
+        lost = self.pointers.read(self.names.head) is None
+        if lost and self.has_lost_head():
+            return self.lost_head()
         manifests = next(iter(self.blobs.list(self.names.manifests)), None) is not None
         action = (
-            f"Its head is missing although there are manifests: {self.repair}"
-            if manifests and self.pointers.read(self.names.head) is None
+            f"Its head is missing although there is a manifest: {self.repair}"
+            if manifests and lost
             else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
             "statecore snapshot with --repository)."
         )
@@ -194,6 +217,7 @@ class Shelf:
                 at = reference.extent.start - low
                 document = content[at : at + reference.extent.bytes]
                 read = PART.read(checked(document, reference.sha256, f"The part of task {reference.task}"))
+                check_names(read.value, self.names.root)
                 found[reference.task] = ReadPart(read.value, read.raw)
         return found
 

@@ -202,6 +202,8 @@ def test_images_of_what_they_published_are_built_where_they_are_used(
     }
     for store in alone.stores:
         assert published[store.task, store.store].content == (store.rows, store.bytes, store.digest)
+    shelf = Shelf.at(url, application["application_id"])
+    assert not list(shelf.blobs.list(shelf.names.stagings))
     work = state_dir / application["application_id"] / ".statecore"
     assert sorted(path.name for path in work.iterdir()) == ["placed.json", "plans"]
 

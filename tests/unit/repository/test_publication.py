@@ -180,11 +180,20 @@ def test_a_topic_that_was_made_anew_begins_anew(shelf: Shelf, first: None, direc
     assert ends_of(shelf)["0_0"] == {"left": 10, "right": 50}
 
 
-def test_a_store_that_is_left_to_restore_is_behind_nothing_and_before_nothing(
+def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
     shelf: Shelf, first: None, directory: Path
 ) -> None:
     left = TaskPart("0_0", (store_of("0_0", "left", (), end=0, left_to_restore=True),))
-    publication(shelf, "left").publish([left], whole=False)
+    with pytest.raises(Fenced, match=r"up to offset 50 of .* and this job up to 0"):
+        publication(shelf, "left").publish([left], whole=False)
+
+
+def test_a_versioned_store_that_is_left_to_restore_is_behind_nothing_and_before_nothing(
+    shelf: Shelf, first: None, directory: Path
+) -> None:
+    left = store_of("0_0", "left", (), end=0, left_to_restore=True)
+    left = replace(left, kind=StoreKind.VERSIONED_KEY_VALUE)
+    publication(shelf, "left").publish([TaskPart("0_0", (left,))], whole=False)
     assert ends_of(shelf)["0_0"] == {"left": 0, "right": 50}
     publication(shelf, "again").publish(uploaded(shelf, directory, {"0_0": {"left": 10}}), whole=False)
     assert ends_of(shelf)["0_0"] == {"left": 10, "right": 50}

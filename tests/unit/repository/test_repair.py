@@ -89,7 +89,7 @@ def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
     lost.publishing.publish(30, [1], whole=False)
     before = lost.shelf.head()
     lost.head_file.unlink()
-    with pytest.raises(NotFound) as caught:
+    with pytest.raises(Corrupted, match="is missing, although there are snapshots") as caught:
         lost.shelf.head()
     assert "statecore repair head" in caught.value.action
     plan = lost.repaired()
@@ -301,9 +301,18 @@ def test_a_manifest_of_another_place_or_name_is_left_out(lost: Lost, tmp_path: P
 def test_nobody_publishes_over_a_head_that_is_lost(lost: Lost) -> None:
     lost.publish(10, 20)
     lost.head_file.unlink()
-    with pytest.raises(Corrupted, match="To publish now would lose them") as refused:
+    with pytest.raises(Corrupted, match="is missing, although there are snapshots") as refused:
         lost.publishing.begin()
     assert "statecore repair head" in refused.value.action
+    assert not lost.head_file.exists()
+
+
+def test_a_head_that_is_lost_while_a_job_is_at_work_is_not_made_by_it(lost: Lost) -> None:
+    lost.publish(10, 20)
+    job = lost.publishing.begin()
+    lost.head_file.unlink()
+    with pytest.raises(Corrupted, match="is missing, although there are snapshots"):
+        job.publish([lost.publishing.part(7, 30)], whole=False)
     assert not lost.head_file.exists()
 
 
