@@ -158,11 +158,17 @@ def refuse_older(parts: Sequence[TaskPart], newest: Newest) -> None:
                     )
 
 
+_WORTH_MS = 3_600_000
+"""A snapshot of the same files whose ends were read so much later is worth a manifest: it stays fit for longer."""
+
+
 def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
-    """Whether brokers have told what the snapshot before does not know: which topic it is, or a later moment."""
+    """Whether brokers have told what the snapshot before does not know: which topic it is, or a much later moment."""
     topics = {end.topic_partition: end.topic_id for end in before.changelogs}
     named = any(end.topic_id and not topics.get(end.topic_partition) for end in store.changelogs)
-    return named or (store.cut_ms or 0) > (before.cut_ms or 0)
+    if store.cut_ms is None:
+        return named
+    return named or before.cut_ms is None or store.cut_ms - before.cut_ms > _WORTH_MS
 
 
 def is_unchanged(parts: Sequence[TaskPart], newest: Newest, *, whole: bool) -> bool:

@@ -125,6 +125,18 @@ def test_a_snapshot_of_all_partitions_of_the_topics_is_whole_and_drops_tasks_tha
     assert {task for task, _ in world.stored()} == {"0_0"}
 
 
+def test_the_same_files_are_published_again_for_a_topic_id_and_for_a_much_later_moment(
+    world: World, brokers: type[Brokers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.logs = log(0, 8)
+    assert world.snapshot().outcome is Outcome.PUBLISHED
+    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED, "the brokers know which topic it is"
+    assert world.snapshot(offline=False).outcome is Outcome.UNCHANGED
+    assert world.snapshot().outcome is Outcome.UNCHANGED
+    monkeypatch.setattr("statecore.jobs.snapshot_parts._WORTH_MS", -1)
+    assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
+
+
 def test_a_topic_that_was_made_anew_may_go_back_and_the_same_one_may_not(world: World, brokers: type[Brokers]) -> None:
     brokers.logs = log(0, 8)
     world.snapshot(offline=False)
