@@ -7,17 +7,19 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
-from statecore.formats.releases import GLOBAL, TASK_NAME
+from statecore.formats.releases import GLOBAL
 from statecore.jobs.declaration import Request, declare
 from statecore.jobs.request import (
     DEFAULT_MEMORY_BUDGET,
     LIMITS,
+    OWNER,
     WHAT,
     WHERE,
     check_memory_budget,
     check_repository,
     check_request_id,
 )
+from statecore.jobs.task_names import check_tasks
 from statecore.jobs.values import Choice, FilePath, Flag, Several, Size, Text, Whole
 from statecore.jobs.versioned_start import VersionedStart
 
@@ -29,15 +31,6 @@ _INSTANCE = re.compile(r"([0-9]{1,6})/([1-9][0-9]{0,5})")
 def _check_state_dir(_: str, path: str) -> None:
     if not path:
         raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
-
-
-def _check_tasks(_: str, tasks: tuple[str, ...]) -> None:
-    wrong = [task for task in tasks if task != GLOBAL and not TASK_NAME.fullmatch(task)]
-    if wrong:
-        raise Invalid(
-            f"{wrong[0]!r} is no task.",
-            action=f"Name tasks as their directories are called: 0_1, or {GLOBAL} for the global stores.",
-        )
 
 
 def _check_instance(_: str, instance: str) -> None:
@@ -86,7 +79,7 @@ class FetchRequest(Request):
             section=WHAT,
             otherwise="every task",
             option="--task",
-            check=_check_tasks,
+            check=check_tasks,
         ),
     )
     instance: str | None = field(
@@ -142,13 +135,7 @@ class FetchRequest(Request):
     )
     owner: str | None = field(
         default=None,
-        metadata=declare(
-            Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
-            title="Owner",
-            help="user or user:group, by name or number, that the placed files will belong to",
-            section=WHERE,
-            otherwise="the owner of the directory that is there",
-        ),
+        metadata=OWNER,
     )
     versioned: VersionedStart = field(
         default=VersionedStart.HISTORY,

@@ -163,6 +163,10 @@ class Job:
         self.home.sweep()
 
 
+def nobody(line: str) -> None:
+    """Hears nothing."""
+
+
 def spec_of(request: OfApplication) -> ApplicationSpec:
     """The spec that a request names or carries.
 

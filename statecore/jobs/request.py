@@ -81,6 +81,26 @@ def check_request_id(_: str, request_id: str) -> None:
         raise Invalid("The request id is empty.", action="Give a name, or leave it out.")
 
 
+OWNER = declare(
+    Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
+    title="Owner",
+    help="user or user:group, by name or number, that the placed files will belong to",
+    section=WHERE,
+    otherwise="the owner of the directory that is there",
+)
+"""What is said of ``owner``, wherever files are placed."""
+
+PATIENCE = declare(
+    Seconds(more_than_zero=True),
+    title="Timeout of brokers",
+    help="how long a broker may make no progress before it counts as unreachable",
+    section=LIMITS,
+    in_form=False,
+    check=check_patience,
+)
+"""What is said of ``timeout``, wherever brokers are asked."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OfApplication(Request):
     """The stores of one application that are meant, and where they lie."""
@@ -207,14 +227,7 @@ class Reading(Request):
     )
     timeout: float = field(
         default=30.0,
-        metadata=declare(
-            Seconds(more_than_zero=True),
-            title="Timeout of brokers",
-            help="how long a broker may make no progress before it counts as unreachable",
-            section=LIMITS,
-            in_form=False,
-            check=check_patience,
-        ),
+        metadata=PATIENCE,
     )
 
 
@@ -279,13 +292,7 @@ class RestoreRequest(OfApplication, Published, Staged, Reading, Planned):
     )
     owner: str | None = field(
         default=None,
-        metadata=declare(
-            Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
-            title="Owner",
-            help="user or user:group, by name or number, that the placed files will belong to",
-            section=WHERE,
-            otherwise="the owner of the directory that is there",
-        ),
+        metadata=OWNER,
     )
     versioned: VersionedStart = field(
         default=VersionedStart.HISTORY,

@@ -39,11 +39,10 @@ from statecore.jobs.frozen_plan import (
     PLAN_SUFFIX,
     REPORT_SUFFIX,
     FrozenPlan,
-    request_name,
 )
-from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome, discard_staging, sweep_stagings
+from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.image_tasks import ImageResult
-from statecore.jobs.job import Job, Surroundings, spec_of
+from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.notes import notes_of
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
@@ -52,7 +51,6 @@ from statecore.jobs.publishing import Made, SnapshotOf, task_parts
 from statecore.jobs.range_tasks import ClusterSettings
 from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
-from statecore.jobs.repository_place import RepositoryPlace
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.staging import staging_base
@@ -92,7 +90,7 @@ def run_restore(
         StatecoreError: a defect of this program.
     """
     try:
-        return _run_restore(request, progress or NullProgress(), engine, faults or NO_FAULTS, say or _nobody)
+        return _run_restore(request, progress or NullProgress(), engine, faults or NO_FAULTS, say or nobody)
     except FaultInjected:
         raise
     except Exception as error:
@@ -202,9 +200,9 @@ class _Restore(Job):
                 apply_placement(placement, self.faults, self.progress)
         self.faults.reach("restore.after-placement")
         last = report(utc_now())
-        if self.shelf is not None and self._are_apart(workers):
-            discard_staging(self.shelf, self._apart_name(plan))
-            sweep_stagings(self.shelf, time.time())
+        if self._are_apart(workers):
+            self._repository_home().discard(plan.plan_id)
+            self._repository_home().sweep()
         self.finish(plan.plan_id, last.to_json())  # the one that was saved before differs in its times alone
         return last
 
@@ -334,13 +332,12 @@ class _Restore(Job):
     def _place(self, workers: Workers, plan: RestorePlan) -> StagingPlace:
         """Where runs are kept: with the images that are built of them, or in the repository alone."""
         if self._are_apart(workers):
-            assert self.shelf is not None
-            return RepositoryPlace(self.shelf.url, self.shelf.application_id, self._apart_name(plan))
+            return self._repository_home().place(plan.plan_id)
         return self.home.place(plan.plan_id)
 
-    def _apart_name(self, plan: RestorePlan) -> str:
-        """The name of the staging in the repository: two requests may have one plan."""
-        return f"{plan.plan_id}-{request_name(self.request.request_id)}"
+    def _repository_home(self) -> RepositoryHome:
+        assert self.shelf is not None
+        return RepositoryHome(self.shelf, self.request.request_id)
 
     def _are_apart(self, workers: Workers) -> bool:
         """Whether the workers share nothing with this machine but the repository: a cluster, unless a staging directory
@@ -403,7 +400,3 @@ def _doubts(directory: StateDirectory, request: RestoreRequest, disk: DiskNeed) 
     """Which disk may have too little room."""
     elsewhere = [staging_base(request.staging_dir, directory)] if request.staging_dir else []
     return [note for place in (directory.path, *elsewhere) if (note := disk.doubt(place)) is not None]
-
-
-def _nobody(line: str) -> None:
-    """Hears nothing."""

@@ -33,7 +33,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, GLOBAL, LOCK_FI
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.home import RepositoryHome
-from statecore.jobs.job import Job, Surroundings, spec_of
+from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.snapshot_copies import Copier, StoreCopy, scratch
 from statecore.jobs.snapshot_logs import Logs, asked, not_asked
 from statecore.jobs.snapshot_parts import (
@@ -57,8 +57,8 @@ from statecore.maintenance.layout import application_directory
 from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress, Progress
-from statecore.repository.bases import hashed, known_extents, put_bases
-from statecore.repository.manifest import StoredDatabase
+from statecore.repository.bases import hashed, put_bases
+from statecore.repository.manifest import StoredDatabase, extents_of
 from statecore.repository.publication import Publication
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile
@@ -102,7 +102,7 @@ def run_snapshot(
         directory = application_directory(Path(request.state_dir), spec.application_id)
         shelf = Shelf.at(request.repository, spec.application_id)
         home = RepositoryHome(shelf, request.request_id)
-        around = Surroundings(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or _nobody)
+        around = Surroundings(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or nobody)
         return _Snapshot(request, around, directory, shelf, clock).run()
     except FaultInjected:
         raise
@@ -290,7 +290,7 @@ class _Snapshot(Job):
             for segment, found in databases.items()
             if of not in standing
         }
-        known = known_extents(newest.parts.values())
+        known = extents_of(newest.parts.values())
         new = {file.sha256: file.bytes for found in to_put.values() for file in found if file.sha256 not in known}
         with self.phase("upload"):
             self.progress.phase("upload", sum(new.values()), "bytes")
@@ -363,7 +363,3 @@ class _Snapshot(Job):
 
 def _doing(state_dir: str) -> str:
     return f"a snapshot was taken of {state_dir}"
-
-
-def _nobody(line: str) -> None:
-    """Hears nothing."""

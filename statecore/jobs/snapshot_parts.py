@@ -15,6 +15,7 @@ from statecore.jobs.snapshot_logs import Logs
 from statecore.jobs.snapshot_report import StoreTaken
 from statecore.repository.bases import base_identity
 from statecore.repository.manifest import Manifest, StoredDatabase, StoreSnapshot, TaskPart
+from statecore.repository.publication import behind
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile
 from statecore.spec.model import ApplicationSpec
@@ -140,22 +141,16 @@ def refuse_older(parts: Sequence[TaskPart], newest: Newest) -> None:
         Fenced: the newest snapshot has more.
     """
     for part in parts:
-        for store in part.stores:
-            before = newest.store((part.task, store.store))
-            if before is None or before.left_to_restore or (store.left_to_restore and store.kind.is_versioned):
-                continue
-            ends = {end.topic_partition: end.end for end in before.changelogs}
-            for end in store.changelogs:
-                if ends.get(end.topic_partition, end.end) > end.end:
-                    raise Fenced(
-                        f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
-                        f"offset {ends[end.topic_partition]} of {end.topic_partition}, and this directory up to "
-                        f"{end.end}.",
-                        action="Take the directory of the instance that has the task now; or, where the topic was "
-                        "made anew, let the brokers say so (without --offline).",
-                        task=part.task,
-                        store=store.store,
-                    )
+        there = newest.parts.get(part.task)
+        for store, end, other in behind(part, there) if there is not None else ():
+            raise Fenced(
+                f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
+                f"offset {other} of {end.topic_partition}, and this directory up to {end.end}.",
+                action="Take the directory of the instance that has the task now; or, where the topic was made anew, "
+                "let the brokers say so (without --offline).",
+                task=part.task,
+                store=store.store,
+            )
 
 
 _WORTH_MS = 3_600_000

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from statecore.errors import Invalid
-from statecore.formats.releases import GLOBAL, TASK_NAME
 from statecore.jobs.declaration import declare
-from statecore.jobs.request import LIMITS, WHAT, WHERE, OfApplication, Planned, check_patience, check_repository
-from statecore.jobs.values import FilePath, Flag, Seconds, Several, Text
-
-
-def _check_tasks(_: str, tasks: tuple[str, ...]) -> None:
-    wrong = [task for task in tasks if task != GLOBAL and not TASK_NAME.fullmatch(task)]
-    if wrong:
-        raise Invalid(
-            f"{wrong[0]!r} is no task.",
-            action=f"Name tasks as their directories are called: 0_1, or {GLOBAL} for the global stores.",
-        )
+from statecore.jobs.request import LIMITS, PATIENCE, WHAT, WHERE, OfApplication, Planned, check_repository
+from statecore.jobs.task_names import check_tasks
+from statecore.jobs.values import FilePath, Flag, Several, Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +39,7 @@ class SnapshotRequest(OfApplication, Planned):
             section=WHAT,
             otherwise="every task that has a directory",
             option="--task",
-            check=_check_tasks,
+            check=check_tasks,
         ),
     )
     offline: bool = field(
@@ -64,12 +54,5 @@ class SnapshotRequest(OfApplication, Planned):
     )
     timeout: float = field(
         default=30.0,
-        metadata=declare(
-            Seconds(more_than_zero=True),
-            title="Timeout of brokers",
-            help="how long a broker may make no progress before it counts as unreachable",
-            section=LIMITS,
-            in_form=False,
-            check=check_patience,
-        ),
+        metadata=PATIENCE,
     )

@@ -42,6 +42,7 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import file_sha256, make_directories, write_durably
 from statecore.images.model import Run, RunFile
 from statecore.jobs.frozen_plan import IMAGES, MERGED, RUNS
+from statecore.repository.download import FILES
 
 if TYPE_CHECKING:
     from statecore.placement.state_directory import StateDirectory
@@ -51,7 +52,6 @@ RESULT = "result.json"
 DATABASE = "database"
 """Name of the database within the directory of a finished image."""
 
-_FILES = "files"
 _PIECE_BYTES = 8 << 20
 _ATTEMPTS = "attempts"
 _MARK = "driver"
@@ -91,7 +91,7 @@ def run_name(run: Run) -> str:
 
 def file_name(sha256: str) -> str:
     """The blob that is the file of this hash."""
-    return f"{_FILES}/{sha256}"
+    return f"{FILES}/{sha256}"
 
 
 def keep(blobs: Blobs, file: RunFile) -> None:

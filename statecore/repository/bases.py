@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from statecore.filesystem import file_sha256
-from statecore.repository.manifest import BaseFile, Extent, TaskPart
+from statecore.repository.manifest import BaseFile, Extent
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
 
@@ -53,11 +53,6 @@ def _as_they_come(
     except BaseException:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
-
-
-def known_extents(parts: Iterable[TaskPart]) -> dict[str, Extent]:
-    """Where the files lie that some parts name, by hash: what a snapshot that counts names is there, and stays."""
-    return {digest: extent for part in parts for store in part.stores for digest, extent in store.extents}
 
 
 def put_bases(

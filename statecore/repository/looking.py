@@ -5,7 +5,6 @@ Damage of one hides no other: it is part of the answer. What nobody could look a
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -101,8 +100,7 @@ def look_at_application(shelf: Shelf) -> ApplicationView:
         return ApplicationView(name, None, None)
     lost = Corrupted(
         f"The head of {name} in {shelf.url} is missing although there are manifests.",
-        action="Make it anew from them: statecore repair head --repository "
-        f"{shlex.quote(shelf.url)} --application-id {name}",
+        action=f"Make it anew from them: {shelf.repair}",
         repository=shelf.url,
         application_id=name,
     )

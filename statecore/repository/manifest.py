@@ -385,6 +385,17 @@ def joined_parts(
     return bytes(content), tuple(references)
 
 
+def extents_of(parts: Iterable[TaskPart]) -> dict[str, Extent]:
+    """Where the files lie that some parts name, by hash."""
+    return {digest: extent for part in parts for store in part.stores for digest, extent in store.extents}
+
+
+def new_bytes(parts: Iterable[TaskPart], before: Iterable[TaskPart]) -> int:
+    """Bytes of the files that some parts name, and those that were there before do not."""
+    known = extents_of(before)
+    return sum(extent.bytes for digest, extent in extents_of(parts).items() if digest not in known)
+
+
 def first_cut(cuts: Iterable[int | None]) -> int | None:
     """The first of some moments; ``None`` where one is not known, or there is none."""
     known = list(cuts)

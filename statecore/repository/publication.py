@@ -23,7 +23,7 @@ the retry.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -37,11 +37,14 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, encoded_head
 from statecore.repository.manifest import (
     MANIFEST,
+    ChangelogEnd,
     Manifest,
     PartReference,
+    StoreSnapshot,
     TaskPart,
     first_cut,
     joined_parts,
+    new_bytes,
 )
 from statecore.repository.shelf import ReadPart, Shelf
 from statecore.repository.upload import put_whole
@@ -165,11 +168,11 @@ class Publication:
                 self._refuse_older(part, before[part.task].part)
         prepared = self._put_parts([_complete(part, before.get(part.task), self._spec, whole=whole) for part in parts])
         self._faults.reach("publish.after-parts")
-        new_bytes = _new_bytes(parts, before)
+        size = new_bytes(parts, [read.part for read in before.values()])
         seen = self._begun
         for _ in range(_TRIES):
             self._refuse_others(seen, touched | (self._begun.parts.keys() | seen.parts.keys() if whole else set()))
-            published = self._swap(seen, self._manifest(seen, prepared, whole=whole), new_bytes)
+            published = self._swap(seen, self._manifest(seen, prepared, whole=whole), size)
             if published is not None:
                 return published
             seen = self._look()
@@ -198,23 +201,11 @@ class Publication:
 
     def _refuse_older(self, part: TaskPart, there: TaskPart) -> None:
         """Refuse to go back behind what counts already."""
-        ends = {
-            (store.store, end.topic_partition): end
-            for store in there.stores
-            for end in store.changelogs
-            if not store.left_to_restore
-        }
-        for store in part.stores:
-            # Versioned stores are left to Kafka Streams by whoever asks for it; another store that is left is empty.
-            for end in store.changelogs if not (store.left_to_restore and store.kind.is_versioned) else ():
-                known = ends.get((store.store, end.topic_partition), end)
-                # A topic that was made anew begins anew; where nobody asked a broker it is taken for the same.
-                other = known.end if "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id else -1
-                if other > end.end:
-                    raise self._fenced(
-                        f"the newest snapshot has store {store.store} of task {part.task} up to offset {other} of "
-                        f"{end.topic_partition}, and this job up to {end.end}"
-                    )
+        for store, end, other in behind(part, there):
+            raise self._fenced(
+                f"the newest snapshot has store {store.store} of task {part.task} up to offset {other} of "
+                f"{end.topic_partition}, and this job up to {end.end}"
+            )
 
     def _fenced(self, why: str) -> Fenced:
         return Fenced(
@@ -252,7 +243,7 @@ class Publication:
             parts=tuple(parts[task] for task in sorted(parts)),
         )
 
-    def _swap(self, seen: _Seen, manifest: Manifest, new_bytes: int) -> Published | None:
+    def _swap(self, seen: _Seen, manifest: Manifest, size: int) -> Published | None:
         """Put the manifest and swap the head; ``None`` where somebody else was first, with either."""
         shelf = self._shelf
         content = self._encoded(manifest, seen)
@@ -270,7 +261,7 @@ class Publication:
             manifest.origin,
             len(manifest.parts),
             manifest.file_bytes,
-            new_bytes,
+            size,
         )
         before = None if seen.head is None else seen.head.head
         head = Head(
@@ -299,6 +290,26 @@ class Publication:
         return encoded(MANIFEST.sealed(document))
 
 
+def behind(part: TaskPart, there: TaskPart) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
+    """What of a part is behind what counts already: the store, its end, and the end that counts.
+
+    A topic that was made anew begins anew; where nobody asked a broker it is taken for the same. Versioned stores are
+    left to Kafka Streams by whoever asks for it; another store that is left is empty.
+    """
+    ends = {
+        (store.store, end.topic_partition): end
+        for store in there.stores
+        for end in store.changelogs
+        if not store.left_to_restore
+    }
+    for store in part.stores:
+        for end in store.changelogs if not (store.left_to_restore and store.kind.is_versioned) else ():
+            known = ends.get((store.store, end.topic_partition), end)
+            is_same = "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id
+            if is_same and known.end > end.end:
+                yield store, end, known.end
+
+
 def _complete(
     part: TaskPart, before: ReadPart | None, spec: ApplicationSpec, *, whole: bool
 ) -> tuple[TaskPart, Mapping[str, Any] | None]:
@@ -311,13 +322,6 @@ def _complete(
     ]
     stores = sorted([*part.stores, *others], key=lambda store: store.store)
     return replace(part, stores=tuple(stores)), None if before is None else before.raw
-
-
-def _new_bytes(parts: Sequence[TaskPart], before: Mapping[str, ReadPart]) -> int:
-    """Bytes of the files that the snapshot before does not name."""
-    known = {digest for read in before.values() for store in read.part.stores for digest, _ in store.extents}
-    files = {digest: extent.bytes for part in parts for store in part.stores for digest, extent in store.extents}
-    return sum(size for digest, size in files.items() if digest not in known)
 
 
 def _hash(reference: PartReference | None) -> str | None:

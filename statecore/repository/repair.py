@@ -30,7 +30,7 @@ from statecore.documents import DocumentType, parsed
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.examination import AT_ONCE, Damage, Examination
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
-from statecore.repository.manifest import MANIFEST, Manifest, first_cut
+from statecore.repository.manifest import MANIFEST, Manifest, first_cut, new_bytes
 from statecore.repository.shelf import Shelf
 
 _GREATEST = 1 << 53
@@ -268,16 +268,8 @@ def _new_bytes(shelf: Shelf, manifest: Manifest, before: Manifest | None) -> int
     older = {} if before is None else {part.task: part for part in before.parts}
     changed = [part for part in manifest.parts if part.task not in older or older[part.task].sha256 != part.sha256]
 
-    def files(parts: Mapping[str, Any]) -> dict[str, int]:
-        return {
-            digest: extent.bytes
-            for read in parts.values()
-            for store in read.part.stores
-            for digest, extent in store.extents
-        }
-
-    known = files(shelf.parts([older[part.task] for part in changed if part.task in older]))
-    return sum(size for digest, size in files(shelf.parts(changed)).items() if digest not in known)
+    now, known = shelf.parts(changed), shelf.parts([older[part.task] for part in changed if part.task in older])
+    return new_bytes([read.part for read in now.values()], [read.part for read in known.values()])
 
 
 def _next(shelf: Shelf, entries: tuple[SnapshotEntry, ...], manifests: Any, known: Mapping[str, int]) -> Head:
@@ -314,9 +306,5 @@ def _refuse_other_release(kind: DocumentType[Any], content: bytes) -> None:
     Raises:
         Invalid: it is of another version.
     """
-    try:
-        document = parsed(content)
-    except ValueError:
-        return
-    if isinstance(document, Mapping) and document.get("seal") == kind.sealed(document)["seal"]:
-        kind.check_version(document)
+    if kind.seal_holds(content):
+        kind.check_version(parsed(content))
