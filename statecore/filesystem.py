@@ -6,9 +6,11 @@ import errno
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,6 +30,7 @@ MOUNT_FOR_WRITING = (
 AnyPath = str | os.PathLike[str]
 """What may be given for a path."""
 
+_TICK_NS = 20_000_000
 _WORTH_THREADS = 32 << 20
 _CHUNK = 1 << 20
 _FILES_AT_ONCE = 16
@@ -54,6 +57,34 @@ def given_path(path: AnyPath) -> Path:
     except OSError as error:
         why, action = f"is relative to a directory that is gone ({error.strerror})", "Give an absolute path."
     raise Invalid(f"{path!a} {why}.", action=action)
+
+
+@dataclass(frozen=True)
+class FileMoment:
+    """Which file it was, and when it was written to last: as long as this is the same, so are its bytes.
+
+    The clock of a file system ticks every few milliseconds, and two writes within a tick look like one. So there is no
+    moment of a file that was written to just now.
+
+    Attributes:
+        device: number of its file system.
+        inode: its own number there, which links and new names share.
+        bytes: its size.
+        modified: when it was written to last, in ns.
+    """
+
+    device: int
+    inode: int
+    bytes: int
+    modified: int
+
+    @staticmethod
+    def of(path: Path) -> FileMoment | None:
+        """What a file is now, if that can be told from what it will be after another write."""
+        found = path.stat()
+        if abs(time.time_ns() - found.st_mtime_ns) < _TICK_NS:
+            return None
+        return FileMoment(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def file_sha256(path: Path) -> str:

@@ -13,9 +13,11 @@ database there is no offset, and under exactly-once Kafka Streams would wipe the
                   base [  0, 100)     linked, if there is one: only what moved is hashed
 
 Ingest accepts a file with a flipped bit, so every file is hashed where it lies in the database, after ingest, and that
-hash must be the one taken when the run was finished. (Once: it covers whatever happened to the file until then.)
+hash must be the one taken when the run was finished. (Once: it covers whatever happened to the file until then. A file
+that was hashed while it came, and is the same inode since, not written to, is not hashed again.)
 
-Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`). On a base they stay unknown.
+Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`), unless they are known. On a
+base nobody finds them out.
 Which runs are merged is said by :mod:`statecore.images.merge_policy`. RocksDB merges nothing.
 """
 
@@ -23,12 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.filesystem import file_hashes, file_sha256, link_or_copy, sync_file, sync_tree, tree_bytes
+from statecore.filesystem import FileMoment, file_hashes, file_sha256, link_or_copy, sync_file, sync_tree, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
@@ -39,7 +42,7 @@ from statecore.images.identity import image_identity
 from statecore.images.merge import check_order, merged_file
 from statecore.images.merge_policy import runs_to_merge
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
-from statecore.images.runs_digest import merged_digest
+from statecore.images.runs_digest import merged_digest, told_digest
 from statecore.images.tables import damaged
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_witness import forget_witness
@@ -90,6 +93,7 @@ def build_image(
     segmented: SegmentedRuns | None = None,
     bases: Bases | None = None,
     merged: Mapping[int | None, MergedDatabase] = _NOT_MERGED,
+    content: StoreDigest | None = None,
 ) -> Image:
     """Make the databases of these runs, closed and durable when this returns.
 
@@ -106,9 +110,11 @@ def build_image(
         bases: the databases below the runs.
         merged: by segment (``None`` where the store has none) the databases whose runs were merged before, slice by
             slice (:mod:`statecore.images.slices`); of others, and of those on a base, the runs are merged here.
+        content: what all of it holds, where that is known already: no row is read to find it out again.
 
     Returns:
-        The image. What it holds is unknown where one of its databases has a base; see :func:`verify_image`.
+        The image. What it holds is unknown where it was not and one of its databases has a base; see
+        :func:`verify_image`.
 
     Raises:
         Invalid: the directory exists, an offset is not one, runs are not in order, nothing can be built on a base
@@ -133,10 +139,13 @@ def build_image(
         if segmented is None:
             raise ValueError(f"an image of a {kind.value} store needs its segmentation")
         databases, expired = _live_databases(directory, runs, below, segmented)
-    content: StoreDigest | None = StoreDigest(0, 0, EMPTY)
-    for segment, database in databases.items():
-        found = _build_database(database, kind, offsets, merged.get(segment))
-        content = None if content is None or found is None else combined(content, found)
+    digests = [
+        _build_database(database, kind, offsets, merged.get(segment), reads=content is None)
+        for segment, database in databases.items()
+    ]
+    told = [found for found in digests if found is not None]
+    if len(told) == len(digests):
+        content = reduce(combined, told, StoreDigest(0, 0, EMPTY))
     if kind.is_segmented:
         sync_file(directory.parent)  # the databases are durable, each with its name in the store's directory
     made_of = {key: (None if one.base is None else one.base.identity, one.runs) for key, one in databases.items()}
@@ -238,8 +247,14 @@ def _live_databases(
 
 
 def _build_database(
-    database: _Database, kind: StoreKind, offsets: Mapping[TopicPartition, int], merged: MergedDatabase | None
+    database: _Database,
+    kind: StoreKind,
+    offsets: Mapping[TopicPartition, int],
+    merged: MergedDatabase | None,
+    *,
+    reads: bool,
 ) -> StoreDigest | None:
+    """Make a database; what it holds, where the runs tell it, or are read to tell it."""
     directory, base = database.directory, database.base
     merged = merged if base is None else None
     for run in database.runs if merged is None else merged.files:
@@ -257,7 +272,11 @@ def _build_database(
                 link_or_copy(run.path, target)
         files = store.ingest(staged)
         _check_ingested(runs, files)
-        found = None if base is not None else merged_digest(runs, files) if merged is None else merged.content
+        found = None
+        if merged is not None:
+            found = merged.content
+        elif base is None:
+            found = merged_digest(runs, files) if reads else told_digest(runs)
         store.commit(offsets)
     forget_witness(directory)
     if base is not None:
@@ -350,6 +369,9 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
             f"{len(runs)} runs were ingested, but {len(files)} files appeared: {', '.join(map(str, files))}.",
             action="Run the job again, and report this if it happens twice.",
         )
-    for run, file, sha256 in zip(runs, files, file_hashes(files), strict=True):
+    together = zip(runs, files, strict=True)
+    unseen = [(run, file) for run, file in together if run.hashed is None or run.hashed != FileMoment.of(file)]
+    hashes = file_hashes([file for _, file in unseen])
+    for (run, file), sha256 in zip(unseen, hashes, strict=True):
         if file.stat().st_size != run.file_bytes or sha256 != run.sha256:
             raise damaged(run, f"is not the file it was when it was finished (the SHA-256 of {file} differs)")

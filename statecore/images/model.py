@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
 
+from statecore.filesystem import FileMoment
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 
@@ -166,9 +167,12 @@ class RunFile(Run):
 
     Attributes:
         path: the file; read or linked, never written to.
+        hashed: what the file was when whoever brought it found its hash to be that of the run; ``None`` where nobody
+            has looked.
     """
 
     path: Path
+    hashed: FileMoment | None = None
 
     @property
     def run(self) -> Run:
@@ -176,9 +180,9 @@ class RunFile(Run):
         return Run(**{item.name: getattr(self, item.name) for item in fields(Run)})
 
     @staticmethod
-    def of(run: Run, path: Path) -> RunFile:
+    def of(run: Run, path: Path, hashed: FileMoment | None = None) -> RunFile:
         """The run, with the place of its file."""
-        return RunFile(**{item.name: getattr(run, item.name) for item in fields(Run)}, path=path)
+        return RunFile(**{item.name: getattr(run, item.name) for item in fields(Run)}, path=path, hashed=hashed)
 
 
 class StoreDigest(NamedTuple):

@@ -19,6 +19,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,13 @@ from statecore.images.tables import Table, open_table
 
 # A second of work at most, so that an interrupt is heard.
 _ROWS_AT_ONCE = 4 << 20
+
+
+def told_digest(runs: Sequence[Run]) -> StoreDigest | None:
+    """What a database shows into which these runs were ingested, as far as they tell it: ``None`` where two overlap."""
+    if any(len(group) > 1 for group in overlapping(runs)):
+        return None
+    return reduce(combined, [StoreDigest(run.rows, run.bytes, run.digest) for run in runs], StoreDigest(0, 0, EMPTY))
 
 
 def merged_digest(runs: Sequence[RunFile], files: Sequence[Path]) -> StoreDigest:

@@ -60,7 +60,7 @@ def build_here(
     place = DirectoryPlace(str(files.path.absolute()))
     place.prepare()
     with ProcessEngine().start("restore", spec) as here:
-        built = [store.built for store in stores]
+        built = [store.built(files.hashed, store.snapshot.content) for store in stores]
         images = build_images(here, spec.application_id, built, place, staging, memory_budget, progress)
     files.drop()
     return images

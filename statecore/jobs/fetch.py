@@ -54,7 +54,7 @@ from statecore.placement.apply import PlacementPlan, StoreImage, apply_placement
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory, partition_of
 from statecore.progress import NullProgress, Progress
-from statecore.repository.contents import keep_content, known_content
+from statecore.repository.contents import keep_content, known_contents
 from statecore.repository.download import Downloaded
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
@@ -62,7 +62,8 @@ from statecore.spec.model import ApplicationSpec
 _LITTLE = 64 << 20
 """Bytes below which this process builds the stores itself: others would take longer to start."""
 
-_PRELOADED = ("statecore.jobs.image_tasks", "statecore.images.image", "statecore.images.kernel")
+_LINKING = ("statecore.jobs.image_tasks", "statecore.images.image", "statecore.images.bases")
+_PRELOADED = (*_LINKING, "statecore.images.kernel")
 
 
 def run_fetch(
@@ -140,6 +141,7 @@ class _Fetch(Job):
         self.request, self.declared, self.snapshots, self.directory = request, declared, snapshots, directory
         self.shelf = snapshots.shelf
         self.files = FetchedFiles(directory)
+        self.contents: dict[str, StoreDigest] = {}
 
     def plan(self, found: FoundSnapshot) -> FetchReport:
         """What a run would do, without the lock: nothing is changed."""
@@ -150,6 +152,7 @@ class _Fetch(Job):
             except Invalid as error:
                 found = self.snapshots.after(found, error)
                 continue
+            self._look_for_contents(todo)
             missing = self.files.missing_bytes(todo.stores)
             came = Downloaded(missing, 0, todo.file_bytes - missing, 0)
             return self._report(todo, came, {}, notes)
@@ -178,6 +181,7 @@ class _Fetch(Job):
                 self.files.drop()
                 self.home.discard(todo.plan_id)  # what it had built
                 return self._report(remaining, Downloaded(0, 0, 0, 0), {}, ())
+            self._look_for_contents(remaining)
             at_hand = self.files.at_hand(remaining.stores)
             self.files.ensure_room(remaining.stores, at_hand.values())
         self.faults.reach("fetch.after-plan")
@@ -248,7 +252,7 @@ class _Fetch(Job):
         self, todo: Todo, at_hand: Mapping[str, Path], work: Path
     ) -> tuple[Downloaded, dict[tuple[str, str], ImageResult]]:
         """All files, and the images of them; files that were damaged on this disk since they came are brought again."""
-        with _engine(self.request, todo).start("fetch", self.spec) as workers:
+        with self._engine(todo).start("fetch", self.spec) as workers:
             came = self._brought(todo, at_hand)
             try:
                 return came, self._built(workers, todo, work)
@@ -257,6 +261,13 @@ class _Fetch(Job):
             again = self._brought(todo, {})
             came = Downloaded(came.bytes + again.bytes, came.files + again.files, came.kept_bytes, came.kept)
             return came, self._built(workers, todo, work)
+
+    def _engine(self, todo: Todo) -> Engine:
+        """Processes where there is much to be read; this one alone where there are but links to be made."""
+        is_little = todo.file_bytes < _LITTLE or all(store.is_linked(self._content(store)) for store in todo.stores)
+        if self.request.processes == 1 or (self.request.processes is None and is_little):
+            return InProcessEngine(_LINKING)
+        return ProcessEngine(self.request.processes, _PRELOADED)
 
     def _brought(self, todo: Todo, at_hand: Mapping[str, Path]) -> Downloaded:
         with self.phase("download"):
@@ -278,7 +289,7 @@ class _Fetch(Job):
             place = DirectoryPlace(str(self.files.path.absolute()))
             place.prepare()
             staging.clear_attempts(work)
-            stores = [store.built for store in todo.stores]
+            stores = [store.built(self.files.hashed, self._content(store)) for store in todo.stores]
             images = build_images(
                 workers, self.spec.application_id, stores, place, work, self.request.memory_budget, self.progress
             )
@@ -289,7 +300,7 @@ class _Fetch(Job):
 
     def _compare(self, store: StoreToFetch, built: ImageResult) -> None:
         """What the snapshot says that a store holds is what is there."""
-        said, is_there = store.snapshot.content, built.image.content
+        said, is_there = self._content(store), built.image.content
         if store.left or said is None or is_there is None or said == is_there:
             return
         raise Corrupted(
@@ -304,18 +315,21 @@ class _Fetch(Job):
         """What stores hold, where the snapshot did not know it; in vain for who may only read."""
         for store in todo.stores:
             content = images[store.key].image.content
-            if store.snapshot.content is None and content is not None and not store.left:
+            if content is not None and not store.left and self._content(store) is None:
                 with suppress(StatecoreError):
                     keep_content(self.shelf, store.snapshot.identity, content, __version__)
 
-    def _content(self, store: StoreToFetch, built: ImageResult | None) -> StoreDigest | None:
-        if built is not None and built.image.content is not None:
-            return built.image.content
-        if store.left or store.snapshot.content is not None:
-            return None if store.left else store.snapshot.content
+    def _look_for_contents(self, todo: Todo) -> None:
+        """Ask what stores hold of which the snapshot does not know it; in vain where nobody can look."""
+        asked = {store.snapshot.identity for store in todo.stores if not store.left and store.snapshot.content is None}
         with suppress(StatecoreError):
-            return known_content(self.shelf, store.snapshot.identity)
-        return None
+            self.contents.update(known_contents(self.shelf, sorted(asked)))
+
+    def _content(self, store: StoreToFetch) -> StoreDigest | None:
+        """What a store holds, as far as that is known without reading it."""
+        if store.left:
+            return None
+        return store.snapshot.content or self.contents.get(store.snapshot.identity)
 
     def _report(
         self,
@@ -352,7 +366,8 @@ class _Fetch(Job):
         )
 
     def _store_report(self, store: StoreToFetch, built: ImageResult | None) -> FetchedStore:
-        content = self._content(store, built)
+        content = None if built is None else built.image.content
+        content = content or self._content(store)
         return FetchedStore(
             task=store.task,
             store=store.snapshot.store,
@@ -366,12 +381,6 @@ class _Fetch(Job):
             left_to_restore=store.left,
             seconds=0.0 if built is None else round(built.seconds, 3),
         )
-
-
-def _engine(request: FetchRequest, todo: Todo) -> Engine:
-    if request.processes == 1 or (request.processes is None and todo.file_bytes < _LITTLE):
-        return InProcessEngine()
-    return ProcessEngine(request.processes, _PRELOADED)
 
 
 def _doing(request: FetchRequest) -> str:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Capacity
-from statecore.filesystem import file_hashes, file_sha256
+from statecore.filesystem import FileMoment, file_hashes, file_sha256
 from statecore.jobs import staging
 from statecore.jobs.frozen_plan import FETCHED
 from statecore.jobs.store_to_fetch import StoreToFetch
@@ -40,11 +40,13 @@ class FetchedFiles:
 
     Attributes:
         path: where they lie.
+        hashed: what those were that are here when they were hashed, by hash.
     """
 
     def __init__(self, directory: StateDirectory) -> None:
         self._directory = directory
         self.path = directory.work_path / FETCHED
+        self.hashed: dict[str, FileMoment | None] = {}
 
     def missing_bytes(self, stores: Iterable[StoreToFetch]) -> int:
         """Bytes of the files of these stores that did not come yet."""
@@ -91,7 +93,9 @@ class FetchedFiles:
         found = {}
         for path in candidates:
             with suppress(OSError):  # one that cannot be read is brought
-                found[file_sha256(path)] = path
+                moment = FileMoment.of(path)
+                found[sha256 := file_sha256(path)] = path
+                self.hashed[sha256] = moment
         hashes = {sha256 for of_size in wanted.values() for sha256 in of_size}
         return {sha256: path for sha256, path in found.items() if sha256 in hashes}
 
@@ -117,14 +121,19 @@ class FetchedFiles:
             with one_at_a_time:
                 advance(amount)
 
-        return download(shelf, _each_once(stores), self.path, at_hand=at_hand, advance=told)
+        came = download(shelf, _each_once(stores), self.path, at_hand=at_hand, advance=told)
+        self.hashed.update(came.hashed)
+        return came
 
     def _drop_damaged(self, stores: Iterable[StoreToFetch]) -> None:
         """Those that an earlier try has brought are looked at again: this disk may have changed them since."""
         hashes = sorted({one.sha256 for one in _each_once(stores)})
         paths = [path for sha256 in hashes if (path := self.path / staging.file_name(sha256)).is_file()]
-        for path, sha256 in zip(paths, file_hashes(paths), strict=True):
-            if path.name != sha256:
+        moments = [FileMoment.of(path) for path in paths]
+        for path, moment, sha256 in zip(paths, moments, file_hashes(paths), strict=True):
+            if path.name == sha256:
+                self.hashed[sha256] = moment
+            else:
                 path.unlink()
 
     def drop(self) -> None:

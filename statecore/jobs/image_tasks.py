@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,7 +163,10 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
     built = task.built
     target, scratch = attempt / staging.DATABASE, attempt / "scratch"
     scratch.mkdir()
-    files = [[staging.at_hand(blobs, run, scratch) for run in part.runs] for part in built.parts]
+    files = [
+        [replace(staging.at_hand(blobs, run, scratch), hashed=built.hashed.get(run.sha256)) for run in part.runs]
+        for part in built.parts
+    ]
     runs = [file for of_part in files for file in of_part]
     segmented = None
     if built.segmentation is not None and not built.kind.is_versioned:
@@ -176,7 +179,16 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         runs = build_version_runs(scratch, records, of.retention_ms, of.interval_ms, task.memory_budget)
     merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
     bases = _linked_bases(scratch, built, blobs)
-    image = build_image(target, built.kind, runs, built.offsets, segmented=segmented, bases=bases, merged=merged)
+    image = build_image(
+        target,
+        built.kind,
+        runs,
+        built.offsets,
+        segmented=segmented,
+        bases=bases,
+        merged=merged,
+        content=built.content,
+    )
     shutil.rmtree(scratch)
     return image
 

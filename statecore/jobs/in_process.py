@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from statecore.jobs.engine import Failure, Question, ResultT, TaskT
+from statecore.jobs.preloading import preload
 from statecore.jobs.report import PROCESSES, RanOn
 from statecore.spec.model import ApplicationSpec
 
 
+@dataclass(frozen=True)
 class InProcessEngine:
-    """Jobs in this process. It is its own only worker."""
+    """Jobs in this process. It is its own only worker.
+
+    Attributes:
+        preloaded: modules that it loads beside what it does until there is work.
+    """
+
+    preloaded: tuple[str, ...] = ()
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
         """See :class:`statecore.jobs.engine.Engine`."""
@@ -21,11 +31,28 @@ class InProcessEngine:
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[InProcessWorkers]:  # noqa: ARG002
         """See :class:`statecore.jobs.engine.Engine`."""
-        yield InProcessWorkers()
+        loading = threading.Thread(target=_load, args=(self.preloaded,), name="statecore-preload")
+        loading.start()
+        try:
+            yield InProcessWorkers(loading)
+        finally:
+            loading.join()
+
+
+def _load(modules: tuple[str, ...]) -> None:
+    with suppress(Exception):  # whoever needs them says what is wrong
+        preload(modules)
 
 
 class InProcessWorkers:
-    """This process."""
+    """This process.
+
+    Args:
+        loading: what loads modules; no work begins before it has ended.
+    """
+
+    def __init__(self, loading: threading.Thread) -> None:
+        self._loading = loading
 
     @property
     def called(self) -> str:
@@ -51,6 +78,7 @@ class InProcessWorkers:
         doing: str,  # noqa: ARG002
     ) -> list[ResultT | Failure]:
         """See :class:`statecore.jobs.engine.Workers`."""
+        self._loading.join()
         answers: list[ResultT | Failure] = []
         for batch in batches:
             answers += work(batch)

@@ -7,12 +7,13 @@ else. Bases come from snapshots of directories that Kafka Streams wrote.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from statecore.filesystem import FileMoment
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Run, Segmentation
+from statecore.images.model import Run, Segmentation, StoreDigest
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class StoreToBuild:
         segmentation: how the store is divided by time, if it is.
         bases: what lies below the runs, if anything does.
         size: how much work it is: about so many records.
+        hashed: of files that were hashed as they came, what they were then, by their hash.
+        content: what it holds, where that is known.
     """
 
     task: str
@@ -67,6 +70,8 @@ class StoreToBuild:
     segmentation: Segmentation | None = None
     bases: tuple[BaseFiles, ...] = ()
     size: int = 0
+    hashed: Mapping[str, FileMoment | None] = field(default_factory=dict)
+    content: StoreDigest | None = None
 
     @property
     def runs(self) -> Iterator[Run]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from statecore.filesystem import FileMoment
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.merge_policy import runs_to_merge
+from statecore.images.model import StoreDigest
 from statecore.jobs.store_to_build import AppliedRuns, BaseFiles, StoreToBuild
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.download import Wanted
@@ -76,9 +78,24 @@ class StoreToFetch:
             total += sum(run.file_bytes for group in groups for run in runs[group])
         return total
 
-    @property
-    def built(self) -> StoreToBuild:
-        """What is built."""
+    def is_linked(self, content: StoreDigest | None) -> bool:
+        """Whether its databases are links alone: neither are its runs merged, nor its rows read.
+
+        Args:
+            content: what it holds, where that is known.
+        """
+        if self.left:
+            return True
+        told = content is not None or all(len(one.runs) < 2 for one in self.snapshot.databases)
+        return told and not self.merged_bytes and not self.snapshot.kind.is_versioned
+
+    def built(self, hashed: Mapping[str, FileMoment | None], content: StoreDigest | None) -> StoreToBuild:
+        """What is built.
+
+        Args:
+            hashed: files that were hashed as they came, and what they were then, by their hash.
+            content: what it holds, where that is known.
+        """
         store = self.snapshot
         runs = tuple(stored.run for database in store.databases for stored in database.runs)
         bases = tuple(
@@ -96,6 +113,8 @@ class StoreToFetch:
             store.segmentation,
             () if self.left else bases,
             0 if self.left else store.file_bytes // _ROW_BYTES,
+            {run.sha256: hashed[run.sha256] for run in runs if run.sha256 in hashed},
+            None if self.left else content,
         )
 
 

@@ -6,12 +6,16 @@ not there.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 from statecore.images.model import StoreDigest
 from statecore.repository.shelf import Shelf
+
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,19 @@ def keep_content(shelf: Shelf, identity: str, content: StoreDigest, made_by: str
     if not shelf.blobs.put_if_absent(name, document) and known_content(shelf, identity) is None:
         shelf.blobs.delete(name)
         shelf.blobs.put_if_absent(name, document)
+
+
+def known_contents(shelf: Shelf, identities: Collection[str]) -> dict[str, StoreDigest]:
+    """What stores hold, of each of which somebody knows it; several are asked for at once.
+
+    Raises:
+        Retryable: nobody could look.
+    """
+    if not identities:
+        return {}
+    with ThreadPoolExecutor(min(_AT_ONCE, len(identities)), "statecore-contents") as pool:
+        found = pool.map(lambda identity: known_content(shelf, identity), identities)
+        return {identity: content for identity, content in zip(identities, found, strict=True) if content is not None}
 
 
 def known_content(shelf: Shelf, identity: str) -> StoreDigest | None:

@@ -6,33 +6,32 @@
     <directory>/partial/<random>      on its way
 
 A file that is there already is kept, so whoever was killed goes on with the files that it had. Files that lie side by
-side in a pack come in one request. Memory is bounded: so many pieces are on their way at once, whatever the sizes.
+side in a pack come in one request. Memory is bounded: so many pieces are on their way at once, whatever the sizes, and
+what came too early is in the file (:mod:`statecore.repository.partial_file`).
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from hashlib import sha256
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from statecore.errors import Corrupted
-from statecore.filesystem import link_or_copy, make_directories, sync_file
+from statecore.filesystem import FileMoment, link_or_copy, make_directories, sync_file
 from statecore.repository.manifest import Extent
+from statecore.repository.partial_file import PartialFile, said
 from statecore.repository.shelf import Shelf
-from statecore.system_errors import system_error
 
 FILES = "files"
 """Below this name in a directory lie whole files."""
 
 PIECE_BYTES = 8 << 20
-_FILES_AT_ONCE = 4
-_PIECES_AHEAD = 4
+PIECES_AT_ONCE = 8
 
 _PARTIAL = "partial"
 
@@ -61,12 +60,14 @@ class Downloaded:
         files: files that came.
         kept_bytes: bytes of files that were there already.
         kept: files that were there already.
+        hashed: what the files that came were when they were hashed, by hash.
     """
 
     bytes: int
     files: int
     kept_bytes: int
     kept: int
+    hashed: Mapping[str, FileMoment | None] = field(default_factory=dict, compare=False)
 
 
 def download(
@@ -91,7 +92,7 @@ def download(
         Retryable: the repository could not be reached.
         Capacity, Invalid: the disk is full, or may not be written to.
     """
-    with _said(directory):
+    with said(directory):
         make_directories(directory / FILES)
         make_directories(directory / _PARTIAL)
     here = at_hand or {}
@@ -103,29 +104,51 @@ def download(
             advance(one.extent.bytes)
         else:
             missing.append(one)
-    with (
-        ThreadPoolExecutor(_FILES_AT_ONCE * _PIECES_AHEAD, "statecore-piece") as pieces,
-        ThreadPoolExecutor(_FILES_AT_ONCE, "statecore-file") as files,
-    ):
-        stopped = threading.Event()
-        work = [
-            files.submit(_bring, shelf, together, directory, pieces, advance, stopped)
-            for together in _together(missing)
-        ]
+    coming = [
+        [_Coming(one, PartialFile(one.extent.bytes, directory / _PARTIAL)) for one in together]
+        for together in _together(missing)
+    ]
+    try:
+        hashed = _bring_all(shelf, coming, directory, advance)
+    finally:
+        for each in chain.from_iterable(coming):
+            each.file.discard()
+    return Downloaded(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept, hashed)
+
+
+def _bring_all(
+    shelf: Shelf, coming: Sequence[Sequence[_Coming]], directory: Path, advance: Callable[[int], None]
+) -> dict[str, FileMoment | None]:
+    """Bring files by several threads, file after file; after a failure no more is asked for."""
+    pieces = [piece for files in coming for piece in _pieces(files)]
+    left = iter(pieces)
+    hashed: dict[str, FileMoment | None] = {}
+    next_one = threading.Lock()
+    stopped = threading.Event()
+
+    def bring() -> None:
+        while not stopped.is_set():
+            with next_one:
+                piece = next(left, None)
+            if piece is None:
+                return
+            hashed.update(_bring(shelf, piece, directory))
+            advance(piece.extent.bytes)
+
+    with ThreadPoolExecutor(PIECES_AT_ONCE, "statecore-download") as pool:
+        work = [pool.submit(bring) for _ in pieces[:PIECES_AT_ONCE]]
         try:
-            for one_work in as_completed(work):
-                one_work.result()
-        except BaseException:
+            for one in as_completed(work):
+                one.result()
+        finally:
             stopped.set()
-            files.shutdown(wait=True, cancel_futures=True)
-            raise
-    return Downloaded(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept)
+    return hashed
 
 
 def _is_there(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
     final = directory / FILES / one.sha256
     partial = directory / _PARTIAL / uuid.uuid4().hex
-    with _said(final), suppress(FileNotFoundError):
+    with said(final), suppress(FileNotFoundError):
         if final.exists():
             if final.stat().st_size == one.extent.bytes:
                 return True
@@ -159,112 +182,58 @@ def _together(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
     return sorted(groups, key=lambda group: -sum(one.extent.bytes for one in group))
 
 
-def _bring(
-    shelf: Shelf,
-    together: Sequence[Wanted],
-    directory: Path,
-    pieces: ThreadPoolExecutor,
-    advance: Callable[[int], None],
-    stopped: threading.Event,
-) -> None:
-    """Bring files that lie side by side: the next pieces are on their way while one is written.
+@dataclass(frozen=True)
+class _Coming:
+    """A file that is brought."""
 
-    Where another file could not be brought, this one is not waited for.
+    wanted: Wanted
+    file: PartialFile
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one request brings: small files that lie side by side, or a piece of a large one.
+
+    Attributes:
+        extent: where it lies.
+        files: what it is of, in order.
+        start: where it begins in the first of them.
     """
-    first, size = together[0], sum(one.extent.bytes for one in together)
-    start = first.extent.start
-    spans = deque((at, min(at + PIECE_BYTES, start + size)) for at in range(start, start + size, PIECE_BYTES))
-    coming: deque[tuple[int, Future[bytes]]] = deque()
 
-    def ask() -> None:
-        if spans:
-            low, high = spans.popleft()
-            extent = Extent(first.extent.blob, low, high - low)
-            coming.append((high - low, pieces.submit(shelf.read, extent, first.what)))
-
-    for _ in range(_PIECES_AHEAD):
-        ask()
-    rest = deque(together)
-    writing = _File(rest.popleft(), directory)
-    try:
-        while coming and not stopped.is_set():
-            expected, future = coming.popleft()
-            piece = future.result()
-            ask()
-            if len(piece) != expected:
-                raise _shorter(shelf, first)
-            view = memoryview(piece)
-            while len(view):
-                view = view[writing.take(view) :]
-                if writing.is_full:
-                    writing.finish(shelf)
-                    if not rest:
-                        break
-                    writing = _File(rest.popleft(), directory)
-            advance(expected)
-        while not (writing.finished or coming):  # files without a byte
-            writing.finish(shelf)
-            if rest:
-                writing = _File(rest.popleft(), directory)
-    finally:
-        writing.discard()
-        for _, future in coming:
-            future.cancel()
+    extent: Extent
+    files: Sequence[_Coming]
+    start: int
 
 
-class _File:
-    """A file on its way."""
+def _pieces(files: Sequence[_Coming]) -> Iterator[_Piece]:
+    first, size = files[0].wanted.extent, sum(one.wanted.extent.bytes for one in files)
+    for at in range(0, max(1, size), PIECE_BYTES):
+        yield _Piece(Extent(first.blob, first.start + at, min(PIECE_BYTES, size - at)), files, at)
 
-    def __init__(self, wanted: Wanted, directory: Path) -> None:
-        self.wanted = wanted
-        self.finished = False
-        self._final = directory / FILES / wanted.sha256
-        self._path = directory / _PARTIAL / uuid.uuid4().hex
-        self._digest = sha256()
-        self._left = wanted.extent.bytes
-        with _said(self._path):
-            self._file = self._path.open("xb", buffering=0)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether all of its bytes have come."""
-        return not self._left
+def _bring(shelf: Shelf, piece: _Piece, directory: Path) -> Iterator[tuple[str, FileMoment | None]]:
+    """Bring a piece; those files that are whole with it, and what they were when they were hashed."""
+    extent, first = piece.extent, piece.files[0].wanted
+    content = shelf.read(extent, first.what) if extent.bytes else b""
+    if len(content) != extent.bytes:
+        raise _shorter(shelf, first)
+    left, start = memoryview(content), piece.start
+    for one in piece.files:
+        mine = left[: one.wanted.extent.bytes - start]
+        if one.file.take(start, mine):
+            if one.file.sha256 != one.wanted.sha256:
+                raise _changed(shelf, one.wanted)
+            yield one.wanted.sha256, one.file.finish(directory / FILES / one.wanted.sha256)
+        left, start = left[len(mine) :], 0
 
-    def take(self, view: memoryview) -> int:
-        """Write what is of this file; how much that was."""
-        mine = view[: self._left]
-        self._digest.update(mine)
-        with _said(self._path):
-            written = 0
-            while written < len(mine):
-                written += self._file.write(mine[written:])
-        self._left -= len(mine)
-        return len(mine)
 
-    def finish(self, shelf: Shelf) -> None:
-        """Give it its name, durable.
-
-        Raises:
-            Corrupted: it is not what its hash says.
-        """
-        if self._digest.hexdigest() != self.wanted.sha256:
-            raise Corrupted(
-                f"{self.wanted.what} is not what was written: the SHA-256 of the {self.wanted.extent.bytes} bytes from "
-                f"{self.wanted.extent.start} of {self.wanted.extent.blob} in {shelf.url} differs.",
-                action="Take another snapshot (statecore snapshots lists them), and look at the object store.",
-                blob=self.wanted.extent.blob,
-            )
-        with _said(self._path):
-            self._file.close()
-            sync_file(self._path)
-            self._path.replace(self._final)
-        self.finished = True
-
-    def discard(self) -> None:
-        """Take away what is not whole."""
-        self._file.close()
-        if not self.finished:
-            self._path.unlink(missing_ok=True)
+def _changed(shelf: Shelf, one: Wanted) -> Corrupted:
+    return Corrupted(
+        f"{one.what} is not what was written: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
+        f"{one.extent.blob} in {shelf.url} differs.",
+        action="Take another snapshot (statecore snapshots lists them), and look at the object store.",
+        blob=one.extent.blob,
+    )
 
 
 def _shorter(shelf: Shelf, one: Wanted) -> Corrupted:
@@ -274,18 +243,3 @@ def _shorter(shelf: Shelf, one: Wanted) -> Corrupted:
         action="Take another snapshot (statecore snapshots lists them), and look at the object store.",
         blob=one.extent.blob,
     )
-
-
-@contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """What the system says, as one of the kinds of error."""
-    try:
-        yield
-    except OSError as error:
-        raise system_error(
-            error,
-            f"{path} could not be written",
-            action="Look at the disk, then run this again: files that came whole are kept.",
-            room="Free room there, then run this again: files that came whole are kept.",
-            path=str(path),
-        ) from error
