@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from statecore.filesystem import DIRECTORY_MODE, FILE_MODE, current_umask, discard_tree, set_modes, tree_bytes
+from statecore.filesystem import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    FileMoment,
+    current_umask,
+    discard_tree,
+    set_modes,
+    tree_bytes,
+)
 
 
 @pytest.fixture
@@ -59,3 +68,19 @@ def test_what_a_link_just_below_a_discarded_tree_leads_to_is_left_alone(tmp_path
     discard_tree(tree)
     assert not tree.exists()
     assert (elsewhere / "database" / "file").read_text() == "kept"
+
+
+def test_a_file_is_the_same_under_every_name_until_somebody_writes_to_it(tmp_path: Path) -> None:
+    long_ago = 10**18
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+    assert FileMoment.of(file) is None, "a second write now may not show"
+    os.utime(file, ns=(long_ago, long_ago))
+    moment = FileMoment.of(file)
+    (tmp_path / "link").hardlink_to(file)
+    assert FileMoment.of(tmp_path / "link") == moment is not None
+    (tmp_path / "link").rename(tmp_path / "moved")
+    assert FileMoment.of(tmp_path / "moved") == moment
+    with file.open("r+b") as opened:
+        opened.write(b"x")
+    assert FileMoment.of(tmp_path / "moved") != moment

@@ -1,5 +1,7 @@
 import ast
+import os
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 
 import statecore
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.filesystem import file_sha256
+from statecore.filesystem import FileMoment, file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
@@ -15,7 +17,7 @@ from statecore.images import image
 from statecore.images.digest import EMPTY, digest_of, digest_store
 from statecore.images.image import build_image, verify_image
 from statecore.images.merge_policy import sorted_runs
-from statecore.images.model import ROW_VERSION, Below, Run
+from statecore.images.model import ROW_VERSION, Below, Run, StoreDigest
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
@@ -213,6 +215,57 @@ def test_a_bit_flipped_anywhere_in_the_footer_is_found_and_does_no_harm(tmp_path
         flip(Path(run.path), at)
         with pytest.raises(Corrupted):
             build_image(tmp_path / f"image-{at}", KIND, [run], {CHANGELOG: 1})
+
+
+def hashed_long_ago(runs: list[Run]) -> list[Run]:
+    """Runs whose files were hashed when they came, some time after they were written."""
+    for run in runs:
+        os.utime(run.path, ns=(10**18, 10**18))
+    return [replace(run, hashed=FileMoment.of(run.path)) for run in runs]
+
+
+def test_a_file_that_was_hashed_as_it_came_is_not_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def hashes(paths: Sequence[Path]) -> list[str]:
+        asked.extend(paths)
+        return [file_sha256(path) for path in paths]
+
+    monkeypatch.setattr(image, "file_hashes", hashes)
+    runs = hashed_long_ago(runs_of(tmp_path / "runs", rows=3000))
+    expected = expected_rows(KIND, RECORDS)
+    for name, given, read in (("known", runs, 0), ("mixed", [runs[0], replace(runs[1], hashed=None)], 1)):
+        built = build_image(tmp_path / name, KIND, given, {CHANGELOG: 5999})
+        assert (built.rows, built.digest) == (len(expected), digest_of(expected.items()))
+        assert len(asked) == read
+
+
+@pytest.mark.parametrize("how", ["written to", "another file", "cut"])
+def test_a_file_that_changed_since_it_was_hashed_is_hashed_again(tmp_path: Path, how: str) -> None:
+    (run,) = hashed_long_ago(runs_of(tmp_path / "runs"))
+    if how == "written to":
+        flip(run.path, run.path.stat().st_size // 2)
+    elif how == "another file":
+        other = tmp_path / "other"
+        other.write_bytes(run.path.read_bytes())
+        flip(other, other.stat().st_size // 2)
+        os.utime(other, ns=(10**18, 10**18))
+        other.replace(run.path)
+    else:
+        os.truncate(run.path, run.path.stat().st_size - 1)
+    with pytest.raises(Corrupted, match=r"is not the file it was when it was finished|bytes instead of"):
+        build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
+
+
+def test_what_is_known_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that overlap are told by a read of them all; those that do not, by themselves, whatever was said."""
+    overlapping = runs_of(tmp_path / "runs", rows=3000)
+    known = StoreDigest(7, 8, "9" * 32)
+    monkeypatch.setattr(image, "merged_digest", None)
+    built = build_image(tmp_path / "image", KIND, overlapping, {CHANGELOG: 5999}, content=known)
+    assert (built.rows, built.bytes, built.digest) == known
+    alone = build_image(tmp_path / "alone", KIND, overlapping[:1], {CHANGELOG: 2999}, content=known)
+    assert (alone.rows, alone.digest) == (overlapping[0].rows, overlapping[0].digest)
 
 
 def test_a_cut_or_missing_run_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.merge_policy import sorted_runs
 from statecore.images.model import Below, Run, RunFormat, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.images.runs_digest import merged_digest, overlapping
+from statecore.images.runs_digest import merged_digest, overlapping, told_digest
 from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.images.changelog import Record, batch, batches, expected_rows
 from tests.unit.images.sst_files import Rows, files_of, written
@@ -198,3 +198,11 @@ def test_overlapping_runs_few_or_many_are_neither_scanned_nor_merged_by_rocksdb(
     monkeypatch.setattr(RocksDBStore, "compact", lambda _: pytest.fail("RocksDB merged files"))
     image = build_image(tmp_path / "image", StoreKind.KEY_VALUE, runs, {CHANGELOG: 1})
     assert image.digest == digest_of(expected_rows(StoreKind.KEY_VALUE, RECORDS).items())
+
+
+def test_runs_tell_what_they_show_together_unless_two_of_them_overlap(tmp_path: Path) -> None:
+    low = written(tmp_path / "low", {b"a": b"1", b"c": b"2"})
+    high = written(tmp_path / "high", {b"d": b"3", b"f": None})
+    assert told_digest([]) == StoreDigest(0, 0, EMPTY)
+    assert told_digest([low, high]) == of_dict([{b"a": b"1", b"c": b"2"}, {b"d": b"3"}])
+    assert told_digest([low, high, low]) is None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
 
 from statecore.errors import Capacity
 from statecore.jobs.engine import Failure
@@ -26,3 +30,18 @@ def test_batches_are_worked_on_in_their_order_up_to_the_first_failure() -> None:
         answers = workers.run(work, [[5], [6, 3], [7]], "numbers were multiplied")
     assert [isinstance(answer, Failure) for answer in answers] == [False, False, True]
     assert seen == [1, 2, 4, 5, 6, 3]
+
+
+def test_modules_are_loaded_before_work_begins_and_one_that_is_missing_is_for_those_who_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loaded_beside.py").write_text("import time\ntime.sleep(0.3)\nDONE = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def work(batch: Sequence[int]) -> list[int | Failure]:
+        assert sys.modules["loaded_beside"].DONE
+        return list(batch)
+
+    with InProcessEngine(("loaded_beside", "not_there_at_all")).start("test", spec()) as workers:
+        assert workers.run(work, [[1]], "numbers were looked at") == [1]
+    del sys.modules["loaded_beside"]

@@ -6,7 +6,7 @@ import pytest
 
 from statecore.errors import Retryable
 from statecore.images.model import StoreDigest
-from statecore.repository.contents import keep_content, known_content
+from statecore.repository.contents import keep_content, known_content, known_contents
 from statecore.repository.shelf import Shelf
 from tests.harness.simulated_store import Network, Storage, all_flips
 
@@ -45,8 +45,16 @@ def test_what_is_known_of_another_store_is_not_known_of_this_one(shelf: Shelf, s
     assert known_content(shelf, IDENTITY) is None
 
 
+def test_of_several_stores_those_that_are_known_are_told(shelf: Shelf) -> None:
+    keep_content(shelf, IDENTITY, CONTENT, "tests")
+    assert known_contents(shelf, []) == {}
+    assert known_contents(shelf, [OTHER, IDENTITY]) == {IDENTITY: CONTENT}
+
+
 def test_who_could_not_look_does_not_say_that_nothing_is_known(shelf: Shelf, network: Network) -> None:
     keep_content(shelf, IDENTITY, CONTENT, "tests")
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
     with pytest.raises(Retryable):
         known_content(shelf, IDENTITY)
+    with pytest.raises(Retryable):
+        known_contents(shelf, [OTHER, IDENTITY])
