@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -112,16 +112,16 @@ class DocumentType(Generic[T]):
             Invalid: it is none, or of another version.
         """
         version = self.check_version(document)
-        fields = {name: value for name, value in document.items() if name != "version"}
-        seal = fields.pop(_SEAL, None) if self.is_sealed else None
+        said = {name: value for name, value in document.items() if name != "version"}
+        seal = said.pop(_SEAL, None) if self.is_sealed else None
         try:
-            fields = self.older.get(version, _unchanged)(fields)
-            value = msgspec.convert(self.lift(fields), type=self.type)
+            said = self.older.get(version, _unchanged)(said)
+            value = msgspec.convert(self.lift(said), type=self.type)
         except msgspec.ValidationError as error:
             raise self._refused(str(error)) from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._refused(f"it has another shape ({error!r})") from error
-        unknown = "" if self.is_open else _unknown(fields, self.form(value))
+        unknown = "" if self.is_open else _unknown(said, self.form(value))
         if unknown:
             raise self._refused(f"it has a field {unknown} that this release does not know")
         if self.is_sealed and seal != _seal_of(document):
@@ -146,6 +146,11 @@ class DocumentType(Generic[T]):
         changed = {name: new for name, new in after.items() if before.get(name) != new}
         kept = self.older.get(self.check_version(document.raw), _unchanged)(dict(document.raw))
         return {**kept, **changed, "version": self.version}
+
+    def unknown(self, document: Mapping[str, Any]) -> Fields:
+        """What an open document says that this release does not know."""
+        known = {"version", _SEAL, *(each.name for each in fields(self.type))}  # type: ignore[arg-type]
+        return {name: value for name, value in document.items() if name not in known}
 
     @staticmethod
     def seal_holds(data: bytes) -> bool:

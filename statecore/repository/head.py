@@ -136,7 +136,6 @@ def encoded_head(head: Head, before: Mapping[str, Any] | None) -> bytes:
     """
     document = HEAD.to_json(head)
     if before is not None:
-        known = set(HEAD.to_json(Head("", "", 0, 0, ())))
-        document |= {name: value for name, value in before.items() if name not in known}
+        document |= HEAD.unknown(before)
         document["snapshots"] = kept(document["snapshots"], before.get("snapshots", ()), "snapshot")
     return encoded(HEAD.sealed(document))

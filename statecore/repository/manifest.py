@@ -376,6 +376,7 @@ def joined_parts(
     for part, before in parts:
         fields = PART.to_json(part)
         if before is not None:
+            fields |= PART.unknown(before)
             fields["stores"] = kept(fields["stores"], before["stores"], "store")
         document = encoded(fields)
         extent = Extent(blob, len(content), len(document))

@@ -286,6 +286,7 @@ class Publication:
     def _encoded(self, manifest: Manifest, seen: _Seen) -> bytes:
         document = MANIFEST.to_json(manifest)
         if seen.manifest is not None:
+            document |= MANIFEST.unknown(seen.manifest.raw)
             document["parts"] = kept(document["parts"], seen.manifest.raw["parts"], "task")
         return encoded(MANIFEST.sealed(document))
 

@@ -372,7 +372,9 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
     assert found.raw["more"] == "of another release"
     assert [one.get("more") for one in found.raw["snapshots"]] == [None, "of another release"]
     after = shelf.manifest(found.head.snapshots[0])
+    assert after.raw["more"] == "of another release"
     assert [one.get("more") for one in after.raw["parts"]] == [None, "of another release"]
     read = shelf.parts(after.value.parts)
+    assert read["0_0"].raw["more"] == "of another release"
     assert [one.get("more") for one in read["0_0"].raw["stores"]] == [None, "of another release"]
     assert len(fetched(shelf)) == 2
