@@ -16,7 +16,6 @@ from statecore.images.model import Image, Run, StoreDigest, segment_order
 from statecore.jobs.frozen_plan import FrozenPlan, request_name
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
-from statecore.jobs.repository_place import RepositoryPlace
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.version_tasks import VersionResult
@@ -70,7 +69,7 @@ class SnapshotOf:
     ) -> None:
         self.address = ShelfAddress(shelf.url, shelf.application_id)
         self._spec, self._request = spec, request
-        RepositoryPlace(shelf.url, shelf.application_id, plan.plan_id).check_writable()
+        shelf.check_writable()
         # Of the same request, because another one of the same plan has read the ends anew.
         name = f"{request_name(request.request_id)}-{plan.plan_id}"
         self._publication = Publication(shelf, spec, request=name, origin="restore", clock=time.time, faults=faults)

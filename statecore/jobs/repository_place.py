@@ -7,7 +7,6 @@ what the tasks of one plan tell one another, and records of versioned stores, wh
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,16 +55,6 @@ class RepositoryPlace(StagingPlace):
         if now >= _next_look.get(self, 0.0):
             super().check_failure()
             _next_look[self] = now + self.interval
-
-    def check_writable(self) -> None:
-        """Make sure that something can be put here and deleted, before hours of work are for nothing.
-
-        Raises:
-            Invalid, Capacity, Retryable: it cannot.
-        """
-        name = f"rights/{uuid.uuid4().hex}"
-        self.blobs().put_if_absent(name, b"")
-        self.blobs().delete(name)
 
     def blobs(self) -> Blobs:
         """See :class:`StagingPlace`."""

@@ -145,6 +145,8 @@ class _Snapshot(Job):
             earlier = publication.earlier()
         if earlier is not None:
             return self._report(Outcome.EARLIER, snapshot=earlier.snapshot, identity=earlier.identity)
+        if not self.request.plan_only:
+            self.shelf.check_writable()
         with ExitStack() as kept:
             with self.phase("link"):
                 where, selection, copies = self._link(kept)

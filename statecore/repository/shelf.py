@@ -7,6 +7,7 @@ part those of all files. "There is none" and "nobody could look" are different e
 from __future__ import annotations
 
 import shlex
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -108,6 +109,16 @@ class Shelf:
         if found is None or not found.head.snapshots:
             raise self._none()
         return found.head
+
+    def check_writable(self) -> None:
+        """Make sure that something can be put here and deleted, before hours of work are for nothing.
+
+        Raises:
+            Invalid, Capacity, Retryable: it cannot.
+        """
+        name = f"{self.names.staging('rights')}/{uuid.uuid4().hex}"
+        self.blobs.put_if_absent(name, b"")
+        self.blobs.delete(name)
 
     def lost_head(self) -> Corrupted:
         """The error for a head that is missing although there are snapshots that it had named."""

@@ -34,11 +34,13 @@ class S3Server:
         root: the directory.
         endpoint: its URL.
         stays: whether it goes on when this process has ended; ``s3.json`` in the directory then says which it is.
+        has_users: whether it can have others than its owner.
     """
 
     root: Path
     endpoint: str = ""
     stays: bool = False
+    has_users: bool = False
     _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> S3Server:
@@ -58,7 +60,7 @@ class S3Server:
         log = self.root / "server.log"
         for _ in range(3):
             (port,) = free_ports(1)
-            command = [str(versitygw.program()), "--port", f"127.0.0.1:{port}", "posix", str(data)]
+            command = [str(versitygw.program()), "--port", f"127.0.0.1:{port}", *self._users(), "posix", str(data)]
             with log.open("wb") as said:
                 self._child = subprocess.Popen(
                     command if self.stays else keeper.command_line(os.getpid(), command),
@@ -76,6 +78,13 @@ class S3Server:
                 return self
             self.stop()
         raise S3ServerFailed(log.read_text(errors="replace")[-2000:])
+
+    def _users(self) -> list[str]:
+        if not self.has_users:
+            return []
+        users = self.root / "users"
+        users.mkdir(exist_ok=True)
+        return ["--iam-dir", str(users), "--iam-cache-disable"]
 
     def _answers(self, port: int) -> bool:
         assert self._child is not None
@@ -112,12 +121,26 @@ class S3Server:
             client.create_bucket(Bucket=name)
         return S3Location(name, endpoint=self.endpoint, region=REGION)
 
+    def reader(self, bucket: str, access: str = "reader", secret: str = "a secret of the reader") -> tuple[str, str]:
+        """A user who may list a bucket and read its objects, and do nothing else; access key and secret."""
+        command = [str(versitygw.program()), "admin", "--access", ACCESS, "--secret", SECRET]
+        command += ["--endpoint-url", self.endpoint, "create-user", "--access", access, "--secret", secret]
+        subprocess.run([*command, "--role", "user"], check=True, capture_output=True)
+        allowed = {"Effect": "Allow", "Principal": {"AWS": [access]}}
+        statements = [
+            {**allowed, "Action": ["s3:ListBucket"], "Resource": f"arn:aws:s3:::{bucket}"},
+            {**allowed, "Action": ["s3:GetObject"], "Resource": f"arn:aws:s3:::{bucket}/*"},
+        ]
+        policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        self.client().put_bucket_policy(Bucket=bucket, Policy=policy)
+        return access, secret
+
 
 @contextmanager
-def serving() -> Iterator[S3Server]:
+def serving(*, has_users: bool = False) -> Iterator[S3Server]:
     """A server with a directory of its own, until the end."""
     with tempfile.TemporaryDirectory(prefix="statecore-s3-") as directory:
-        server = S3Server(Path(directory)).start()
+        server = S3Server(Path(directory), has_users=has_users).start()
         try:
             yield server
         finally:

@@ -70,8 +70,3 @@ def test_a_failure_is_heard_of_at_the_next_look_and_from_then_on(
     for _ in range(2):
         with pytest.raises(Retryable, match="Another task of the job has failed"):
             place.check_failure()
-
-
-def test_rights_are_found_out_and_nothing_is_left(place: RepositoryPlace) -> None:
-    place.check_writable()
-    assert not list(place.blobs().list())

@@ -195,3 +195,12 @@ def test_a_head_names_the_hash_of_its_manifest(shelf: Shelf, entry: SnapshotEntr
     assert MANIFEST.decode(content).identity == entry.identity
     assert HEAD.decode(storage.pointers[shelf.names.head]).newest == entry
     assert flipped(b"\x00", 3) == b"\x08"
+
+
+def test_rights_are_found_out_and_nothing_is_left(shelf: Shelf, network: Network, storage: Storage) -> None:
+    before = dict(storage.blobs)
+    shelf.check_writable()
+    assert storage.blobs == before
+    network.fault = lambda request, possible: "refused" if request == "put" else ""  # type: ignore[method-assign]
+    with pytest.raises(Retryable):
+        shelf.check_writable()
