@@ -1,8 +1,9 @@
-"""Files that must be durable and unchanged: hashes, fsync, atomic replacement, modes, links."""
+"""Files that must be durable and unchanged: hashes, fsync, atomic replacement, modes, links, clones."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -31,6 +32,20 @@ AnyPath = str | os.PathLike[str]
 """What may be given for a path."""
 
 _TICK_NS = 20_000_000
+_FICLONE = 0x40049409
+"""The request to share another file's bytes, of ``linux/fs.h``; where it has another number it is not understood."""
+
+_CANNOT_CLONE = (
+    errno.EOPNOTSUPP,
+    errno.EXDEV,
+    errno.EINVAL,
+    errno.ENOSYS,
+    errno.ENOTTY,
+    errno.EPERM,
+    errno.ETXTBSY,
+)
+_CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+
 _WORTH_THREADS = 32 << 20
 _CHUNK = 1 << 20
 _FILES_AT_ONCE = 16
@@ -211,7 +226,7 @@ os.register_at_fork(after_in_child=_in_child)
 def set_modes(directory: Path, *, without: frozenset[str] = frozenset()) -> None:
     """Give every file and directory the modes Kafka Streams expects; one that has them is not written to.
 
-    Files that go meanwhile are no error.
+    Files that go meanwhile are no error. One that has a name elsewhere, too, is left alone: it is not this directory's.
 
     Args:
         directory: where.
@@ -222,7 +237,10 @@ def set_modes(directory: Path, *, without: frozenset[str] = frozenset()) -> None
         _set_mode(Path(root), DIRECTORY_MODE & masked)
         for file in found:
             with suppress(FileNotFoundError):
-                if file.name not in without and stat.S_IMODE(file.stat().st_mode) != FILE_MODE & masked:
+                if file.name in without:
+                    continue
+                status = file.stat()
+                if stat.S_IMODE(status.st_mode) != FILE_MODE & masked and status.st_nlink == 1:
                     Path(file).chmod(FILE_MODE & masked)
 
 
@@ -270,6 +288,20 @@ def give_to_owner(path: Path) -> None:
         os.chown(path, above.st_uid, above.st_gid)
 
 
+def is_as_made_in(directory: Path, status: os.stat_result) -> bool:
+    """Whether a file is like those that this process makes in a directory and gives to its owner.
+
+    Of the same owner and group; for its group to read, and no more open than this process's umask lets it be.
+    """
+    above = directory.stat()
+    uid, gid = os.geteuid(), above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
+    if uid == 0 and above.st_uid != 0:
+        uid, gid = above.st_uid, above.st_gid
+    mode, masked = stat.S_IMODE(status.st_mode), ~current_umask()
+    least, most = FILE_MODE & masked, 0o666 & masked
+    return (status.st_uid, status.st_gid) == (uid, gid) and mode & least == least and not mode & ~most
+
+
 def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
     """Make a directory and what is missing above it, each given to the owner of the one above it."""
     if not path.is_dir():
@@ -280,12 +312,66 @@ def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> None:
 
 def link_or_copy(source: Path, target: Path) -> None:
     """Make ``target`` a second name of ``source``, or a copy where the file system does not allow that."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
-            raise
+    if not link(source, target):
         shutil.copyfile(source, target)
+
+
+def link(source: Path, target: Path) -> bool:
+    """Make ``target`` a second name of ``source``.
+
+    Returns:
+        Whether it was done; ``False`` where the file system does not allow that, and nothing was made.
+
+    Raises:
+        FileExistsError: ``target`` is there.
+    """
+    try:
+        os.link(source, target, follow_symlinks=True)
+    except OSError as error:
+        if error.errno not in _CANNOT_LINK:
+            raise
+        return False
+    return True
+
+
+def clone(source: Path, target: Path) -> bool:
+    """Make ``target`` a file of its own that has the bytes of ``source`` without a copy: the disk holds them once until
+    one of the two is written to (XFS, btrfs).
+
+    Returns:
+        Whether it was done; ``False`` where the file system cannot, and nothing was made.
+
+    Raises:
+        FileExistsError: ``target`` is there.
+    """
+    with source.open("rb") as given, target.open("xb") as made:
+        try:
+            fcntl.ioctl(made, _FICLONE, given.fileno())
+        except OSError as error:
+            target.unlink()
+            if error.errno not in _CANNOT_CLONE:
+                raise
+            return False
+    return True
+
+
+def part_from_others(path: Path) -> None:
+    """Make a file that has other names, too, one that has this name alone; the others stay as they are.
+
+    It has the same mode and time as before, and is not forced to the disk.
+    """
+    status, own = path.stat(), path.with_name(f"{path.name}.own")
+    try:
+        own.unlink(missing_ok=True)  # of somebody who died
+        if not clone(path, own):
+            shutil.copyfile(path, own)
+        own.chmod(stat.S_IMODE(status.st_mode))
+        os.utime(own, ns=(status.st_atime_ns, status.st_mtime_ns))
+        own.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            own.unlink()  # else a full disk is kept full
+        raise
 
 
 def is_read_only(path: Path) -> bool:

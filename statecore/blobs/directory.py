@@ -7,7 +7,9 @@ then linked to its place, which either happens or finds something there::
     <root>/~partial/<random>         on its way (no blob has such a name); what a dead process left there may be deleted
     <root>/~locks/...                of pointers in the same directory (:mod:`.directory_pointers`)
 
-A file on the same file system is linked, not copied: that is what makes local runs free of copies.
+A file on the same file system is not copied: that is what makes local runs free of copies. What it shares with the blob
+that it becomes is for whoever opens the directory to say (:class:`Sharing`). Two names of one file have one owner and
+one mode, and who writes to it under one name writes to both; two clones have nothing in common but room on the disk.
 """
 
 from __future__ import annotations
@@ -16,17 +18,25 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 
 from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
 from statecore.errors import NotFound, Retryable, StatecoreError
-from statecore.filesystem import AnyPath, make_directories, sync_file
+from statecore.filesystem import (
+    AnyPath,
+    clone,
+    give_to_owner,
+    is_as_made_in,
+    link,
+    make_directories,
+    sync_file,
+)
 from statecore.system_errors import Refusal, refusal_of, system_error
 
 _PARTIAL = "~partial"
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 """Another blob is in the way: its name is the directory of this one, or the other way round."""
@@ -35,15 +45,30 @@ _FINAL = (Refusal.FULL, Refusal.TOO_MANY_FILES, Refusal.TOO_LARGE, Refusal.READ_
 """What is no better the next time unless somebody does something."""
 
 
+class Sharing(Enum):
+    """What a file that is put and its blob have in common, on a file system that allows it; else the blob is a copy."""
+
+    NAMES = "names"
+    """They are one file with two names: for blobs that live no longer than the job that puts them."""
+
+    ROOM = "room"
+    """They are clones; where there are none, one file with two names, if its owner, group and mode are those that a
+    blob is to have."""
+
+    CLONES = "clones"
+    """They are clones, and never one file."""
+
+
 class DirectoryBlobs(Blobs):
     """Blobs below a directory, which is made when the first one is put.
 
     Args:
         root: the directory.
+        sharing: what files that are put have in common with their blobs.
     """
 
-    def __init__(self, root: AnyPath) -> None:
-        self._root = Path(root)
+    def __init__(self, root: AnyPath, sharing: Sharing = Sharing.NAMES) -> None:
+        self._root, self._sharing = Path(root), sharing
         self._named: dict[Path, int] = {}  # inodes of directories whose names are on the disk, with those above them
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
@@ -57,10 +82,7 @@ class DirectoryBlobs(Blobs):
                     break
                 self._named.pop(directory, None)  # somebody has deleted it
             make_directories(final.parent)
-            made = False
-            if not final.exists():
-                linked = self._link(content, final) if isinstance(content, Path) else None
-                made = self._written(content, final) if linked is None else linked
+            made = not final.exists() and self._made(content, final)
             if not made:
                 sync_file(final)  # what this one made was forced to the disk before it got its name
             self._sync_name(final)  # also where another was first: it may not have come to this yet
@@ -79,32 +101,41 @@ class DirectoryBlobs(Blobs):
                 break
         self._named.update(unsure)
 
-    def _link(self, file: Path, final: Path) -> bool | None:
+    def _made(self, content: bytes | Path, final: Path) -> bool:
+        """Whether bytes, or a file, got their name as a blob; ``False`` where another was first."""
+        if isinstance(content, bytes):
+            return bool(self._written(final, lambda partial: partial.write_bytes(content)))
+        made = None
+        if self._sharing is not Sharing.NAMES:
+            made = self._written(final, lambda partial: clone(content, partial))
+        if made is None and self._may_link(content, final):
+            made = self._linked(content, final)
+        if made is None:
+            made = self._written(final, lambda partial: shutil.copyfile(content, partial))
+        return bool(made)
+
+    def _may_link(self, file: Path, final: Path) -> bool:
+        if self._sharing is Sharing.ROOM:
+            return is_as_made_in(final.parent, file.stat())
+        return self._sharing is Sharing.NAMES
+
+    def _linked(self, file: Path, final: Path) -> bool | None:
         """Whether a file got its name as a blob; ``None`` where it has to be copied."""
         sync_file(file)
         try:
-            os.link(file, final, follow_symlinks=True)
+            return True if link(file, final) else None
         except FileExistsError:
             return False
-        except OSError as error:
-            if error.errno not in _NO_LINK:
-                raise
-            return None
-        return True
 
-    def _written(self, content: bytes | Path, final: Path) -> bool:
-        """Whether bytes got their name as a blob."""
+    def _written(self, final: Path, write: Callable[[Path], object]) -> bool | None:
+        """Whether what is written beside got its name as a blob; ``None`` where ``write`` says ``False``: it cannot."""
         partial = self._root / _PARTIAL / uuid.uuid4().hex
         make_directories(partial.parent)
         try:
-            with partial.open("xb") as file:
-                if isinstance(content, bytes):
-                    file.write(content)
-                else:
-                    with content.open("rb") as source:
-                        shutil.copyfileobj(source, file, 1 << 20)
-                file.flush()
-                os.fsync(file.fileno())
+            if write(partial) is False:
+                return None
+            give_to_owner(partial)
+            sync_file(partial)
             os.link(partial, final)
         except FileExistsError:
             return False

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
+import os
 import struct
 from hashlib import sha256
 from pathlib import Path
@@ -41,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.errors import Invalid
+from statecore.filesystem import FILE_MODE
 from statecore.images import kernel
 from statecore.images.kernel import Written
 from statecore.stores.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
@@ -89,7 +91,9 @@ class ColumnarSstWriter:
         self._out = np.empty(0, np.uint8)
         try:
             path.unlink(missing_ok=True)
-            self._file = path.open("xb", buffering=0)
+            # With the mode that it is placed with: as a blob of a repository it may be the very same file.
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+            self._file = os.fdopen(made, "wb", buffering=0)
         except OSError as error:
             raise write_error(path, error) from error
 

@@ -201,7 +201,7 @@ class _Fetch(Job):
             final = self._placement(todo, work, remaining, resumes=resumes)
             for line in final.lines:
                 self.say(line)
-            apply_placement(final, self.faults, self.progress)
+            apply_placement(final, self.faults, self.progress, staged=staging.staged_names(self.files.path, work))
         self.faults.reach("fetch.after-placement")
         self._keep_contents(remaining, images)
         report = replace(self._report(remaining, came, images, notes), finished=utc_now())

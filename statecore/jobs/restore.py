@@ -53,7 +53,7 @@ from statecore.jobs.report import REPORT, RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
-from statecore.jobs.staging import staging_base
+from statecore.jobs.staging import staged_names, staging_base
 from statecore.jobs.staging_place import StagingPlace
 from statecore.placement.apply import PlacementPlan, apply_placement, recover
 from statecore.placement.journal import read_record
@@ -197,7 +197,7 @@ class _Restore(Job):
                 assert placement is not None
                 for line in placement.lines:
                     self.say(line)
-                apply_placement(placement, self.faults, self.progress)
+                apply_placement(placement, self.faults, self.progress, staged=staged_names(self._staging(plan)))
         self.faults.reach("restore.after-placement")
         last = report(utc_now())
         if self._are_apart(workers):

@@ -152,6 +152,14 @@ def image_path(directory: Path, task: str, store: str) -> Path:
     return directory / IMAGES / task / store
 
 
+def staged_names(*directories: Path) -> tuple[Path, ...]:
+    """Where files of images have other names that are this job's own, below its staging directories.
+
+    Not where attempts are made: one that was given up may be taking its names away at this moment.
+    """
+    return tuple(directory / below for directory in directories for below in (FILES, IMAGES))
+
+
 def check_shared(directory: Path) -> None:
     """Make sure that this worker, which is to build an image, sees the directory that the driver prepared.
 

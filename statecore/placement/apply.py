@@ -137,7 +137,11 @@ class RecoveryReport:
 
 
 def apply_placement(
-    plan: PlacementPlan, faults: FaultPoints = NO_FAULTS, progress: Progress | None = None
+    plan: PlacementPlan,
+    faults: FaultPoints = NO_FAULTS,
+    progress: Progress | None = None,
+    *,
+    staged: Collection[Path] = (),
 ) -> PlacementReport:
     """Put the images of a plan in place.
 
@@ -145,6 +149,8 @@ def apply_placement(
         plan: what :func:`plan_placement` decided, with ``path`` and ``offsets`` of every image.
         faults: points at which a test lets the process die.
         progress: told each task.
+        staged: directories in which files of the images may have other names, which nobody else uses. A file that has
+            a name outside is somebody else's too, and is copied where its owner or mode has to change.
 
     Returns:
         What is in place. The moved-aside directories and the staging are gone.
@@ -164,7 +170,7 @@ def apply_placement(
     if todo:
         staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
         try:
-            entries = Assembly(directory, staging, faults, progress).assemble(todo)
+            entries = Assembly(directory, staging, faults, progress, staged).assemble(todo)
             faults.reach("placement.before-journal")
             for task in todo:
                 refuse_open_stores(directory.task_path(task.task))

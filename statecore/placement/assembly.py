@@ -18,6 +18,7 @@ from statecore.placement.contents import databases_of
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.journal import JournalTask, PlacedStore, identity_of
 from statecore.placement.plan import TaskPlan
+from statecore.placement.shared_files import SharedFiles
 from statecore.placement.siblings import SiblingStore
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.placement.trees import file_sizes, fingerprint, inode, link_tree, move
@@ -33,11 +34,20 @@ class Assembly:
         staging: where; ``tasks/<task>`` below it are the new directories, ``aside/`` is for old ones.
         faults: points at which a test lets the process die.
         progress: told each task.
+        staged: directories in which files of the images may have other names, which nobody else uses.
     """
 
-    def __init__(self, directory: StateDirectory, staging: Path, faults: FaultPoints, progress: Progress) -> None:
+    def __init__(
+        self,
+        directory: StateDirectory,
+        staging: Path,
+        faults: FaultPoints,
+        progress: Progress,
+        staged: Collection[Path] = (),
+    ) -> None:
         self.directory, self.staging, self.faults, self.progress = directory, staging, faults, progress
         self._ownership = directory.ownership  # the kernel is asked for this process's rights, once
+        self._shared = SharedFiles(self._ownership, (staging, *staged))
 
     def assemble(self, tasks: Collection[TaskPlan]) -> tuple[JournalTask, ...]:
         """All tasks, durable; what the journal has to say of them."""
@@ -90,7 +100,7 @@ class Assembly:
         """The databases of a restored or created store, looked at before anything live is touched."""
         for leftover in where.rglob(CONFIG_FILE):
             leftover.unlink()
-        self._ownership.give_tree(where)
+        self._shared.give_tree(where)
         checkpoint = "" if store.kind.manages_offsets else store_checkpoint_file(store.store)
         if checkpoint:
             (target / checkpoint).write_bytes(encode_checkpoint(offsets))

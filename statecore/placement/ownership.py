@@ -108,12 +108,9 @@ class Ownership:
         if not self.owns(path):
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
-    def give_tree(self, root: Path) -> None:
-        """Set them for a whole tree, what is inside a directory before the directory itself."""
-        for directory, _, names in os.walk(root, topdown=False):
-            for name in names:
-                self.give(Path(directory, name))
-            self.give(Path(directory))
+    def suits(self, status: os.stat_result) -> bool:
+        """Whether a file can stay as it is: the owner's, with every right that it is to give, if not only these."""
+        return self._owns(status) and status.st_mode & self.file_mode == self.file_mode
 
     def owns(self, path: Path) -> bool:
         """Whether owner and group are these already."""

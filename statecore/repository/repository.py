@@ -5,7 +5,8 @@
     <url>/repository.json       the mark: format version, id, hash; made once by ``statecore init``, never changed
 
 URLs are ``s3://bucket/prefix`` (:mod:`statecore.blobs.s3_location`) and ``file:///path``, a directory that all machines
-share. The mark is put before anything else and looked for by whoever opens the place, so that a mistyped prefix is
+share; with ``?copy=1`` no blob of it is a second name of a file elsewhere (:class:`statecore.blobs.directory.Sharing`).
+The mark is put before anything else and looked for by whoever opens the place, so that a mistyped prefix is
 ``NotFound`` and not an empty repository, and a newer format is refused by name.
 """
 
@@ -23,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from statecore import __version__
 from statecore.blobs.base import Blobs
-from statecore.blobs.directory import DirectoryBlobs
+from statecore.blobs.directory import DirectoryBlobs, Sharing
 from statecore.blobs.directory_pointers import DirectoryPointers
 from statecore.blobs.pointers import Pointers
 from statecore.blobs.probe import probe
@@ -35,6 +36,9 @@ MARK_NAME = "repository.json"
 
 HASH = "sha256"
 """What names blobs, and is compared when they are read."""
+
+_COPY = "copy=1"
+"""Of a repository in a directory: nothing in it is ever a second name of a file elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +172,15 @@ def place_of(url: str) -> Place:
         blobs, pointers = S3Blobs(location, client), S3Pointers(location, client)
         return Place(location.url, blobs, pointers, lambda: probe_s3(location, client))
     path = Path(unquote(parts.path))
-    if parts.scheme != "file" or parts.netloc or parts.query or parts.fragment or not path.is_absolute():
+    if parts.scheme != "file" or parts.netloc or parts.fragment or not path.is_absolute():
         raise Invalid(
             f"{url!a} names no place for a repository.",
             action="Give s3://bucket/prefix, or file:///path of a directory that all machines share.",
+        )
+    if parts.query not in ("", _COPY):
+        raise Invalid(
+            f"{parts.query!a}: no such setting of a repository in a directory.",
+            action=f"Give {_COPY} behind the question mark, for copies instead of hard links, or nothing.",
         )
     if path == Path("/") or (path.exists() and not path.is_dir()):
         raise Invalid(
@@ -180,7 +189,9 @@ def place_of(url: str) -> Place:
             action="Name a directory; it is made where it is missing.",
             path=str(path),
         )
-    return Place(path.as_uri(), DirectoryBlobs(path), DirectoryPointers(path), lambda: _probe_directory(path))
+    sharing = Sharing.CLONES if parts.query else Sharing.ROOM
+    given = path.as_uri() + (f"?{_COPY}" if parts.query else "")
+    return Place(given, DirectoryBlobs(path, sharing), DirectoryPointers(path), lambda: _probe_directory(path))
 
 
 def _probe_directory(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Small file systems of their own, in memory, for what a full or read-only disk does. Only root may mount them."""
+"""Small file systems of their own: full, read-only, or such as clone files. Only root may mount them."""
 
 from __future__ import annotations
 
@@ -62,6 +62,29 @@ def disk(path: Path, size: str) -> Iterator[Disk]:
         pytest.skip(f"no file system can be mounted here: {getattr(error, 'stderr', error)}")
     try:
         yield Disk(path)
+    finally:
+        _run("umount", "--lazy", str(path))
+
+
+CLONING = {"xfs": ("mkfs.xfs", 320), "btrfs": ("mkfs.btrfs", 120)}
+"""File systems that can clone files: what makes one, and the megabytes that it takes at least, most of them holes."""
+
+
+@contextmanager
+def cloning_disk(path: Path, kind: str) -> Iterator[Path]:
+    """Mount a file system of a kind of :data:`CLONING` at a new directory; the test is skipped where that cannot be."""
+    make, megabytes = CLONING[kind]
+    image = path.with_name(f"{path.name}.image")
+    path.mkdir()
+    with image.open("xb") as file:
+        file.truncate(megabytes << 20)
+    try:
+        _run(make, "-q", str(image))
+        _run("mount", "-o", "loop", str(image), str(path))
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        pytest.skip(f"no {kind} can be mounted here: {getattr(error, 'stderr', error)}")
+    try:
+        yield path
     finally:
         _run("umount", "--lazy", str(path))
 

@@ -1,21 +1,33 @@
-"""Trees of files are seen whole and deleted whole, whatever lies in them."""
+"""Trees of files are seen whole and deleted whole, whatever lies in them; files are cloned where that can be."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from statecore import filesystem
 from statecore.filesystem import (
     DIRECTORY_MODE,
     FILE_MODE,
     FileMoment,
+    clone,
     current_umask,
     discard_tree,
+    is_as_made_in,
+    part_from_others,
     set_modes,
     tree_bytes,
 )
+from tests.harness import mounts
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 
 
 @pytest.fixture
@@ -84,3 +96,165 @@ def test_a_file_is_the_same_under_every_name_until_somebody_writes_to_it(tmp_pat
     with file.open("r+b") as opened:
         opened.write(b"x")
     assert FileMoment.of(tmp_path / "moved") != moment
+
+
+def test_a_file_that_has_a_name_elsewhere_keeps_its_mode(tree: Path) -> None:
+    shared = tree / "a/file"
+    shared.chmod(0o604)
+    os.link(shared, tree.parent / "elsewhere")
+    set_modes(tree)
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o604
+
+
+# Clones
+
+
+@pytest.fixture(params=sorted(mounts.CLONING))
+def cloning(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    with mounts.cloning_disk(tmp_path / "disk", request.param) as path:
+        yield path
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A directory in memory, where Linux clones nothing."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as made:
+        yield Path(made)
+
+
+def used(path: Path) -> int:
+    """Bytes that a file system holds, all of them on the disk."""
+    os.sync()
+    system = os.statvfs(path)
+    return (system.f_blocks - system.f_bfree) * system.f_frsize
+
+
+def test_a_clone_takes_no_room_and_is_a_file_of_its_own(cloning: Path) -> None:
+    content = os.urandom(20 << 20)
+    (cloning / "one").write_bytes(content)
+    before = used(cloning)
+    assert clone(cloning / "one", cloning / "other")
+    assert used(cloning) - before < 4 << 20
+    assert not (cloning / "other").samefile(cloning / "one")
+    with (cloning / "one").open("r+b") as file:
+        file.write(b"damage")
+    assert (cloning / "other").read_bytes() == content
+
+
+def test_what_cannot_be_cloned_leaves_nothing_behind(in_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (in_memory / "one").write_bytes(b"bytes")
+    said: list[int | None] = []
+
+    def ioctl(*given: int) -> None:
+        try:
+            really(*given)
+        except OSError as error:
+            said.append(error.errno)
+            raise
+
+    really = fcntl.ioctl
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    assert not clone(in_memory / "one", in_memory / "other")
+    assert len(said) == 1, "the system was asked, and said why not"
+    assert [path.name for path in in_memory.iterdir()] == ["one"]
+
+
+def test_nothing_is_cloned_to_another_file_system(cloning: Path, in_memory: Path) -> None:
+    (in_memory / "one").write_bytes(b"bytes")
+    assert not clone(in_memory / "one", cloning / "other")
+    assert not (cloning / "other").exists()
+
+
+def test_a_clone_replaces_nothing(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(name)
+    with pytest.raises(FileExistsError):
+        clone(tmp_path / "one", tmp_path / "other")
+    assert (tmp_path / "other").read_text() == "other"
+
+
+def test_a_disk_that_has_no_room_for_a_clone_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one").write_bytes(b"bytes")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(fcntl, "ioctl", refuse)
+    with pytest.raises(OSError, match="No space"):
+        clone(tmp_path / "one", tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+# Files that others have, too
+
+
+def test_a_file_is_parted_from_its_other_names_and_is_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"bytes")
+    (tmp_path / "one").chmod(0o604)
+    os.utime(tmp_path / "one", ns=(1_000, 2_000))
+    os.link(tmp_path / "one", tmp_path / "other")
+    before = (tmp_path / "other").stat()
+    part_from_others(tmp_path / "one")
+    one, other = (tmp_path / "one").stat(), (tmp_path / "other").stat()
+    assert (one.st_nlink, other.st_nlink, other.st_ino) == (1, 1, before.st_ino)
+    assert (stat.S_IMODE(one.st_mode), one.st_mtime_ns) == (0o604, 2_000)
+    assert (tmp_path / "one").read_bytes() == b"bytes"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+def test_a_file_that_there_is_no_room_to_part_stays_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one").write_bytes(b"bytes")
+    os.link(tmp_path / "one", tmp_path / "other")
+
+    def refuse(_: Path, target: Path) -> bool:
+        target.write_bytes(b"by")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(filesystem, "clone", refuse)
+    with pytest.raises(OSError, match="No space"):
+        part_from_others(tmp_path / "one")
+    assert (tmp_path / "one").samefile(tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+@pytest.mark.parametrize(
+    ("umask", "mode", "like"),
+    [
+        (0o022, 0o640, True),
+        (0o022, 0o644, True),
+        (0o022, 0o600, False),
+        (0o022, 0o664, False),
+        (0o022, 0o755, False),
+        (0o022, 0o444, False),
+        (0o077, 0o600, True),
+        (0o077, 0o640, False),
+        (0o002, 0o660, True),
+    ],
+)
+def test_a_file_is_as_made_here_when_its_group_may_read_it_and_the_umask_lets_it_be_as_open(
+    tmp_path: Path, umask: int, mode: int, like: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem, "current_umask", lambda: umask)
+    (tmp_path / "file").touch()
+    (tmp_path / "file").chmod(mode)
+    assert is_as_made_in(tmp_path, (tmp_path / "file").stat()) is like
+
+
+@as_root
+def test_a_file_is_as_made_here_when_it_has_the_owner_and_the_group_that_one_would_get(tmp_path: Path) -> None:
+    def like(file: tuple[int, int], directory: tuple[int, int, int]) -> bool:
+        uid, gid, mode = directory
+        os.chown(tmp_path, uid, gid)
+        tmp_path.chmod(mode)
+        (tmp_path / "file").touch()
+        (tmp_path / "file").chmod(0o640)
+        os.chown(tmp_path / "file", *file)
+        return is_as_made_in(tmp_path, (tmp_path / "file").stat())
+
+    assert like((0, 0), (0, 0, 0o755))
+    assert like((4242, 4243), (4242, 4243, 0o755)), "what root makes is given to the owner"
+    assert like((0, 4243), (0, 4243, 0o2755)), "a directory that hands its group down"
+    assert not like((0, 0), (0, 4243, 0o2755))
+    assert not like((0, 4243), (0, 4243, 0o755))
+    assert not like((4242, 0), (0, 0, 0o755))
+    assert not like((0, 0), (4242, 4243, 0o755))

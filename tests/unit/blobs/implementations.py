@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from statecore.blobs.base import Blobs
-from statecore.blobs.directory import DirectoryBlobs
+from statecore.blobs.directory import DirectoryBlobs, Sharing
 from statecore.blobs.directory_pointers import DirectoryPointers
 from statecore.blobs.pointers import Pointers
 from statecore.blobs.s3 import S3Blobs
@@ -43,6 +43,7 @@ def _below(place: Path) -> S3Location:
 
 IMPLEMENTATIONS: dict[str, Callable[[Path], Blobs]] = {
     "directory": lambda place: DirectoryBlobs(place / "blobs"),
+    "copying directory": lambda place: DirectoryBlobs(place / "blobs", Sharing.CLONES),
     "http": lambda place: HttpBlobs(BlobServer(place / "blobs").port),  # ends with the process
     "s3": lambda place: S3Blobs(_below(place)),
 }

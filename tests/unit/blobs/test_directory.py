@@ -5,14 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from statecore.blobs import directory
-from statecore.blobs.directory import DirectoryBlobs
+from statecore.blobs.directory import DirectoryBlobs, Sharing
 from statecore.errors import Capacity, Invalid, Retryable
+from tests.harness import mounts
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 
 
 def test_a_file_of_the_same_file_system_is_linked_and_its_bytes_are_not_copied(tmp_path: Path) -> None:
@@ -156,3 +161,134 @@ def test_no_blob_can_lie_where_blobs_are_written(tmp_path: Path) -> None:
     assert [blob.name for blob in blobs.list()] == [".partial/a"]
     with pytest.raises(Invalid):
         blobs.put_if_absent("~partial/a", b"1")
+
+
+# What a file and its blob have in common
+
+
+def put(place: Path, sharing: Sharing, mode: int = 0o600, owner: int | None = None) -> tuple[Path, Path]:
+    """A file of this mode and owner, and the blob that it became."""
+    file = place / "file"
+    file.write_bytes(b"bytes")
+    file.chmod(mode)
+    if owner is not None:
+        os.chown(file, owner, owner)
+    before = file.stat()
+    blobs = DirectoryBlobs(place / "blobs", sharing)
+    assert blobs.put_if_absent("a/b", file)
+    assert not blobs.put_if_absent("a/b", file)
+    blob = blobs.local_path("a/b")
+    assert blob.read_bytes() == b"bytes"
+    after = file.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    partial = place / "blobs" / "~partial"
+    assert not partial.exists() or not list(partial.iterdir())
+    return file, blob
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask", "no_clones")
+@pytest.mark.parametrize(("mode", "same"), [(0o640, True), (0o644, True), (0o600, False), (0o660, False)])
+def test_in_a_repository_a_file_is_linked_where_it_has_the_mode_of_one_that_is_made_there(
+    tmp_path: Path, mode: int, same: bool
+) -> None:
+    file, blob = put(tmp_path, Sharing.ROOM, mode)
+    assert blob.samefile(file) is same
+    assert stat.S_IMODE(blob.stat().st_mode) == (mode if same else 0o644)
+
+
+@as_root
+@pytest.mark.usefixtures("umask", "no_clones")
+def test_in_a_repository_a_file_of_another_owner_is_copied_and_the_copy_is_the_repository_s(tmp_path: Path) -> None:
+    file, blob = put(tmp_path, Sharing.ROOM, 0o644, owner=4242)
+    assert not blob.samefile(file)
+    assert (blob.stat().st_uid, blob.stat().st_gid) == (0, 0)
+
+
+@as_root
+@pytest.mark.usefixtures("umask", "no_clones")
+@pytest.mark.parametrize("sharing", Sharing)
+def test_what_root_puts_into_somebody_else_s_repository_is_somebody_else_s(tmp_path: Path, sharing: Sharing) -> None:
+    os.chown(tmp_path, 4242, 4243)
+    DirectoryBlobs(tmp_path / "blobs", sharing).put_if_absent("a/bytes", b"bytes")
+    found = (tmp_path / "blobs/a/bytes").stat()
+    assert (found.st_uid, found.st_gid) == (4242, 4243)
+    if sharing is not Sharing.NAMES:
+        _, blob = put(tmp_path, sharing, 0o640)
+        assert (blob.stat().st_uid, blob.stat().st_gid) == (4242, 4243)
+
+
+@pytest.mark.usefixtures("umask", "no_clones")
+def test_where_copies_were_asked_for_nothing_is_linked(tmp_path: Path) -> None:
+    file, blob = put(tmp_path, Sharing.CLONES, 0o644)
+    assert not blob.samefile(file)
+
+
+@pytest.fixture
+def no_clones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system of these tests may be one that clones."""
+    monkeypatch.setattr(directory, "clone", lambda *_: False)
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("sharing", [Sharing.ROOM, Sharing.CLONES])
+def test_a_file_is_cloned_rather_than_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: Sharing) -> None:
+    cloned: list[Path] = []
+
+    def clone(source: Path, target: Path) -> bool:
+        cloned.append(source)
+        shutil.copyfile(source, target)
+        return True
+
+    monkeypatch.setattr(directory, "clone", clone)
+    file, blob = put(tmp_path, sharing, 0o640)
+    assert cloned == [file]
+    assert not blob.samefile(file)
+    assert stat.S_IMODE(blob.stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("kind", sorted(mounts.CLONING))
+def test_on_a_file_system_that_clones_a_blob_takes_no_room_and_no_damage(tmp_path: Path, kind: str) -> None:
+    with mounts.cloning_disk(tmp_path / "disk", kind) as disk:
+        content = os.urandom(20 << 20)
+        file = disk / "file"
+        file.write_bytes(content)
+        blobs = DirectoryBlobs(disk / "blobs", Sharing.ROOM)
+        before = _free(disk)
+        assert blobs.put_if_absent("a/b", file)
+        assert before - _free(disk) < 4 << 20
+        file.write_bytes(b"damage")
+        file.chmod(0)
+        assert blobs.get("a/b") == content
+
+
+def _free(path: Path) -> int:
+    os.sync()
+    system = os.statvfs(path)
+    return system.f_bfree * system.f_frsize
+
+
+@pytest.mark.parametrize("as_clone", [False, True])
+def test_a_clone_or_copy_is_forced_to_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_clone: bool
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"bytes")
+    happened: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        happened.append("bytes" if path.parent.name == "~partial" else path.name)
+
+    link = os.link
+    monkeypatch.setattr(directory, "clone", lambda *paths: bool(shutil.copyfile(*paths)) if as_clone else False)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "link", lambda *paths, **options: (link(*paths, **options), happened.append("link")))
+    DirectoryBlobs(tmp_path / "blobs", Sharing.CLONES).put_if_absent("a/b", file)
+    assert happened == ["bytes", "link", "a", "blobs", tmp_path.name]

@@ -105,20 +105,6 @@ def test_an_owner_that_is_not_known_is_refused_with_what_to_do(owner, word):
     assert caught.value.action
 
 
-def test_a_tree_is_given_with_its_modes_and_links_are_not_followed(tmp_path):
-    outside = tmp_path / "outside"
-    outside.write_bytes(b"")
-    outside.chmod(0o604)
-    tree = tmp_path / "tree"
-    (tree / "below").mkdir(parents=True)
-    (tree / "below" / "file").write_bytes(b"")
-    (tree / "link").symlink_to(outside)
-    Ownership(os.geteuid(), os.getegid(), 0o770, "").give_tree(tree)
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (tree, tree / "below", tree / "below/file", outside)] == [
-        *(0o770, 0o770, 0o660, 0o604)
-    ]
-
-
 @as_root
 def test_a_kept_file_that_changes_its_owner_is_copied_because_a_link_would_change_the_live_one(tmp_path):
     live = tmp_path / "live"

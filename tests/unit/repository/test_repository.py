@@ -71,7 +71,7 @@ def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "named",
-    ["", "/srv/repository", "file:repository", "file://host/path", "file:///p?x=1", "http://host/p", "gs://b/p"],
+    ["", "/srv/repository", "file:repository", "file://host/path", "http://host/p", "gs://b/p"],
 )
 def test_what_names_no_place_is_refused(named: str) -> None:
     with pytest.raises(Invalid, match="names no place for a repository") as caught:
@@ -85,6 +85,25 @@ def test_a_path_with_spaces_is_one_and_is_said_so_that_a_shell_reads_it(tmp_path
     *_, word = shlex.split(caught.value.action)
     make_repository(word)
     assert (tmp_path / "two words?" / MARK_NAME).exists()
+
+
+@pytest.mark.parametrize(("query", "same"), [("", True), ("?copy=1", False)])
+def test_files_on_the_same_disk_are_linked_unless_copies_are_asked_for(
+    tmp_path: Path, query: str, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statecore.blobs.directory.clone", lambda *_: False)
+    place = make_repository(url(tmp_path / "r") + query)[0].place
+    assert place.url == url(tmp_path / "r") + query
+    (tmp_path / "file").write_bytes(b"bytes")
+    place_of(place.url).blobs.put_if_absent("file", tmp_path / "file")
+    assert (tmp_path / "r" / "file").samefile(tmp_path / "file") is same
+
+
+@pytest.mark.parametrize("query", ["copy", "copy=yes", "x=1", "copy=1&x=1"])
+def test_what_is_no_setting_of_a_directory_is_refused(tmp_path: Path, query: str) -> None:
+    with pytest.raises(Invalid, match="no such setting") as caught:
+        place_of(f"{url(tmp_path)}?{query}")
+    assert "copy=1" in caught.value.action
 
 
 def test_a_place_in_s3_is_said_with_how_it_is_reached() -> None:
