@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import FaultInjected, InjectedFault
+from statecore.filesystem import clone
 from statecore.images.image import verify_image
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
@@ -22,7 +24,7 @@ from statecore.jobs.restore import run_restore
 from statecore.repository.manifest import Manifest, StoreSnapshot
 from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
-from tests.harness import s3_server, topics
+from tests.harness import mounts, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.topics import Record
 
@@ -166,24 +168,74 @@ def test_without_a_state_directory_the_same_snapshot_is_made(spec: dict[str, Any
     assert not list(shelf.blobs.list(shelf.names.stagings))
 
 
-def test_in_a_directory_no_byte_of_a_large_run_is_copied(spec: dict[str, Any], broker: Broker, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def large(spec: dict[str, Any], broker: Broker) -> dict[str, Any]:
+    """An application with a run that is no part of a pack."""
     application_id = f"large-{time.time_ns()}"
     topics.create(broker.bootstrap_servers, f"{application_id}-plain-changelog", 1, topics.UNCLEANED)
     records = [Record(b"key-%06d" % n, os.urandom(300), partition=0, timestamp=NOW) for n in range(8000)]
     topics.produce(broker.bootstrap_servers, f"{application_id}-plain-changelog", records)
-    large = {
+    return {
         **{name: value for name, value in spec.items() if name != "global_stores"},
         "application_id": application_id,
         "subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}},
     }
-    url = (tmp_path / "repository").as_uri()
+
+
+def published_and_placed(
+    spec: dict[str, Any], where: Path, query: str = "", **more: Any
+) -> tuple[set[Path], set[Path]]:
+    """The large files of a repository in a directory, and the SST files that were placed beside it."""
+    url = (where / "repository").as_uri() + query
     make_repository(url)
-    request = RestoreRequest(state_dir=str(tmp_path / "state"), repository=url, spec=large)
-    run_restore(request, ProcessEngine(2))
-    files = {path.stat().st_ino: path for path in (tmp_path / "repository").rglob("files/*/*")}
-    placed = {path.stat().st_ino for path in (tmp_path / "state").rglob("*.sst")}
-    assert files
-    assert sum(files[inode].stat().st_size for inode in files.keys() & placed) > 2_000_000
+    run_restore(RestoreRequest(state_dir=str(where / "state"), repository=url, spec=spec, **more), ProcessEngine(2))
+    return set((where / "repository").rglob("files/*/*")), set((where / "state").rglob("*.sst"))
+
+
+def shared_bytes(some: set[Path], others: set[Path]) -> int:
+    inodes = {path.stat().st_ino for path in others}
+    return sum(path.stat().st_size for path in some if path.stat().st_ino in inodes)
+
+
+def test_in_a_directory_no_byte_of_a_large_run_is_copied(large: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "one").touch()
+    if clone(tmp_path / "one", tmp_path / "other"):
+        pytest.skip("this file system clones")
+    assert shared_bytes(*published_and_placed(large, tmp_path)) > 2_000_000
+
+
+@pytest.mark.parametrize("kind", sorted(mounts.CLONING))
+def test_on_a_file_system_that_clones_repository_and_stores_share_room_and_no_file(
+    large: dict[str, Any], tmp_path: Path, kind: str
+) -> None:
+    with mounts.cloning_disk(tmp_path / "disk", kind) as disk:
+        published, placed = published_and_placed(large, disk)
+        assert published
+        assert shared_bytes(published, placed) == 0
+        assert {path.stat().st_nlink for path in published | placed} == {1}
+        shared = [path for path in published | placed if "shared" in extents_of(path)]
+        assert len(shared) == 2 * len(published)
+
+
+def extents_of(path: Path) -> str:
+    """What the file system says of a file's extents."""
+    return subprocess.run(["filefrag", "-v", str(path)], check=True, capture_output=True, text=True).stdout
+
+
+def test_where_copies_were_asked_for_nothing_is_shared(large: dict[str, Any], tmp_path: Path) -> None:
+    published, placed = published_and_placed(large, tmp_path, "?copy=1")
+    assert published
+    assert shared_bytes(published, placed) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_what_is_placed_for_another_owner_leaves_the_repository_to_its_own(
+    large: dict[str, Any], tmp_path: Path
+) -> None:
+    published, placed = published_and_placed(large, tmp_path, owner="4242:4243")
+    assert published
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in published} == {(0, 0)}
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in placed} == {(4242, 4243)}
 
 
 def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(

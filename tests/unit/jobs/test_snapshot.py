@@ -25,6 +25,7 @@ from statecore.jobs.snapshot_report import SNAPSHOT_REPORT, Outcome
 from statecore.maintenance.database import Database
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
+from statecore.repository.repository import make_repository
 from tests.unit.jobs.snapshots import World, tree
 from tests.unit.maintenance.stored import CASES, write_golden
 
@@ -608,6 +609,104 @@ def test_what_is_published_of_every_shape_is_fetched(tmp_path: Path) -> None:
         "global/products/products": ([5], 0),
     }
     assert world.rows(elsewhere / "app" / "0_0" / "rocksdb" / "counts")[0] == ROWS
+
+
+# A repository on the disk of the directory
+
+
+@pytest.fixture
+def linked(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """With two snapshots of files that are large enough to be linked, on a file system that clones nothing."""
+    monkeypatch.setattr("statecore.blobs.directory.clone", lambda *_: False)
+    two_snapshots(world)
+    return world
+
+
+def two_snapshots(world: World) -> None:
+    before = os.umask(0o022)
+    try:
+        for number, offset in ((1, 7), (2, 9)):
+            world.write({b"%d-%d" % (number, row): os.urandom(20_000) for row in range(70)}, offset)
+            world.snapshot()
+    finally:
+        os.umask(before)
+
+
+def live_and_published(world: World) -> dict[Path, Path]:
+    """The SST files of the directory that are in the repository under another name, oldest first."""
+    there = {path.stat().st_ino: path for path in (world.root / "repository").rglob("files/*/*")}
+    live = sorted(world.path.glob("0_0/rocksdb/counts/*.sst"))
+    return {path: there[path.stat().st_ino] for path in live if path.stat().st_ino in there}
+
+
+def written_in_place(path: Path) -> None:
+    """As ``cp`` and ``rsync --inplace`` do it."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"damage")
+
+
+def fetched(world: World, into: Path, **more: Any) -> Any:
+    said: list[str] = []
+    request = FetchRequest(repository=world.url, application_id="app", state_dir=str(into), **more)
+    return run_fetch(request, say=said.append), said
+
+
+def test_what_is_written_into_a_live_file_is_found_by_the_next_fetch(linked: World, tmp_path: Path) -> None:
+    new, old = linked.shelf.head().snapshots
+    first, second = live_and_published(linked)
+    written_in_place(second)
+    elsewhere = tmp_path / "elsewhere"
+    with pytest.raises(Corrupted, match="is not what was written") as caught:
+        fetched(linked, elsewhere, snapshot=new.snapshot)
+    assert caught.value.exit_code == 12
+    assert not (elsewhere / "app" / "0_0").exists()
+    report, said = fetched(linked, elsewhere)
+    assert report.snapshot == old.snapshot
+    assert any(f"{new.snapshot} is passed over" in line for line in said)
+    assert linked.rows(elsewhere / "app/0_0/rocksdb/counts")[1] == {linked.changelog(): 7}
+    written_in_place(first)
+    third = tmp_path / "third"
+    with pytest.raises(Corrupted, match="None of the 2 snapshots"):
+        fetched(linked, third)
+    assert not (third / "app" / "0_0").exists()
+
+
+def test_copies_that_were_asked_for_are_not_damaged_through_a_live_file(world: World, tmp_path: Path) -> None:
+    world.url += "?copy=1"
+    two_snapshots(world)
+    assert live_and_published(world) == {}
+    for path in world.path.glob("0_0/rocksdb/counts/*.sst"):
+        written_in_place(path)
+    report, _ = fetched(world, tmp_path / "elsewhere")
+    assert (report.snapshot, report.passed_over) == (world.shelf.head().snapshots[0].snapshot, ())
+
+
+def test_a_repository_s_files_keep_their_modes_whatever_is_fetched_over_them(linked: World) -> None:
+    before = {path: path.stat().st_mode for path in live_and_published(linked).values()}
+    assert len(before) == 2
+    fetched(linked, linked.state_dir, replace=True)
+    assert sorted(live_and_published(linked).values()) == sorted(before), "the same owner, and no byte was copied"
+    linked.path.chmod(0o770)
+    fetched(linked, linked.state_dir, replace=True)
+    assert live_and_published(linked) == {}
+    assert {path.stat().st_mode & 0o777 for path in linked.path.glob("0_0/rocksdb/counts/*.sst")} == {0o660}
+    assert {path: path.stat().st_mode for path in before} == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_repository_s_files_keep_their_owner_whatever_is_fetched_over_them(linked: World, tmp_path: Path) -> None:
+    published = list(live_and_published(linked).values())
+    report, _ = fetched(linked, linked.state_dir, replace=True, owner="4242:4243")
+    assert report.at_hand_bytes > 2_000_000
+    placed = list(linked.path.glob("0_0/rocksdb/counts/*.sst"))
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in placed} == {(4242, 4243)}
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in published} == {(0, 0)}
+    linked.url = (tmp_path / "of-root").as_uri()
+    make_repository(linked.url)
+    linked.snapshot()  # by root, of the files of 4242
+    blobs = [path for path in (tmp_path / "of-root").rglob("*") if path.is_file()]
+    assert {(path.stat().st_uid, path.stat().st_nlink) for path in blobs} == {(0, 1)}
 
 
 # The command
