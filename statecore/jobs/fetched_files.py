@@ -64,7 +64,8 @@ class FetchedFiles:
         Raises:
             Capacity: with how much there is and how much is needed.
         """
-        here = sum(path.stat().st_size for path in at_hand)
+        ownership = self._directory.ownership
+        here = sum(status.st_size for path in at_hand if ownership.suits(status := path.stat()))  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
         coming = max(0, self.missing_bytes(stores) - here)
         needed = int(_MARGIN * coming) + sum(store.merged_bytes for store in stores) + _EACH * databases

@@ -15,7 +15,7 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.filesystem import clone
+from statecore.filesystem import FILE_MODE, clone, current_umask
 from statecore.images.image import verify_image
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
@@ -201,7 +201,9 @@ def test_in_a_directory_no_byte_of_a_large_run_is_copied(large: dict[str, Any], 
     (tmp_path / "one").touch()
     if clone(tmp_path / "one", tmp_path / "other"):
         pytest.skip("this file system clones")
-    assert shared_bytes(*published_and_placed(large, tmp_path)) > 2_000_000
+    published, placed = published_and_placed(large, tmp_path)
+    assert shared_bytes(published, placed) > 2_000_000
+    assert {path.stat().st_mode & 0o777 for path in published | placed} == {FILE_MODE & ~current_umask()}
 
 
 @pytest.mark.parametrize("kind", sorted(mounts.CLONING))
