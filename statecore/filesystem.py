@@ -326,7 +326,7 @@ def link(source: Path, target: Path) -> bool:
         FileExistsError: ``target`` is there.
     """
     try:
-        os.link(source, target, follow_symlinks=True)
+        os.link(source, target)
     except OSError as error:
         if error.errno not in _CANNOT_LINK:
             raise
