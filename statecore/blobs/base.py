@@ -57,7 +57,7 @@ class Blobs(ABC):
         """Keep bytes, or a finished file of this machine, under a name.
 
         A file is not changed and stays where it is; nobody may write into it afterwards, because a directory on its
-        file system keeps it as a second name of the same bytes.
+        file system may keep it as a second name of the same bytes.
 
         Returns:
             Whether it was put; ``False`` when there is a blob of that name, whatever it holds.

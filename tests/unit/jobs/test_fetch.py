@@ -558,6 +558,19 @@ def test_too_little_room_is_said_before_anything_comes(
     assert not state_dir.exists(), "who was refused leaves no trace"
 
 
+def test_files_that_are_here_need_room_where_they_cannot_be_placed_as_they_are(
+    shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch(shop, state_dir)
+    asked: list[int] = []
+    monkeypatch.setattr(fetched_files, "ensure_room", lambda _, needed: asked.append(needed))
+    here = fetch(shop, state_dir, replace=True).at_hand_bytes
+    assert here > 0
+    (state_dir / "orders").chmod(0o770)
+    fetch(shop, state_dir, replace=True)
+    assert asked[1] - asked[0] == pytest.approx(1.1 * here, rel=0.01)
+
+
 def test_a_running_application_keeps_its_directory(shop: Shop, state_dir: Path) -> None:
     fetch(shop, state_dir, tasks=("0_0",))
     lock = state_dir / "orders" / ".lock"
