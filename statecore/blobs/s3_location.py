@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from statecore.blobs.base import checked_name
+from statecore.blobs.s3_waiting import RetryNotes
 from statecore.errors import Invalid
 from statecore.extras import require
 
@@ -220,7 +221,7 @@ def make_client(location: S3Location, attempts: int = 8, timeout: float = 60.0) 
     from botocore.exceptions import BotoCoreError
 
     try:
-        return boto3.session.Session().client(
+        client = boto3.session.Session().client(
             "s3",
             endpoint_url=location.endpoint,
             region_name=location.region or _region_of_others(),
@@ -234,8 +235,10 @@ def make_client(location: S3Location, attempts: int = 8, timeout: float = 60.0) 
                 response_checksum_validation="when_supported",
             ),
         )
+        client.meta.events.register("needs-retry.s3", RetryNotes(attempts))
     except (BotoCoreError, ValueError) as error:
         raise Invalid(
             f"No client for {location} could be made: {error}",
             action="Check the endpoint, the region and the profile (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE).",
         ) from error
+    return client

@@ -1,0 +1,51 @@
+"""Says what a request to S3 waits for: botocore tries again for minutes, and whoever watches would see nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN = 10.0
+
+
+class RetryNotes:
+    """Logs a warning when a request is about to be tried again, not oftener than every ten seconds.
+
+    Args:
+        attempts: how often a request is tried at most.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, attempts: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._attempts, self._clock = attempts, clock
+        self._next = clock()
+        self._one_at_a_time = threading.Lock()
+
+    def __call__(
+        self, *, response: Any, endpoint: Any, operation: Any, attempts: int, caught_exception: Any, **_: Any
+    ) -> None:
+        """What botocore calls after each try (its event ``needs-retry``).
+
+        Args:
+            response: the HTTP response and what was parsed of it; ``None`` where there was none.
+            endpoint: botocore's, whose ``host`` is a URL.
+            operation: botocore's model of it.
+            attempts: tries so far.
+            caught_exception: why there was no response.
+        """
+        status = 0 if response is None else response[0].status_code
+        if attempts >= self._attempts or (caught_exception is None and status < 500 and status != 429):
+            return
+        with self._one_at_a_time:
+            if self._clock() < self._next:
+                return
+            self._next = self._clock() + _SECONDS_BETWEEN
+        why = str(caught_exception or f"it answered {status}").rstrip(".")
+        _log.warning(
+            "%s: %s is tried again (%d of %d): %s.", endpoint.host, operation.name, attempts + 1, self._attempts, why
+        )
