@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
@@ -122,8 +121,12 @@ class StateDirectory:
         """
         for _ in range(_LOCK_ATTEMPTS):
             # Another job, which was refused, takes away the directory that it made while this one makes its own.
-            with suppress(FileNotFoundError):
+            try:
                 return self._take_lock()
+            except FileNotFoundError as error:
+                last = error
+        if Path(last.filename or self.path).parent.is_dir():  # a file system such as /proc, where nobody makes any
+            raise _unusable(self.path, last) from last
         raise Fenced(
             f"The state directory {self.path} is taken away by other jobs again and again.",
             action="Find out which jobs are refused there at the same time, then run this again.",
@@ -212,6 +215,13 @@ class StateDirectory:
                     action="Give Kafka Streams' own state.dir, the directory above the one named like the application.",
                     state_dir=str(path),
                 )
+        if self.state_dir.name == self.application_id and not self.path.exists() and self._has_tasks(self.state_dir):
+            raise Invalid(
+                f"{self.state_dir} is the directory of {self.application_id}, which has its tasks, and no state.dir: "
+                f"they would lie in {self.path}, where the application does not look.",
+                action=f"Give the directory above it: {self.state_dir.parent}",
+                state_dir=str(self.state_dir),
+            )
         existing = _nearest_existing(self.path)
         if is_read_only(existing):
             raise _read_only(existing)
@@ -222,6 +232,10 @@ class StateDirectory:
                 state_dir=str(self.state_dir),
             )
         _ = self.ownership  # refuses where it cannot be given
+
+    @staticmethod
+    def _has_tasks(directory: Path) -> bool:
+        return any(path.name == GLOBAL or TASK_NAME.fullmatch(path.name) for path in directories_in(directory))
 
     def ensure_room(self, needed: int) -> None:
         """Refuse when the file system has less than ``needed`` bytes left for this user. Raises ``Capacity``."""
@@ -237,7 +251,7 @@ def ensure_room(path: Path, needed: int) -> None:
     where, free = free_room(path)
     if free < needed:
         raise Capacity(
-            f"{where} has {_mebibytes(free)} free, and about {_mebibytes(needed)} are needed.",
+            f"{where} has {_in_words(free)} free, and about {_in_words(needed)} are needed.",
             action="Make room there, or restore fewer stores or partitions at a time.",
             path=str(path),
             free=free,
@@ -313,5 +327,5 @@ def _unusable(path: Path, error: OSError) -> StatecoreError:
     )
 
 
-def _mebibytes(count: int) -> str:
-    return f"{count / (1 << 20):,.0f} MiB"
+def _in_words(count: int) -> str:
+    return f"{count / (1 << 20):,.0f} MiB" if count >= 10 << 20 else f"{count / (1 << 10):,.0f} KiB"

@@ -190,6 +190,26 @@ def test_a_path_that_cannot_be_a_state_directory_is_invalid(tmp_path):
         assert caught.value.exit_code == 13
 
 
+def test_the_application_s_own_directory_is_no_state_directory(tmp_path):
+    inner = tmp_path / "state" / "orders"
+    (inner / "0_1").mkdir(parents=True)
+    with (
+        pytest.raises(Invalid, match="no state.dir: they would lie in") as caught,
+        StateDirectory(inner, "orders").lock(),
+    ):
+        pass
+    assert caught.value.action == f"Give the directory above it: {tmp_path / 'state'}"
+    assert [path.name for path in inner.iterdir()] == ["0_1"]
+    with StateDirectory(inner, "0_1").lock():
+        assert (inner / "0_1" / ".lock").exists(), "an application may be called like a task"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
+def test_where_nobody_can_make_a_directory_no_other_job_is_blamed():
+    with pytest.raises(Invalid, match="cannot be used"), StateDirectory(Path("/proc/state"), "orders").lock():
+        pass
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_without_rights_is_invalid(tmp_path):
     tmp_path.chmod(0o500)
