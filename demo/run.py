@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ DEMO = ROOT / ".demo"
 STATE = DEMO / "state"
 SPEC = DEMO / "stores.yaml"
 DAG = "restore_stores"
+PROGRAM = Path(sys.executable).with_name("statecore")
 LIVE = sys.stderr.isatty()
 
 
@@ -98,7 +100,7 @@ def demonstrate() -> int:
     with step("starting an S3 server, and making a repository in it: statecore init"):
         repository = make_repository()
     lose_the_machine()
-    server = AirflowServer(DEMO / "airflow", environment=airflow_environment())
+    server = AirflowServer(DEMO / "airflow", environment=airflow_environment(repository))
     with step("starting Airflow"):
         server.start()
         server.wait_healthy()
@@ -114,6 +116,9 @@ def demonstrate() -> int:
     print(
         f"\nAirflow is still up:  {server.url}/dags/{DAG}\n"
         f"user {server.user}, password {server.password}\n"
+        f"The snapshots are still there, too:\n"
+        f"  export AWS_ACCESS_KEY_ID={shlex.quote(ACCESS)} AWS_SECRET_ACCESS_KEY={shlex.quote(SECRET)}\n"
+        f"  {shlex.quote(str(PROGRAM))} snapshots --repository {shlex.quote(repository)}\n"
         f"stop everything with: make stop"
     )
     return 1 if failed or not lines else 0
@@ -244,20 +249,19 @@ def verdict(
     )
 
 
-def airflow_environment() -> dict[str, str]:
-    """What the site sets once: where specs, state and reports are."""
+def airflow_environment(repository: str) -> dict[str, str]:
+    """What the site sets once: where specs, state, reports and snapshots are."""
     return {
         "STATECORE_SPECS": str(SPEC),
         "STATECORE_STATE_DIR": str(STATE),
         "STATECORE_REPORTS": str(DEMO / "reports"),
+        "STATECORE_REPOSITORY": repository,
     }
 
 
 def statecore(arguments: list[str]) -> str:
     """Run the command line, and return what it printed; its words are shown when it fails."""
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("statecore")), *arguments], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([str(PROGRAM), *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"statecore {arguments[0]} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
