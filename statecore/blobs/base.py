@@ -1,7 +1,7 @@
 """The seam between those who make and read blobs and wherever these are kept: a directory, or an object store.
 
-A blob is bytes under a name, written once and never changed. What every implementation MUST do, and one conformance
-suite holds (``tests/unit/blobs/test_conformance.py``):
+A blob is bytes under a name, written once and never changed; one that is damaged may be replaced by what it was. What
+every implementation MUST do, and one conformance suite holds (``tests/unit/blobs/test_conformance.py``):
 
 **Names** are one or more parts with ``/`` between them; a part is not empty, not ``.`` or ``..``, and has letters,
 digits and ``._=@+-`` only, up to 249 of them: as many as a topic's name may have, and more than a store's. Others are
@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from statecore.blobs.checksum import Checksum
 from statecore.errors import Invalid
 
 _PART = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._=@+-]{1,249}")
@@ -42,11 +43,13 @@ class Blob(NamedTuple):
         name: its name.
         size: bytes.
         modified: when it was put, in seconds since the epoch, by the clock of whoever keeps it.
+        checksum: of its bytes when they were put; ``None`` where whoever keeps it has none. A listing has none.
     """
 
     name: str
     size: int
     modified: float
+    checksum: Checksum | None = None
 
 
 class Blobs(ABC):
@@ -67,6 +70,20 @@ class Blobs(ABC):
             Invalid, Capacity, Retryable: see the module's text; nothing was put.
         """
 
+    def replace(self, name: str, content: bytes | Path) -> None:
+        """Put bytes in the place of a blob that is damaged, or where there is none.
+
+        Of several who do so at the same time any may be the last, so all of them MUST have the same bytes: a blob that
+        is named by its hash may be replaced, and no other. Everybody sees the old blob or the new one; only an
+        implementation that cannot do that shows none for a moment.
+
+        Raises:
+            NotFound: there is no such file.
+            Invalid, Capacity, Retryable: see the module's text.
+        """
+        while not self.put_if_absent(name, content):
+            self.delete(name)
+
     @abstractmethod
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """The bytes of a blob from ``start`` to before ``end``, or to its end; fewer where it ends before.
@@ -78,7 +95,7 @@ class Blobs(ABC):
 
     @abstractmethod
     def head(self, name: str) -> Blob:
-        """What a listing would say of one blob.
+        """What a listing would say of one blob, and its checksum.
 
         Raises:
             NotFound: there is no such blob.

@@ -88,6 +88,28 @@ class DirectoryBlobs(Blobs):
             self._sync_name(final)  # also where another was first: it may not have come to this yet
             return made
 
+    def replace(self, name: str, content: bytes | Path) -> None:
+        """See :meth:`Blobs.replace`. Always by a copy: a second name would share the next damage with the file."""
+        final = self._root / checked_name(name)
+        partial = self._root / _PARTIAL / uuid.uuid4().hex
+        with self._said("put", name):
+            if isinstance(content, Path) and not content.is_file():
+                raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+            make_directories(final.parent)
+            make_directories(partial.parent)
+            try:
+                if isinstance(content, bytes):
+                    partial.write_bytes(content)
+                else:
+                    shutil.copyfile(content, partial)
+                give_to_owner(partial)
+                sync_file(partial)
+                partial.replace(final)
+            finally:
+                with suppress(OSError):
+                    partial.unlink()
+            self._sync_name(final)
+
     def _sync_name(self, final: Path) -> None:
         """Force the name of a blob to the disk, and once those of the directories that it lies in."""
         sync_file(final.parent)

@@ -7,7 +7,8 @@ and the condition stands on the request that completes it; until then nobody see
     PutObject                 up to 16 MiB
     CreateMultipartUpload  →  UploadPart * n, 4 at once  →  CompleteMultipartUpload (If-None-Match)
 
-Every request carries a CRC-32 of its body, which the server compares. Requests that fail are sent again by botocore,
+Every request carries a CRC-32 of its body, which the server compares, and says again to who asks for the object's head.
+A damaged object is replaced by the same requests without the condition. Requests that fail are sent again by botocore,
 with pauses at random. A reply that was lost makes the second request meet the first one's object: each put has a
 token of its own in the object's metadata, by which it knows what it put itself.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
+from statecore.blobs.checksum import Checksum
 from statecore.blobs.s3_errors import CONFLICT, EXISTS, NO_RANGE, status_of, was_sent_again
 from statecore.blobs.s3_location import S3Location
 from statecore.blobs.s3_requests import TRIES, S3Requests
@@ -59,7 +61,17 @@ class S3Blobs(S3Requests, Blobs):
             if size > self._part and self._is_there(key):  # which saves sending it
                 return False
             token = uuid.uuid4().hex
-            return self._put(name, key, token, lambda: self._send(key, content, size, token))
+            return self._put(name, key, token, lambda: self._send(key, content, size, token, IfNoneMatch="*"))
+
+    def replace(self, name: str, content: bytes | Path) -> None:
+        """See :meth:`Blobs.replace`."""
+        key = self._location.key(checked_name(name))
+        if isinstance(content, Path) and not content.is_file():
+            raise NotFound(f"There is no file {content} to be put.", action="Make it anew.", path=str(content))
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        token = uuid.uuid4().hex
+        with self._said("put", name):
+            self._put(name, key, token, lambda: self._send(key, content, size, token))
 
     def _put(self, name: str, key: str, token: str, send: Callable[[], None]) -> bool:
         """Send a blob, again where another request for its key was under way at the same time."""
@@ -86,19 +98,21 @@ class S3Blobs(S3Requests, Blobs):
             blob=name,
         )
 
-    def _send(self, key: str, content: bytes | Path, size: int, token: str) -> None:
+    def _send(self, key: str, content: bytes | Path, size: int, token: str, **condition: str) -> None:
         arguments = {"Bucket": self._bucket, "Key": key, "Metadata": {_TOKEN: token}, **self._encryption.making}
         if size > self._part:
-            self._send_parts(arguments, content, size)
+            self._send_parts(arguments, content, size, condition)
         else:
             body = content if isinstance(content, bytes) else content.read_bytes()
-            self._client.put_object(Body=body, IfNoneMatch="*", **arguments)
+            self._client.put_object(Body=body, **condition, **arguments)
 
-    def _send_parts(self, arguments: dict[str, Any], content: bytes | Path, size: int) -> None:
+    def _send_parts(
+        self, arguments: dict[str, Any], content: bytes | Path, size: int, condition: dict[str, str]
+    ) -> None:
         client = self._client
         upload = client.create_multipart_upload(ChecksumAlgorithm="CRC32", **arguments)
         of = {"Bucket": self._bucket, "Key": arguments["Key"], "UploadId": upload["UploadId"]}
-        part = max(self._part, -(-size // _MOST_PARTS))
+        part = self._part_of(size)
 
         def send(number: int) -> dict[str, Any]:
             body = _bytes_of(content, number * part, min(size, (number + 1) * part))
@@ -117,12 +131,16 @@ class S3Blobs(S3Requests, Blobs):
                     pool.shutdown(cancel_futures=True)
                     raise
             client.complete_multipart_upload(
-                MultipartUpload={"Parts": parts}, IfNoneMatch="*", **of, **self._encryption.using
+                MultipartUpload={"Parts": parts}, **condition, **of, **self._encryption.using
             )
         except BaseException:
             with suppress(Exception):  # parts that stay cost room until a rule of the bucket ends them
                 client.abort_multipart_upload(**of)
             raise
+
+    def _part_of(self, size: int) -> int:
+        """Bytes of a part of a blob that is sent in parts."""
+        return max(self._part, -(-size // _MOST_PARTS))
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See :meth:`Blobs.get`."""
@@ -147,8 +165,19 @@ class S3Blobs(S3Requests, Blobs):
         """See :meth:`Blobs.head`."""
         key = self._location.key(checked_name(name))
         with self._said("read", name):
-            found = self._client.head_object(Bucket=self._bucket, Key=key, **self._encryption.using)
-        return Blob(name, found["ContentLength"], found["LastModified"].timestamp())
+            found = self._client.head_object(
+                Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._encryption.using
+            )
+        size = found["ContentLength"]
+        return Blob(name, size, found["LastModified"].timestamp(), self._checksum(found.get("ChecksumCRC32"), size))
+
+    def _checksum(self, said: str | None, size: int) -> Checksum | None:
+        """A checksum that can be compared: of the whole, or of parts as large as this one would send."""
+        value, _, parts = (said or "").partition("-")
+        if not parts:
+            return Checksum(value) if value else None
+        part = self._part_of(size)
+        return Checksum(value, part) if int(parts) == -(-size // part) else None
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
         """See :meth:`Blobs.list`."""

@@ -29,11 +29,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.repository import make_repository
 
     output.progress.phase("probe")
-    repository, made = make_repository(arguments.repository)
+    repository, made, again = make_repository(arguments.repository)
     output.progress.done("" if made else "there is one already")
     name, mark = repository.place.url, repository.mark
-    output.document({"version": DOCUMENT_VERSION, "repository": name, "made": made, "mark": asdict(mark)})
-    if made:
+    output.document(
+        {"version": DOCUMENT_VERSION, "repository": name, "made": made, "put_back": again, "mark": asdict(mark)}
+    )
+    if again:
+        output.text(
+            f"put back the mark of the repository at {name}: {mark.id}, which its heads and manifests carry; it was "
+            "missing or damaged"
+        )
+    elif made:
         output.text(f"made the repository {mark.id} at {name}")
     else:
         output.text(f"{name} is a repository already: {mark.id}, made {mark.made} by statecore {mark.made_by}")

@@ -306,7 +306,7 @@ class _Fetch(Job):
         raise Corrupted(
             f"Store {store.snapshot.store!r} of task {store.task} holds {is_there.rows} rows with digest "
             f"{is_there.digest}, and the snapshot says {said.rows} with {said.digest}.",
-            action="Take another snapshot (statecore snapshots lists them), and report this.",
+            action=f"{self.shelf.instead} Report this.",
             task=store.task,
             store=store.snapshot.store,
         )

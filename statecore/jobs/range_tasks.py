@@ -308,7 +308,9 @@ def _is_kept(task: RangeTask, blobs: Blobs, result: RangeResult) -> bool:
 def _is_published(task: RangeTask, result: RangeResult) -> bool:
     if task.shelf is None or task.is_replayed:
         return True
-    return len(result.extents) == len(result.runs) and task.shelf.holds(result.extents)
+    if len(result.extents) != len(result.runs):
+        return False
+    return task.shelf.holds((run.sha256, extent) for run, extent in zip(result.runs, result.extents, strict=True))
 
 
 def forget_range(blobs: Blobs, result: RangeResult) -> None:

@@ -83,6 +83,10 @@ class BlobsBelow(Blobs):
         """See :meth:`Blobs.put_if_absent`."""
         return self._blobs.put_if_absent(self._name(name), content)
 
+    def replace(self, name: str, content: bytes | Path) -> None:
+        """See :meth:`Blobs.replace`."""
+        self._blobs.replace(self._name(name), content)
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See :meth:`Blobs.get`."""
         return self._blobs.get(self._name(name), start, end)

@@ -320,6 +320,8 @@ class _Restore(Job):
             found = snapshot.publish(frozen, made, {key: built.image for key, built in images.items()})
             self.progress.done(found.snapshot)
         self.say(f"Published snapshot {found.snapshot} of {self.spec.application_id} in {snapshot.address.url}.")
+        for warning in found.warnings:
+            self.say(f"warning: {warning}")
         return found
 
     def _staging_base(self) -> Path:
@@ -384,7 +386,7 @@ class _Restore(Job):
             stores=tuple(stores),
             work=work_of(made.runs, images),
             cpu={**cpu_of(made.runs, images), "place": round(self.cpu.get("place", 0.0), 3)},
-            notes=notes,
+            notes=(*notes, *(published.warnings if published is not None else ())),
             placement=self.placement if self.directory is not None else "",
             ran_on=self.ran_on,
             repository="" if self.shelf is None else self.shelf.url,

@@ -10,12 +10,12 @@ pack, so the results of these ranges, which say where their runs lie, are put af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from statecore.errors import NotFound
 from statecore.images.model import RunFile
 from statecore.jobs.repository_place import blobs_at
+from statecore.repository.believed import Named, lost
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
 from statecore.repository.upload import PACK_BYTES, SMALL, LocalFile, put_files
@@ -33,16 +33,11 @@ class ShelfAddress:
     url: str
     application_id: str
 
-    def holds(self, extents: Sequence[Extent]) -> bool:
-        """Whether the blobs of some extents are there, and long enough; their bytes are hashed by who reads them."""
-        blobs = blobs_at(self.url)
-        ends: dict[str, int] = {}
-        for extent in extents:
-            ends[extent.blob] = max(ends.get(extent.blob, 0), extent.start + extent.bytes)
-        try:
-            return all(blobs.head(name).size >= end for name, end in ends.items())
-        except NotFound:
-            return False
+    def holds(self, runs: Iterable[tuple[str, Extent]]) -> bool:
+        """Whether runs, each by its hash, lie where they should. In a directory every byte is looked at; elsewhere
+        that the blobs are long enough, and who reads them hashes them.
+        """
+        return not lost(blobs_at(self.url), (Named(*one) for one in runs), read=None)
 
 
 class Publisher:

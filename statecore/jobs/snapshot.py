@@ -8,7 +8,9 @@ Order of things, and why a kill at any moment is harmless::
               of one moment; then the lock is let go
     check     do the offsets fit the brokers' logs?        nothing was changed before this line
     hash      every file, from the disk                    the same
-    upload    files that the newest snapshot has not       garbage, or what a retry finds
+    compare   is what the newest snapshot has still        the same
+              there?
+    upload    files that it has not                        garbage, or what a retry finds
     publish   parts, manifest, head                        (statecore.repository.publication)
 
 One snapshot is the whole of what was asked for: where one store cannot be taken, nothing is published, and every
@@ -40,6 +42,7 @@ from statecore.jobs.snapshot_parts import (
     Files,
     Newest,
     StoreKey,
+    believed_of,
     is_unchanged,
     is_whole,
     key,
@@ -47,7 +50,6 @@ from statecore.jobs.snapshot_parts import (
     parts_of,
     refuse_older,
     snapshot_of,
-    standing_of,
     taken_store,
 )
 from statecore.jobs.snapshot_report import Outcome, SnapshotReport, StoreTaken
@@ -58,7 +60,7 @@ from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.repository.bases import hashed, put_bases
-from statecore.repository.manifest import StoredDatabase, extents_of
+from statecore.repository.manifest import StoredDatabase
 from statecore.repository.publication import Publication
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile
@@ -285,14 +287,20 @@ class _Snapshot(Job):
         newest: Newest,
         where: Path,
     ) -> SnapshotReport:
-        standing = {key(copy): found for copy in copies if (found := standing_of(copy, files, newest)) is not None}
+        with self.phase("compare"):
+            believed = believed_of(self.shelf, copies, files, newest)
+            standing, known = believed.standing, believed.known
+            if believed.gone:
+                self._note(
+                    f"{len(believed.gone)} files that the newest snapshot has are damaged or gone in "
+                    f"{self.shelf.url}; they are put again. Look at the object store."
+                )
         to_put = {
             (of, segment): found
             for of, databases in files.items()
             for segment, found in databases.items()
             if of not in standing
         }
-        known = extents_of(newest.parts.values())
         new = {file.sha256: file.bytes for found in to_put.values() for file in found if file.sha256 not in known}
         with self.phase("upload"):
             self.progress.phase("upload", sum(new.values()), "bytes")
@@ -309,13 +317,20 @@ class _Snapshot(Job):
         parts, whole = parts_of(snapshots), is_whole(self.spec, copies, logs)
         if self.request.offline:
             refuse_older(parts, newest)
-        if newest.manifest is not None and is_unchanged(parts, newest, whole=whole):
+        has_all = is_unchanged(parts, newest, whole=whole) and not believed.have_moved(bases)
+        if newest.manifest is not None and has_all:
             manifest = newest.manifest
             return self._report(
-                Outcome.UNCHANGED, snapshot=manifest.snapshot, identity=manifest.identity, stores=stores
+                Outcome.UNCHANGED,
+                snapshot=manifest.snapshot,
+                identity=manifest.identity,
+                stores=stores,
+                put_bytes=sum(new.values()),
             )
         with self.phase("publish"):
             published = publication.publish(parts, whole=whole)
+        for warning in published.warnings:
+            self._note(warning)
         return self._report(
             Outcome.PUBLISHED,
             snapshot=published.snapshot,
@@ -333,6 +348,11 @@ class _Snapshot(Job):
                 os.utime(where)
 
         return done
+
+    def _note(self, note: str) -> None:
+        """Keep what an operator should know, and say it at once."""
+        self.notes.append(note)
+        self.say(f"warning: {note}")
 
     def _refuse(self) -> None:
         if self.reasons:

@@ -14,7 +14,16 @@ from statecore.jobs.snapshot_copies import StoreCopy
 from statecore.jobs.snapshot_logs import Logs
 from statecore.jobs.snapshot_report import StoreTaken
 from statecore.repository.bases import base_identity
-from statecore.repository.manifest import Manifest, StoredDatabase, StoreSnapshot, TaskPart
+from statecore.repository.believed import Named, lost
+from statecore.repository.manifest import (
+    BaseFile,
+    Extent,
+    Manifest,
+    StoredDatabase,
+    StoreSnapshot,
+    TaskPart,
+    extents_of,
+)
 from statecore.repository.publication import behind
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile
@@ -60,8 +69,9 @@ def newest_of(shelf: Shelf, tasks: Iterable[str]) -> Newest:
     entry = None if head is None else head.head.newest
     if entry is None:
         return Newest(None, {})
-    manifest, wanted = shelf.manifest(entry).value, set(tasks)
-    parts = shelf.parts([part for part in manifest.parts if part.task in wanted])
+    with shelf.read_to_publish():
+        manifest, wanted = shelf.manifest(entry).value, set(tasks)
+        parts = shelf.parts([part for part in manifest.parts if part.task in wanted])
     return Newest(manifest, {task: read.part for task, read in parts.items()})
 
 
@@ -82,6 +92,43 @@ def standing_of(copy: StoreCopy, files: Files, newest: Newest) -> tuple[StoredDa
         if not originals <= {file.sha256 for file in stored[segment].base}:
             return None
     return before.databases
+
+
+class Believed(NamedTuple):
+    """What need not be put, because the newest snapshot has it and somebody has looked.
+
+    Attributes:
+        standing: the databases that stand, by store.
+        known: where files lie, by hash.
+        gone: files that the newest snapshot has, and that are not there any more.
+    """
+
+    standing: Mapping[StoreKey, tuple[StoredDatabase, ...]]
+    known: Mapping[str, Extent]
+    gone: frozenset[Named]
+
+    def have_moved(self, bases: Iterable[Sequence[BaseFile]]) -> bool:
+        """Whether files lie elsewhere now, so that the newest snapshot is of no use although it has the same files."""
+        where = {file.sha256: file.extent for base in bases for file in base}
+        return any(where.get(one.sha256, one.extent) != one.extent for one in self.gone)
+
+
+def believed_of(shelf: Shelf, copies: Sequence[StoreCopy], files: Files, newest: Newest) -> Believed:
+    """What of the newest snapshot need not be put again.
+
+    Raises:
+        Invalid, Retryable: nobody could look.
+    """
+    standing = {key(copy): found for copy in copies if (found := standing_of(copy, files, newest)) is not None}
+    at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
+    known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
+    stood = {of: {Named(*one) for database in found for one in database.extents} for of, found in standing.items()}
+    gone = lost(shelf.blobs, {Named(*one) for one in known.items()}.union(*stood.values()), at_hand)
+    return Believed(
+        {of: found for of, found in standing.items() if not stood[of] & gone},
+        {digest: extent for digest, extent in known.items() if Named(digest, extent) not in gone},
+        frozenset(gone),
+    )
 
 
 def snapshot_of(

@@ -33,7 +33,7 @@ class StoreTaken:
         databases: how many it has; 0 where Kafka Streams restores it from the start.
         files: files of it.
         bytes: their bytes.
-        new_bytes: bytes of those that the newest snapshot did not have.
+        new_bytes: bytes of those that the newest snapshot did not have, or that were not there any more.
         written: whether its databases were changed on the way: closed, or lowered to one offset.
         left_to_restore: whether it is empty, because Kafka Streams restores it from the start.
     """

@@ -66,7 +66,8 @@ def put_bases(
     Args:
         shelf: where.
         bases: the files of each.
-        known: where files lie that need not be put, by hash.
+        known: where files lie that need not be put, by hash; somebody has looked
+            (:func:`statecore.repository.believed.lost`).
         done: told the bytes of each that is put, perhaps by several threads at once.
 
     Raises:

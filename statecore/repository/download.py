@@ -231,7 +231,7 @@ def _changed(shelf: Shelf, one: Wanted) -> Corrupted:
     return Corrupted(
         f"{one.what} is not what was written: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
         f"{one.extent.blob} in {shelf.url} differs.",
-        action="Take another snapshot (statecore snapshots lists them), and look at the object store.",
+        action=shelf.instead,
         blob=one.extent.blob,
     )
 
@@ -240,6 +240,6 @@ def _shorter(shelf: Shelf, one: Wanted) -> Corrupted:
     return Corrupted(
         f"{one.what} is shorter than it should be: the blob {one.extent.blob} in {shelf.url} has fewer than "
         f"{one.extent.start + one.extent.bytes} bytes.",
-        action="Take another snapshot (statecore snapshots lists them), and look at the object store.",
+        action=shelf.instead,
         blob=one.extent.blob,
     )

@@ -130,7 +130,7 @@ class Examination:
                     return Corrupted(
                         f"A file of store {store.store} of task {part.task} is not there: the blob {extent.blob} "
                         f"{why}, and the file ends at {extent.start + extent.bytes}.",
-                        action="Take another snapshot, and look at the object store.",
+                        action=self._shelf.instead,
                         blob=extent.blob,
                     )
         return None

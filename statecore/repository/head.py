@@ -20,8 +20,6 @@ from statecore.documents import Document, DocumentType, encoded, kept
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import VERSION
 
-_REPAIR = "Make it anew from the manifests that are there: statecore repair head --repository URL --application-id ID"
-
 
 @dataclass(frozen=True)
 class SnapshotEntry:
@@ -99,13 +97,14 @@ HEAD = DocumentType(
 )
 
 
-def decoded_head(content: bytes, repository: str, application_id: str) -> Document[Head]:
+def decoded_head(content: bytes, repository: str, application_id: str, repair: str) -> Document[Head]:
     """A head that was read.
 
     Args:
         content: its bytes.
         repository: id of the repository that it was read from.
         application_id: the application that it was read for.
+        repair: the command that makes it anew, for messages.
 
     Raises:
         Corrupted: it is not what was written.
@@ -116,13 +115,16 @@ def decoded_head(content: bytes, repository: str, application_id: str) -> Docume
     except Invalid as error:
         if HEAD.seal_holds(content):  # of a version that this release does not know
             raise
-        raise Corrupted(f"The head of {application_id} is damaged: {error.what}", action=_REPAIR) from error
+        raise Corrupted(
+            f"The head of {application_id} is damaged: {error.what}",
+            action=f"Make it anew from the manifests that are there: {repair}",
+        ) from error
     head = found.value
     if (head.repository, head.application_id) != (repository, application_id):
         raise Invalid(
             f"The head of {application_id} is that of {head.application_id} in repository {head.repository}, and this "
             f"is repository {repository}.",
-            action="Somebody has copied it here. " + _REPAIR,
+            action=f"Somebody has copied it here, or the repository lost its mark and got another. See: {repair}",
         )
     return found
 

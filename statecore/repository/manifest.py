@@ -344,21 +344,24 @@ def check_names(part: TaskPart, blobs: str) -> None:
     if wrong:
         raise Corrupted(
             f"A part of a manifest has names that cannot be: {', '.join(wrong[:5])}.",
-            action="Find out who has written to the repository; take another snapshot (statecore snapshots).",
+            action="Find out who has written to the repository, and publish a new snapshot.",
         )
 
 
-def checked(content: bytes, expected: str, what: str) -> bytes:
+def checked(content: bytes, expected: str, what: str, action: str) -> bytes:
     """Bytes whose hash is known, if they are those.
+
+    Args:
+        content: the bytes.
+        expected: their SHA-256, in hex.
+        what: what they are, for messages.
+        action: what to do where they are not.
 
     Raises:
         Corrupted: they are not.
     """
     if sha256(content).hexdigest() != expected:
-        raise Corrupted(
-            f"{what} is not what was written (its SHA-256 differs).",
-            action="Take another snapshot (statecore snapshots lists them), and look at the object store.",
-        )
+        raise Corrupted(f"{what} is not what was written (its SHA-256 differs).", action=action)
     return content
 
 

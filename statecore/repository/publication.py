@@ -18,6 +18,9 @@ its own request: one whose reply came late, or that was taken for dead.
 **Failures.** A job of which one store partition failed publishes nothing: a snapshot is of one application, and a task
 that is older than its siblings would be a surprise to whoever starts from it. What was uploaded stays, and is found by
 the retry.
+
+**What is taken over** from the snapshot before, because the job did not touch it, is looked at when the snapshot
+counts: who publishes is told where files of it are gone (:mod:`statecore.repository.taken_over`).
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from statecore.repository.manifest import (
     new_bytes,
 )
 from statecore.repository.shelf import ReadPart, Shelf
+from statecore.repository.taken_over import warnings_of
 from statecore.repository.upload import put_whole
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash, spec_to_mapping
@@ -68,6 +72,7 @@ class Published:
         new_bytes: bytes of those that the snapshot before it does not name.
         earlier: whether an earlier try of the same request had published it.
         beside: snapshots of others that were published while this one was made.
+        warnings: what an operator should know of tasks that it takes over from the snapshot before.
     """
 
     snapshot: str
@@ -78,6 +83,7 @@ class Published:
     new_bytes: int
     earlier: bool = False
     beside: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 class _Seen(NamedTuple):
@@ -162,11 +168,13 @@ class Publication:
             return own
         self._faults.reach("publish.before-parts")
         touched = {part.task for part in parts}
-        before = self._shelf.parts([one for task, one in self._begun.parts.items() if task in touched])
+        with self._shelf.read_to_publish():
+            before = self._shelf.parts([one for task, one in self._begun.parts.items() if task in touched])
         for part in parts:
             if part.task in before:
                 self._refuse_older(part, before[part.task].part)
-        prepared = self._put_parts([_complete(part, before.get(part.task), self._spec, whole=whole) for part in parts])
+        complete = [_complete(part, before.get(part.task), self._spec, whole=whole) for part in parts]
+        prepared = self._put_parts(complete)
         self._faults.reach("publish.after-parts")
         size = new_bytes(parts, [read.part for read in before.values()])
         seen = self._begun
@@ -174,7 +182,8 @@ class Publication:
             self._refuse_others(seen, touched | (self._begun.parts.keys() | seen.parts.keys() if whole else set()))
             published = self._swap(seen, self._manifest(seen, prepared, whole=whole), size)
             if published is not None:
-                return published
+                others = [reference for task, reference in seen.parts.items() if task not in touched and not whole]
+                return replace(published, warnings=warnings_of(self._shelf, others, _taken_over(parts, complete)))
             seen = self._look()
             if (own := self._own(seen)) is not None:
                 return own
@@ -187,7 +196,8 @@ class Publication:
     def _look(self) -> _Seen:
         head = self._shelf.read_head()
         newest = None if head is None else head.head.newest
-        return _Seen(head, None if newest is None else self._shelf.manifest(newest))
+        with self._shelf.read_to_publish():
+            return _Seen(head, None if newest is None else self._shelf.manifest(newest))
 
     def _refuse_others(self, seen: _Seen, touched: Iterable[str]) -> None:
         """Refuse to replace what others have published since this one began."""
@@ -210,7 +220,7 @@ class Publication:
     def _fenced(self, why: str) -> Fenced:
         return Fenced(
             f"Nothing was published for {self._shelf.application_id}: {why}.",
-            action="Look who publishes to it (statecore snapshots), and start a new job (under a new request id).",
+            action=f"Look who publishes to it ({self._shelf.look}), and start a new job (under a new request id).",
             application_id=self._shelf.application_id,
             repository=self._shelf.url,
         )
@@ -323,6 +333,14 @@ def _complete(
     ]
     stores = sorted([*part.stores, *others], key=lambda store: store.store)
     return replace(part, stores=tuple(stores)), None if before is None else before.raw
+
+
+def _taken_over(
+    parts: Sequence[TaskPart], complete: Sequence[tuple[TaskPart, Mapping[str, Any] | None]]
+) -> dict[str, list[StoreSnapshot]]:
+    """The stores that a job did not make, of the tasks of which it made others."""
+    made = {part.task: {store.store for store in part.stores} for part in parts}
+    return {part.task: [store for store in part.stores if store.store not in made[part.task]] for part, _ in complete}
 
 
 def _hash(reference: PartReference | None) -> str | None:

@@ -20,6 +20,7 @@ against the version that was read, so nothing that somebody else does meanwhile 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.examination import AT_ONCE, Damage, Examination
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.manifest import MANIFEST, Manifest, first_cut, new_bytes
+from statecore.repository.repository import MARK_NAME
 from statecore.repository.shelf import Shelf
 
 _GREATEST = 1 << 53
@@ -91,7 +93,8 @@ def plan_repair(shelf: Shelf, advance: Callable[[], None] = lambda: None) -> Rep
 
     Raises:
         NotFound: there is neither head nor manifest of this application.
-        Invalid: the head, a manifest or a part is of another release; or there is no right to look.
+        Invalid: the head, a manifest or a part is of another release; or the head cannot be used, and all manifests are
+            of another repository; or there is no right to look.
         Retryable: nobody could look.
     """
     pointed = shelf.pointers.read(shelf.names.head)
@@ -99,7 +102,7 @@ def plan_repair(shelf: Shelf, advance: Callable[[], None] = lambda: None) -> Rep
         return _anew(shelf, "it is missing", None, {}, advance)
     _refuse_other_release(HEAD, pointed.content)
     try:
-        found = decoded_head(pointed.content, shelf.repository.mark.id, shelf.application_id)
+        found = decoded_head(pointed.content, shelf.repository.mark.id, shelf.application_id, shelf.repair)
     except (Corrupted, Invalid) as error:
         return _anew(shelf, error.what, pointed.version, _salvaged(pointed.content), advance)
     return _kept(shelf, ReadHead(found.value, found.raw, pointed.version), advance)
@@ -121,7 +124,7 @@ def apply_repair(shelf: Shelf, plan: RepairPlan) -> None:
         raise Fenced(
             f"The head of {shelf.application_id} was swapped by somebody else while it was looked at; nothing was "
             "changed.",
-            action="Look at it again: statecore snapshots, then statecore repair head.",
+            action=f"Look at it again: {shelf.look}; then, where that is still needed: {shelf.repair}",
             application_id=shelf.application_id,
             repository=shelf.url,
         )
@@ -137,7 +140,7 @@ def _kept(shelf: Shelf, read: ReadHead, advance: Callable[[], None]) -> RepairPl
         there = [_snapshot(shelf, blob.name) for blob in shelf.blobs.list(shelf.names.manifests)]
         unnamed = tuple(LeftOut(one, _UNNAMED) for one in there if one not in named)
         return RepairPlan(None, read.head, unnamed, b"", read.version)
-    manifests, unread = _manifests(shelf)
+    manifests, unread, _ = _manifests(shelf)
     others = [LeftOut(one, _UNNAMED) for one in sorted(manifests) if one not in named]
     whole = tuple(one.entry for one in examined if not one.damage)
     head = _next(shelf, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation})
@@ -150,7 +153,9 @@ def _anew(
     shelf: Shelf, wrong: str, expected: str | None, known: Mapping[str, int], advance: Callable[[], None]
 ) -> RepairPlan:
     """A head of the manifests that are there."""
-    manifests, left_out = _manifests(shelf)
+    manifests, left_out, others_ids = _manifests(shelf)
+    if not manifests and others_ids:
+        raise _of_another_repository(shelf, others_ids)
     if not manifests and not left_out and expected is None:
         there = [name for name in shelf.applications() if name != shelf.application_id]
         others = f" It has something of {', '.join(there[:10])}." if there else " It has nothing of any other."
@@ -181,11 +186,29 @@ def _anew(
     return RepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected)
 
 
-def _manifests(shelf: Shelf) -> tuple[dict[str, _Found], list[LeftOut]]:
-    """The manifests of this application that can be read, by snapshot, newest first; and the others."""
+def _of_another_repository(shelf: Shelf, ids: Sequence[str]) -> Invalid:
+    """The error where a new head would be empty although there are manifests: the mark is wrong, or they are."""
+    init = shlex.join(["statecore", "init", "--repository", shelf.url])
+    return Invalid(
+        f"All manifests of {shelf.application_id} in {shelf.url} that can be read are of the repository "
+        f"{', '.join(ids[:5])}, and this one is {shelf.repository.mark.id}. Nothing was changed: the new head would be "
+        "empty.",
+        action=f"If this repository has lost its mark and got another one, delete {MARK_NAME} there and run init, "
+        f"which puts back the id that heads and manifests carry ({init}). If the manifests were copied here, move them "
+        f"away and run this again: {shelf.repair} --apply",
+        application_id=shelf.application_id,
+        repository=shelf.url,
+    )
+
+
+def _manifests(shelf: Shelf) -> tuple[dict[str, _Found], list[LeftOut], list[str]]:
+    """The manifests of this application that can be read, by snapshot, newest first; the others; and the ids of other
+    repositories that some of these are of.
+    """
     names = [blob.name for blob in shelf.blobs.list(shelf.names.manifests)]
     found: list[_Found] = []
     left_out: list[LeftOut] = []
+    others: set[str] = set()
     with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
         for name, content in zip(names, pool.map(lambda name: _content(shelf, name), names), strict=True):
             snapshot = _snapshot(shelf, name)
@@ -195,6 +218,8 @@ def _manifests(shelf: Shelf) -> tuple[dict[str, _Found], list[LeftOut]]:
             _refuse_other_release(MANIFEST, content)
             try:
                 manifest = MANIFEST.decode(content)
+                if manifest.repository != shelf.repository.mark.id:
+                    others.add(manifest.repository)
                 shelf.check_own(manifest)
             except Invalid as error:
                 left_out.append(LeftOut(snapshot, error.what))
@@ -204,7 +229,7 @@ def _manifests(shelf: Shelf) -> tuple[dict[str, _Found], list[LeftOut]]:
                 continue
             found.append(_Found(manifest, sha256(content).hexdigest()))
     found.sort(key=lambda one: one.order, reverse=True)
-    return {one.manifest.snapshot: one for one in found}, left_out
+    return {one.manifest.snapshot: one for one in found}, left_out, sorted(others)
 
 
 def _snapshot(shelf: Shelf, name: str) -> str:

@@ -7,7 +7,8 @@
 URLs are ``s3://bucket/prefix`` (:mod:`statecore.blobs.s3_location`) and ``file:///path``, a directory that all machines
 share; with ``?copy=1`` no blob of it is a second name of a file elsewhere (:class:`statecore.blobs.directory.Sharing`).
 The mark is put before anything else and looked for by whoever opens the place, so that a mistyped prefix is
-``NotFound`` and not an empty repository, and a newer format is refused by name.
+``NotFound`` and not an empty repository, and a newer format is refused by name. A mark that is lost or
+damaged is put back with the id that heads and manifests carry (:mod:`statecore.repository.lost_mark`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +29,9 @@ from statecore.blobs.directory import DirectoryBlobs, Sharing
 from statecore.blobs.directory_pointers import DirectoryPointers
 from statecore.blobs.pointers import Pointers
 from statecore.blobs.probe import probe
-from statecore.documents import DocumentType
-from statecore.errors import Invalid, NotFound
+from statecore.documents import DocumentType, parsed
+from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.repository.lost_mark import carried_ids
 
 MARK_NAME = "repository.json"
 """The name of the mark's blob."""
@@ -95,55 +97,121 @@ class Repository(NamedTuple):
     mark: Mark
 
 
+class Made(NamedTuple):
+    """A repository that somebody wanted to be there.
+
+    Attributes:
+        repository: the repository.
+        now: whether its mark was put now.
+        again: whether that has the id of one that was lost or damaged, because heads and manifests carry it.
+    """
+
+    repository: Repository
+    now: bool
+    again: bool = False
+
+
 def open_repository(url: str) -> Repository:
     """The repository at a URL.
 
     Raises:
         NotFound: there is none.
+        Corrupted: there was one, and its mark is missing or damaged.
         Invalid: the URL names no place; the place cannot be used; what is there is of another format.
         Retryable: the place cannot be reached.
     """
     place = place_of(url)
     found = _mark(place)
-    if found is None:
-        raise NotFound(
-            f"There is no repository at {place.url}.",
-            action=f"Check the URL, or make one there: statecore init --repository {shlex.quote(place.url)}",
+    if found is not None:
+        return Repository(place, found)
+    one = next(carried_ids(place.blobs, place.pointers), None)
+    if one is not None:
+        raise Corrupted(
+            f"The mark of the repository at {place.url} ({MARK_NAME}) is missing: {one.name} is of the repository "
+            f"{one.repository}.",
+            action=f"Put it back, then run this again: {_init(place)}",
             repository=place.url,
         )
-    return Repository(place, found)
+    raise NotFound(
+        f"There is no repository at {place.url}.",
+        action=f"Check the URL, or make one there: {_init(place)}",
+        repository=place.url,
+    )
 
 
-def make_repository(url: str) -> tuple[Repository, bool]:
-    """Make a repository, if there is none.
+def make_repository(url: str) -> Made:
+    """Make a repository, if there is none; of one whose mark is missing or damaged the mark alone.
 
     Returns:
         The repository, and whether it was made now.
 
     Raises:
         Invalid: the URL names no place; the place cannot be used, or does not keep what writers need to work at the
-            same time; what is there is of another format.
+            same time; what is there is of another format; or the mark is lost, and what is there is of several
+            repositories.
         Capacity, Retryable: the place is full, or cannot be reached.
     """
     place = place_of(url)
-    found = _mark(place)
+    damaged = False
+    try:
+        found = _mark(place)
+    except Corrupted:
+        found, damaged = None, True
     if found is not None:
-        return Repository(place, found), False
+        return Made(Repository(place, found), now=False)
+    carried = _carried_id(place)
     place.probe()
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    mark = Mark(str(uuid.uuid4()), HASH, now, __version__)
-    made = place.blobs.put_if_absent(MARK_NAME, MARK.encode(mark))
-    return (Repository(place, mark), True) if made else (open_repository(url), False)
+    mark = Mark(carried or str(uuid.uuid4()), HASH, now, __version__)
+    if damaged and carried:
+        place.blobs.replace(MARK_NAME, MARK.encode(mark))
+    elif damaged:
+        place.blobs.delete(MARK_NAME)
+    made = place.blobs.put_if_absent(MARK_NAME, MARK.encode(mark)) or (damaged and bool(carried))
+    return Made(open_repository(url), now=made, again=made and bool(carried))
+
+
+def _carried_id(place: Place) -> str:
+    """The id that everything in a place without a mark carries; empty where nothing does.
+
+    Raises:
+        Invalid: some of it carries another one.
+    """
+    by_id: dict[str, str] = {}
+    for one in carried_ids(place.blobs, place.pointers):
+        by_id.setdefault(one.repository, one.name)
+    if len(by_id) > 1:
+        each = ", ".join(f"{name} of {one}" for one, name in sorted(by_id.items()))
+        raise Invalid(
+            f"{place.url} has no mark ({MARK_NAME}) that can be read, and what is there is of {len(by_id)} "
+            f"repositories: {each}. Nobody can tell which of them it is.",
+            action="Move the heads and manifests of the others away, or put a copy of the mark back, then run this "
+            f"again: {_init(place)}",
+            repository=place.url,
+        )
+    return next(iter(by_id), "")
+
+
+def _init(place: Place) -> str:
+    return shlex.join(["statecore", "init", "--repository", place.url])
 
 
 def _mark(place: Place) -> Mark | None:
     try:
-        found = MARK.decode(place.blobs.get(MARK_NAME))
+        content = place.blobs.get(MARK_NAME)
     except NotFound:
         return None
+    try:
+        found = MARK.decode(content)
     except Invalid as error:
-        error.context.setdefault("repository", place.url)
-        raise
+        if _is_of_another_version(content):
+            error.context.setdefault("repository", place.url)
+            raise
+        raise Corrupted(
+            f"The mark of the repository at {place.url} ({MARK_NAME}) is damaged: {error.what}",
+            action=f"Make it anew; it gets the id that heads and manifests carry: {_init(place)}",
+            repository=place.url,
+        ) from error
     if found.hash != HASH:
         raise Invalid(
             f"The repository at {place.url} names blobs by {found.hash}, and this release knows {HASH}.",
@@ -151,6 +219,14 @@ def _mark(place: Place) -> Mark | None:
             repository=place.url,
         )
     return found
+
+
+def _is_of_another_version(content: bytes) -> bool:
+    try:
+        document = parsed(content)
+    except ValueError:
+        return False
+    return isinstance(document, Mapping) and type(number := document.get("version")) is int and number != MARK.version
 
 
 def place_of(url: str) -> Place:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from statecore.blobs.base import Blobs
@@ -28,8 +29,6 @@ from statecore.repository.manifest import (
     checked,
 )
 from statecore.repository.repository import Repository, open_repository
-
-_OTHER = "Take another snapshot (statecore snapshots lists them), and look at the object store."
 
 
 class ReadPart(NamedTuple):
@@ -94,7 +93,7 @@ class Shelf:
         found = self.pointers.read(self.names.head)
         if found is None:
             return None
-        document = decoded_head(found.content, self.repository.mark.id, self.application_id)
+        document = decoded_head(found.content, self.repository.mark.id, self.application_id, self.repair)
         return ReadHead(document.value, document.raw, found.version)
 
     def head(self) -> Head:
@@ -153,8 +152,24 @@ class Shelf:
     @property
     def repair(self) -> str:
         """What makes the head anew."""
-        words = ["statecore", "repair", "head", "--repository", self.url, "--application-id", self.application_id]
-        return shlex.join(words)
+        return self._command("repair", "head")
+
+    @property
+    def look(self) -> str:
+        """What lists the snapshots."""
+        return self._command("snapshots")
+
+    @property
+    def instead(self) -> str:
+        """What to do about a snapshot that cannot be used, whether there is another one or not."""
+        return (
+            f"See which snapshots there are ({self.look}) and take an older one; where none is whole, publish a new "
+            "one (statecore restore or statecore snapshot with --repository). And look at the object store."
+        )
+
+    def _command(self, *words: str) -> str:
+        where = ("--repository", self.url, "--application-id", self.application_id)
+        return shlex.join(["statecore", *words, *where])
 
     def has_lost_head(self) -> bool:
         """Whether a head that is not there must have been there: a manifest is not the first.
@@ -190,7 +205,8 @@ class Shelf:
             content = self.blobs.get(name)
         except NotFound as error:
             raise self._missing(f"The manifest of snapshot {entry.snapshot}", name) from error
-        found = MANIFEST.read(checked(content, entry.sha256, f"The manifest of snapshot {entry.snapshot}"))
+        what = f"The manifest of snapshot {entry.snapshot}"
+        found = MANIFEST.read(checked(content, entry.sha256, what, self.instead))
         self.check_own(found.value)
         return found
 
@@ -204,7 +220,7 @@ class Shelf:
             raise Invalid(
                 f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
                 f"repository {manifest.repository}, and this is {self.repository.mark.id}.",
-                action="Somebody has copied it here. " + _OTHER,
+                action="Somebody has copied it here. " + self.instead,
                 snapshot=manifest.snapshot,
             )
 
@@ -227,10 +243,29 @@ class Shelf:
             for reference in together:
                 at = reference.extent.start - low
                 document = content[at : at + reference.extent.bytes]
-                read = PART.read(checked(document, reference.sha256, f"The part of task {reference.task}"))
+                what = f"The part of task {reference.task}"
+                read = PART.read(checked(document, reference.sha256, what, self.instead))
                 check_names(read.value, self.names.root)
                 found[reference.task] = ReadPart(read.value, read.raw)
         return found
+
+    @contextmanager
+    def read_to_publish(self) -> Iterator[None]:
+        """Around what a publication reads of the newest snapshot: where that is damaged nobody can publish, as long as
+        the head names it.
+
+        Raises:
+            Corrupted: it is, and how the head comes not to.
+        """
+        try:
+            yield
+        except Corrupted as error:
+            raise Corrupted(
+                error.what,
+                action="Look at the object store, let the head leave out what is damaged, and run this again under the "
+                f"same request id: {self.repair} --apply",
+                **error.context,
+            ) from error
 
     def read(self, extent: Extent, what: str) -> bytes:
         """Some bytes, which nobody has looked at.
@@ -246,7 +281,7 @@ class Shelf:
 
     def _missing(self, what: str, blob: str) -> Corrupted:
         return Corrupted(
-            f"{what} is missing: {self.url} has no blob {blob}.", action=_OTHER, repository=self.url, blob=blob
+            f"{what} is missing: {self.url} has no blob {blob}.", action=self.instead, repository=self.url, blob=blob
         )
 
     def holds(self, names: Iterable[str]) -> bool:

@@ -4,7 +4,8 @@ What is small costs a request and nothing else, so files below :data:`SMALL` tha
 
     packs/<sha256 of the whole>     file │ file │ file │ ...      each found by its place, and known by its own hash
 
-The same files in the same order make the same pack, so a second attempt moves no byte.
+The same files in the same order make the same pack, so a second attempt moves no byte. What is there already is looked
+at, and put in the place of what is damaged (:mod:`statecore.repository.believed`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from statecore.blobs.base import Blobs
 from statecore.errors import Corrupted, NotFound, Retryable
+from statecore.repository.believed import is_whole
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
 from statecore.system_errors import system_error
@@ -97,7 +99,7 @@ def put_files(
 
 
 def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
-    """Put a blob that is named by what it holds; one of that name with another size is replaced.
+    """Put a blob that is named by what it holds; one of that name that is seen to be damaged is replaced.
 
     Raises:
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
@@ -106,11 +108,11 @@ def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None
         if blobs.put_if_absent(name, content):
             return
         with suppress(NotFound):  # of a blob that is said to be there: it was deleted just now, or is there and hidden
-            if blobs.head(name).size == size:
-                return
-            blobs.delete(name)
+            if not is_whole(blobs, name, content, size):
+                blobs.replace(name, content)
+            return
     raise Retryable(
-        f"The blob {name} could not be put: {_TRIES} times there was one, gone or of another size when looked at.",
+        f"The blob {name} could not be put: {_TRIES} times there was one, and none when it was looked at.",
         action="Look at the object store and who else writes to it, then try again.",
         blob=name,
     )

@@ -33,6 +33,7 @@ from random import Random
 from typing import Any
 
 from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
+from statecore.blobs.checksum import Checksum
 from statecore.blobs.pointers import Pointed, Pointers
 from statecore.errors import NotFound, Retryable
 
@@ -71,6 +72,10 @@ class Storage:
             return False
         self.blobs[name] = (content, self.clock())
         return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Put a blob in the place of one, or of none."""
+        self.blobs[name] = (content, self.clock())
 
     def delete(self, name: str) -> None:
         """Delete a blob, if there is one."""
@@ -121,6 +126,11 @@ class Network:
         fault = self.chance.choice(possible)
         self.met[request, fault] += 1
         return fault
+
+    def settle(self) -> None:
+        """Let all that is still under way come to its end."""
+        while self._under_way:
+            self._under_way.pop(0)()
 
     def write(self, request: str, name: str, do: Callable[[], Any]) -> Any:
         """Do a write, or meet a fault."""
@@ -179,6 +189,11 @@ class SimulatedBlobs(Blobs):
         put = self._network.write("put", name, lambda: self._network.storage.put(name, data))
         return bool(put)
 
+    def replace(self, name: str, content: bytes | Path) -> None:
+        """See :meth:`Blobs.replace`."""
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        self._network.write("replace", checked_name(name), lambda: self._network.storage.replace(name, data))
+
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """See :meth:`Blobs.get`."""
         checked_range(start, end)
@@ -189,7 +204,7 @@ class SimulatedBlobs(Blobs):
         """See :meth:`Blobs.head`."""
         self._network.read("head", checked_name(name), HEAD_FAULTS)
         content, modified = self._found(name)
-        return Blob(name, len(content), modified)
+        return Blob(name, len(content), modified, Checksum.of(content))
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
         """See :meth:`Blobs.list`."""
@@ -213,6 +228,30 @@ class SimulatedBlobs(Blobs):
         if name not in self._network.storage.blobs:
             raise _none(name)
         return self._network.storage.blobs[name]
+
+
+class SimulatedDirectory(SimulatedBlobs):
+    """Blobs that have files on this machine, and no checksums.
+
+    Args:
+        network: the way to them.
+        directory: where the files are.
+    """
+
+    def __init__(self, network: Network, directory: Path) -> None:
+        super().__init__(network)
+        self._directory = directory
+
+    def head(self, name: str) -> Blob:
+        """See :meth:`Blobs.head`."""
+        return super().head(name)._replace(checksum=None)
+
+    def local_path(self, name: str) -> Path:  # type: ignore[override]
+        """See :meth:`Blobs.local_path`."""
+        path = self._directory / sha256(name.encode()).hexdigest()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self._found(name)[0])
+        return path
 
 
 class SimulatedPointers(Pointers):

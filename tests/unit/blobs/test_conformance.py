@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statecore.blobs.base import Blobs
+from statecore.blobs.checksum import Checksum
 from statecore.errors import Invalid, NotFound
 from tests.unit.blobs.implementations import IMPLEMENTATIONS
 from tests.unit.blobs.putting_process import content
@@ -117,6 +118,30 @@ def test_what_was_deleted_is_gone_and_its_name_is_free(blobs: Blobs) -> None:
     assert list(blobs.list()) == []
     assert blobs.put_if_absent("a/b", b"second") is True
     assert blobs.get("a/b") == b"second"
+
+
+def test_what_is_damaged_is_replaced_and_what_is_gone_is_put(blobs: Blobs, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"whole")
+    for name, damaged, whole in (("a/b", b"other", b"whole"), ("a/c", b"shorter", file), ("d", None, b"whole")):
+        if damaged is not None:
+            blobs.put_if_absent(name, damaged)
+        blobs.replace(name, whole)
+        blobs.replace(name, whole)
+        assert blobs.get(name) == b"whole"
+    assert [blob.size for blob in blobs.list()] == [5, 5, 5]
+    with pytest.raises(NotFound, match="no file"):
+        blobs.replace("a/b", tmp_path / "absent")
+    assert blobs.get("a/b") == b"whole"
+    with pytest.raises(Invalid, match="no name of a blob"):
+        blobs.replace("a//b", b"")
+
+
+@pytest.mark.parametrize("data", [b"", b"bytes", bytes(range(256)) * 5000])
+def test_a_checksum_is_of_the_bytes_that_are_there(blobs: Blobs, data: bytes) -> None:
+    blobs.put_if_absent("name", data)
+    found = blobs.head("name").checksum
+    assert found is None or found == Checksum.of(data, found.part)
 
 
 def test_a_listing_has_the_names_with_the_prefix_in_order(blobs: Blobs) -> None:

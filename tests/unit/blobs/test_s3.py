@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from statecore.blobs.checksum import Checksum
 from statecore.blobs.s3 import S3Blobs
 from statecore.blobs.s3_location import S3Location, make_client
 from statecore.blobs.s3_pointers import S3Pointers
@@ -112,6 +113,45 @@ def test_who_put_a_blob_knows_it_though_its_second_request_met_the_first_one(
         Fault(method, Kind.ANSWERED, which, status=409, code="ConditionalRequestConflict"),
     )
     assert blobs.put_if_absent("name", content) is True
+    proxy.fail()
+    assert blobs.get("name") == content
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_checksum_of_the_bytes_comes_with_the_head(
+    blobs: S3Blobs, proxy: FaultyProxy, tmp_path: Path, large: bool
+) -> None:
+    content = LARGE if large else b"small"
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    blobs.put_if_absent("name", file)
+    proxy.asked.clear()
+    found = blobs.head("name")
+    assert [method for method, _ in proxy.asked] == ["HEAD"]
+    assert found.checksum == Checksum.of(file, PART if large else 0) == Checksum.of(content, PART if large else 0)
+    assert found.checksum != Checksum.of(content[:-1] + b"?", PART if large else 0)
+
+
+def test_an_object_that_somebody_else_has_written_has_another_checksum_or_none(blobs: S3Blobs) -> None:
+    blobs.put_if_absent("name", b"small")
+    key = blobs._location.key("name")
+    blobs._client.put_object(Bucket="blobs", Key=key, Body=b"smell")
+    assert blobs.head("name").checksum not in (None, Checksum.of(b"small"))
+    other = S3Blobs(blobs._location, blobs._client, part=PART + (1 << 20))
+    blobs.put_if_absent("parts", LARGE)
+    assert other.head("parts").checksum in (None, Checksum.of(LARGE, PART + (1 << 20)))
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("kind", [None, Kind.LOST_REPLY, Kind.LOST_REQUEST])
+def test_a_damaged_object_is_replaced_whatever_the_network_loses(
+    blobs: S3Blobs, proxy: FaultyProxy, large: bool, kind: Kind | None
+) -> None:
+    content = LARGE if large else b"small"
+    blobs.put_if_absent("name", b"damaged")
+    if kind is not None:
+        proxy.fail(Fault("POST", kind, "uploadId") if large else Fault("PUT", kind))
+    blobs.replace("name", content)
     proxy.fail()
     assert blobs.get("name") == content
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
+from statecore.repository.repository import MARK_NAME
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
+from tests.unit.repository.published import Publishing
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,25 @@ def test_a_repository_is_made_and_found_again(url: str, capfd: pytest.CaptureFix
     assert document["made"] is False
     assert document["mark"]["id"] in said
     assert document["repository"] in said
+
+
+def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
+    url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    publishing = Publishing(url, tmp_path)
+    publishing.publish(10)
+    identifier = publishing.shelf.repository.mark.id
+    publishing.shelf.blobs.delete(MARK_NAME)
+    assert main(["snapshots", "--repository", url]) == 12
+    assert f"statecore init --repository {url}" in capfd.readouterr().err
+    assert main(["init", "--repository", url]) == 0
+    assert f"put back the mark of the repository at {publishing.shelf.url}: {identifier}" in capfd.readouterr().out
+    assert main(["snapshots", "--repository", url]) == 0
+    capfd.readouterr()
+    publishing.shelf.blobs.replace(MARK_NAME, b"damaged")
+    assert main(["init", "--repository", url, "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert (document["made"], document["put_back"], document["mark"]["id"]) == (True, True, identifier)
 
 
 def test_what_cannot_be_one_is_refused_with_what_to_do(

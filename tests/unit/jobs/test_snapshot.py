@@ -135,6 +135,94 @@ def test_files_that_the_newest_snapshot_has_are_not_put_again(world: World) -> N
     assert world.rows(path) == ({**ROWS, b"more": b"1"}, {world.changelog(): 8}, 0)
 
 
+def blobs_of(world: World, *kinds: str) -> list[Path]:
+    """Files of the repository, by the directories that they are in."""
+    below = world.root / "repository" / "apps" / "app"
+    return sorted(path for kind in kinds for path in (below / kind).rglob("*") if path.is_file())
+
+
+def damage(path: Path, kind: str) -> None:
+    """Damage a blob, whatever else has its file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    if kind != "missing":
+        path.write_bytes(content if kind == "flipped" else content[:-1])
+
+
+@pytest.mark.parametrize("kind", ["missing", "shorter", "flipped"])
+@pytest.mark.parametrize("more", [False, True])
+def test_a_damaged_blob_is_whole_after_the_next_snapshot_of_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: str, more: bool
+) -> None:
+    monkeypatch.setattr("statecore.repository.upload.SMALL", 1000)
+    world.write({b"key-%d" % number: os.urandom(50) for number in range(200)}, 7)
+    rows = world.rows(world.database())[0]
+    world.snapshot()
+    assert blobs_of(world, "files")
+    assert blobs_of(world, "packs")
+    for number, path in enumerate(blobs_of(world, "files", "packs")):
+        damage(path, kind)
+        if more:
+            rows |= {b"more": b"%d" % number}
+            world.write({b"more": b"%d" % number}, 8 + number)
+        report = world.snapshot()
+        assert report.put_bytes > 0
+        if not more:  # else RocksDB may have no use for that file any more
+            (note,) = report.notes
+            assert "are damaged or gone in file://" in note
+            assert f"warning: {note}" in world.said
+        (laid,) = world.laid_out(f"laid-{number}").values()
+        assert world.rows(laid)[0] == rows
+
+
+def test_a_file_that_had_to_be_put_elsewhere_is_published_although_nothing_else_is_new(world: World) -> None:
+    """The others that it shared its pack with are not at hand together any more."""
+    world.write(ROWS, 7)
+    first = world.snapshot()
+    (pack,) = blobs_of(world, "packs")
+    content = pack.read_bytes()
+    pack.unlink()
+    pack.write_bytes(content[:-1])  # the last file alone is damaged
+    again = world.snapshot()
+    assert again.outcome is Outcome.PUBLISHED
+    assert again.snapshot != first.snapshot
+    assert again.identity == first.identity
+    assert len(world.laid_out()) == 1
+    assert world.snapshot().outcome is Outcome.UNCHANGED
+
+
+def test_a_store_whose_copy_was_written_stands_only_as_long_as_its_files_are_there(world: World) -> None:
+    world.write(ROWS, 7)
+    left_open(world.database())
+    world.snapshot()
+    assert world.snapshot().outcome is Outcome.UNCHANGED
+    for number, path in enumerate(blobs_of(world, "files", "packs")):
+        damage(path, "missing")
+        assert world.snapshot().outcome is Outcome.PUBLISHED
+        (laid,) = world.laid_out(f"laid-{number}").values()
+        assert world.rows(laid)[0] == ROWS
+
+
+def test_tasks_of_others_that_are_gone_are_named_and_what_is_taken_is_published(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(ROWS, 7)
+    world.write(ROWS, 7, path=world.database(task="0_1"), changelog=world.changelog(partition=1))
+    world.snapshot(tasks=("0_1",))
+    theirs = set(blobs_of(world, "files", "packs"))
+    world.snapshot(tasks=("0_0",))
+    for path in theirs:
+        path.unlink()
+    world.write({b"more": b"1"}, 8)
+    report = world.snapshot(tasks=("0_0",))
+    assert report.outcome is Outcome.PUBLISHED
+    (note,) = [note for note in report.notes if "taken over" in note]
+    assert "Tasks 0_1 " in note
+    assert f"warning: {note}" in world.said
+    assert world.snapshot(tasks=("0_1",)).put_bytes > 0
+    assert {of[0] for of in world.laid_out()} == {"0_0", "0_1"}
+
+
 def test_a_retry_finds_what_an_earlier_try_has_published(world: World) -> None:
     world.write(ROWS, 7)
     first = world.snapshot(request_id="one")

@@ -13,6 +13,9 @@ After every step:
 - who was told that it published finds its snapshot, and all tries of a request the same one; who was told that it was
   fenced had none when it last looked;
 - who reads gets what was published, or an error; none is to say that there is nothing where there is something.
+
+At last blobs of the newest snapshot are damaged, one after the other, and each time somebody publishes the same again:
+the newest snapshot is whole then, whatever was damaged.
 """
 
 from __future__ import annotations
@@ -26,21 +29,33 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 from statecore.blobs.pointers import Pointed
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultPoints
+from statecore.repository import believed
 from statecore.repository.head import HEAD, Head, SnapshotEntry, encoded_head
 from statecore.repository.manifest import MANIFEST, PART, TaskPart, checked
 from statecore.repository.publication import Published
+from statecore.repository.repair import apply_repair, plan_repair
 from statecore.repository.shelf import Shelf
-from tests.harness.simulated_store import Death, Network, SimulatedBlobs, SimulatedPointers, Storage, version_of
+from tests.harness.simulated_store import (
+    Death,
+    Network,
+    SimulatedBlobs,
+    SimulatedDirectory,
+    SimulatedPointers,
+    Storage,
+    version_of,
+)
 from tests.harness.turns import Turns
 from tests.unit.repository.snapshots import APPLICATION, NOW, STORES, publication, repository, uploaded
 
 _GROWTH = 50
 _MOST_TRIES = 12
 _STEPS = 20_000
+_DAMAGES = 3
 
 Key = tuple[str, str]
 """A task and a store."""
@@ -149,22 +164,70 @@ class Simulation:
             Broken: an invariant does not hold; the message has the seed.
         """
         try:
-            for _ in range(_STEPS):
-                self._begin()
-                if not self._turns.step() and all(request.is_over for request in self._requests):
-                    break
-                self._now += self._chance.random() * 3
-                self._happen()
-            else:
-                raise Broken("the jobs do not come to an end")
-            self._network.rate = 0
-            for entry in {entry.snapshot: entry for head in self._heads for entry in head.snapshots}.values():
-                self._fetch(self._quiet, entry)
+            with patch.object(believed, "AT_ONCE", 1):
+                self._run()
         except Exception as error:
             raise Broken(f"seed {self.seed}: {error!r}") from error
         for (request, fault), count in self._network.met.items():
             self.met[f"{request} {fault}"] += count
         return self
+
+    def _run(self) -> None:
+        for _ in range(_STEPS):
+            self._begin()
+            if not self._turns.step() and all(request.is_over for request in self._requests):
+                break
+            self._now += self._chance.random() * 3
+            self._happen()
+        else:
+            raise Broken("the jobs do not come to an end")
+        rate, self._network.rate = self._network.rate, 0
+        for entry in {entry.snapshot: entry for head in self._heads for entry in head.snapshots}.values():
+            self._fetch(self._quiet, entry)
+        for number in range(_DAMAGES if self._heads else 0):
+            self._network.rate = rate
+            self._damage_and_publish_again(f"again-{number}")
+
+    def _damage_and_publish_again(self, name: str) -> None:
+        """Damage a blob of the newest snapshot; whoever publishes the same again has everything at hand."""
+        self._network.settle()  # what was published before the damage names what was whole then
+        newest = self._heads[-1].snapshots[0]
+        ends = _ends(self._parts[newest.snapshot])
+        as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
+        kinds = ["missing", "truncated", "flipped"]
+        if believing and not as_directory:
+            kinds.pop()  # of a pack of which some files alone are at hand nobody knows the checksum
+        blob, kind = self._chance.choice(sorted(self._whole(newest))), self._chance.choice(kinds)
+        content = self._storage.blobs.pop(blob)[0]
+        if kind != "missing":
+            self._storage.blobs[blob] = (self._network.damaged(content, kind), self._now)
+        self.met[f"damaged {blob.split('/')[2]}"] += 1
+        request = Request(name, tuple(ends), whole=self._chance.random() < 0.5, ends=ends)
+        self._asked[name] = request
+        blobs = (
+            SimulatedDirectory(self._network, self.directory / "blobs")
+            if as_directory
+            else SimulatedBlobs(self._network)
+        )
+        shelf = Shelf(repository(blobs, Watched(self._network)), APPLICATION)
+        while not request.is_over:
+            request.tries += 1
+            if request.tries == _MOST_TRIES:
+                self._network.rate = 0
+            if request.tries > _MOST_TRIES + 5:
+                raise Broken(f"{name} does not come to an end")
+            try:
+                request.is_over = bool(self._published(request, shelf, believing=believing))
+            except Death:
+                self.met["died"] += 1
+            except Corrupted as error:
+                if "repair head" in error.action:
+                    apply_repair(self._quiet, plan_repair(self._quiet))
+            except (Retryable, Invalid) as error:
+                self.met[type(error).__name__] += 1
+        self._whole(self._heads[-1].snapshots[0])
+        self._fetch(self._quiet, self._heads[-1].snapshots[0])
+        self.met["healed"] += 1
 
     def _begin(self) -> None:
         """Begin tries of requests that nobody is at work on, and now and then another one beside."""
@@ -219,7 +282,7 @@ class Simulation:
         finally:
             request.running -= 1
 
-    def _published(self, request: Request, shelf: Shelf) -> Published:
+    def _published(self, request: Request, shelf: Shelf, *, believing: bool = False) -> Published:
         met = Points(self._network, self.met)
         begun = publication(
             shelf,
@@ -230,12 +293,18 @@ class Simulation:
         )
         if found := begun.earlier():
             return found
-        if request.ends is None or self._chance.random() < 0.1:  # a plan that was too old is made anew
+        if request.ends is None or (
+            request in self._requests and self._chance.random() < 0.1
+        ):  # a plan that was too old is made anew
             request.ends = {key: self._log[key] for key in request.stores}
         ends: dict[str, dict[str, int]] = {}
         for (task, store), end in request.ends.items():
             ends.setdefault(task, {})[store] = end
-        parts = uploaded(shelf, self.directory, ends, every=_GROWTH)
+        found = shelf.read_head() if believing else None
+        with shelf.read_to_publish():
+            before = None if found is None else found.head.newest
+            there = {} if before is None else shelf.parts(shelf.manifest(before).value.parts)
+        parts = uploaded(shelf, self.directory, ends, every=_GROWTH, before=[one.part for one in there.values()])
         return begun.publish(parts, whole=request.whole)
 
     def _look(self) -> None:
@@ -268,6 +337,11 @@ class Simulation:
             raise Broken(f"generation {head.generation} after {before.generation}")
         self._heads.append(head)
         if head.snapshots == known:
+            return
+        if head.snapshots != known and before is not None and head.epoch > before.epoch:
+            if not set(head.snapshots) < set(known):
+                raise Broken("a repair has named what did not count")
+            self.met["repaired"] += 1
             return
         if head.snapshots[1:] != known:
             raise Broken(f"a snapshot was lost: {[entry.snapshot for entry in (*known, *head.snapshots)]}")
@@ -326,7 +400,7 @@ class Simulation:
         for one in read.values():
             for store in one.part.stores:
                 for digest, extent in store.extents:
-                    checked(shelf.read(extent, "A file"), digest, "A file")
+                    checked(shelf.read(extent, "A file"), digest, "A file", "Look.")
 
 
 def _entry_of(request: Request, entries: Iterable[SnapshotEntry]) -> SnapshotEntry | None:
@@ -345,6 +419,10 @@ EVERYTHING = frozenset(
         "beside",
         "died",
         "made anew",
+        "healed",
+        "repaired",
+        *(f"damaged {kind}" for kind in ("packs", "files", "parts", "manifests")),
+        *(f"replace {fault}" for fault in ("refused", "timeout", "death")),
         "read",
         "reader died",
         "reader Retryable",

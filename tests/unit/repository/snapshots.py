@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
 from statecore.images.model import Run, RunFormat
+from statecore.repository.believed import Named, lost
 from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
@@ -23,6 +24,7 @@ from statecore.repository.manifest import (
     StoredRun,
     StoreSnapshot,
     TaskPart,
+    extents_of,
 )
 from statecore.repository.publication import Publication
 from statecore.repository.repository import HASH, Mark, Place, Repository
@@ -116,15 +118,30 @@ def store_of(
 
 
 def uploaded(
-    shelf: Shelf, directory: Path, ends: Ends, *, every: int = 50, topic_id: str = "0" * 32, bytes_: int = 40
+    shelf: Shelf,
+    directory: Path,
+    ends: Ends,
+    *,
+    every: int = 50,
+    topic_id: str = "0" * 32,
+    bytes_: int = 40,
+    before: Iterable[TaskPart] = (),
 ) -> list[TaskPart]:
-    """Parts whose files are in the repository: a run for each so many offsets."""
+    """Parts whose files are in the repository: a run for each so many offsets.
+
+    Those that parts before have are believed to be there, after a look.
+    """
+    known = extents_of(before)
     parts = []
     for task, stores in ends.items():
         cuts = {store: [*range(0, end, every), end] for store, end in stores.items()}
         spans = [(store, *span) for store, at in cuts.items() for span in pairwise(at)]
         files = [file_of(directory, content_of(task, *span, bytes_)) for span in spans]
-        extents = put_files(shelf.blobs, shelf.names, files)
+        named = {Named(file.sha256, known[file.sha256]) for file in files if file.sha256 in known}
+        there = dict(named - lost(shelf.blobs, named, {file.sha256: file.path for file in files}))
+        new = [file for file in files if file.sha256 not in there]
+        where = there | dict(zip((one.sha256 for one in new), put_files(shelf.blobs, shelf.names, new), strict=True))
+        extents = [where[file.sha256] for file in files]
         runs: dict[str, list[StoredRun]] = {store: [] for store in stores}
         for (store, start, end), file, extent in zip(spans, files, extents, strict=True):
             runs[store].append(StoredRun(run_of(file, task, store, start, end), extent))

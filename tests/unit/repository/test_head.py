@@ -15,6 +15,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.repository.head import HEAD, Head, SnapshotEntry, decoded_head, encoded_head
 from tests.harness.simulated_store import all_flips
 
+REPAIR = "statecore repair head --repository file:///r --application-id orders"
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(max_size=8)
 ENTRIES = st.builds(
@@ -46,7 +47,7 @@ HEAD_OF_TWO = Head("r1", "orders", 1, 2, (entry("s2"), entry("s1")))
 @given(HEADS, st.none() | HEADS)
 def test_a_head_is_read_as_it_was_written_whatever_was_there_before(head: Head, before: Head | None) -> None:
     document = encoded_head(head, None if before is None else HEAD.to_json(before))
-    assert decoded_head(document, head.repository, head.application_id).value == head
+    assert decoded_head(document, head.repository, head.application_id, REPAIR).value == head
 
 
 def test_the_newest_is_the_first_and_others_are_found_by_name() -> None:
@@ -59,8 +60,8 @@ def test_every_flipped_bit_is_found() -> None:
     document = encoded_head(HEAD_OF_TWO, None)
     for damaged in all_flips(document):
         with pytest.raises((Corrupted, Invalid)) as caught:
-            decoded_head(damaged, "r1", "orders")
-        assert "repair head" in caught.value.action
+            decoded_head(damaged, "r1", "orders", REPAIR)
+        assert caught.value.action.endswith(f": {REPAIR}") or isinstance(caught.value, Invalid)
         if isinstance(caught.value, Invalid):  # then it is the version that was hit
             assert "of version" in caught.value.what
 
@@ -69,21 +70,22 @@ def test_a_head_that_broke_off_is_damaged() -> None:
     document = encoded_head(HEAD_OF_TWO, None)
     for size in range(0, len(document), 7):
         with pytest.raises(Corrupted, match="The head of orders is damaged"):
-            decoded_head(document[:size], "r1", "orders")
+            decoded_head(document[:size], "r1", "orders", REPAIR)
 
 
 @pytest.mark.parametrize("version", [1, 9, None])
 def test_a_version_that_is_not_known_is_refused_by_name_and_is_no_damage(version: int | None) -> None:
     document = HEAD.sealed({**HEAD.to_json(HEAD_OF_TWO), "version": version})
     with pytest.raises(Invalid, match=f"is of version {version}, and this release knows 0"):
-        decoded_head(encoded(document), "r1", "orders")
+        decoded_head(encoded(document), "r1", "orders", REPAIR)
 
 
 @pytest.mark.parametrize(("repository", "application"), [("r2", "orders"), ("r1", "payments")])
 def test_a_head_that_was_copied_from_elsewhere_is_refused(repository: str, application: str) -> None:
     with pytest.raises(Invalid, match="is that of orders in repository r1, and this is repository") as caught:
-        decoded_head(encoded_head(HEAD_OF_TWO, None), repository, application)
+        decoded_head(encoded_head(HEAD_OF_TWO, None), repository, application, REPAIR)
     assert "copied" in caught.value.action
+    assert caught.value.action.endswith(REPAIR)
 
 
 def test_what_nobody_here_knows_of_the_head_before_stays() -> None:
@@ -92,13 +94,13 @@ def test_what_nobody_here_knows_of_the_head_before_stays() -> None:
     before["snapshots"][0]["pinned_by"] = "somebody"
     after = replace(HEAD_OF_TWO, generation=3, snapshots=(entry("s3"), *HEAD_OF_TWO.snapshots))
     document = encoded_head(after, HEAD.sealed(before))
-    read = decoded_head(document, "r1", "orders")
+    read = decoded_head(document, "r1", "orders", REPAIR)
     assert read.value == after
     assert (read.raw["retention"], read.raw["lease"]) == ({"days": 30}, None)
     assert [one.get("pinned_by") for one in read.raw["snapshots"]] == [None, "somebody", None]
     # What is not known is under the seal, too.
     with pytest.raises(Corrupted, match="SHA-256 differs"):
-        decoded_head(document.replace(b'"days": 30', b'"days": 31'), "r1", "orders")
+        decoded_head(document.replace(b'"days": 30', b'"days": 31'), "r1", "orders", REPAIR)
 
 
 def test_a_snapshot_that_no_longer_counts_goes_with_all_that_was_said_of_it() -> None:

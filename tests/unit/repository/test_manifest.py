@@ -148,17 +148,17 @@ def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that
 def test_every_flipped_bit_of_a_document_whose_hash_is_known_is_found() -> None:
     for document in (PART.encode(TaskPart("0_0", (store_of("0_0", "s", (), end=5),))), MANIFEST.encode(manifest_of())):
         digest = sha256(document).hexdigest()
-        assert checked(document, digest, "It") == document
+        assert checked(document, digest, "It", "Look.") == document
         for damaged in all_flips(document):
             with pytest.raises(Corrupted, match=r"It is not what was written \(its SHA-256 differs\)"):
-                checked(damaged, digest, "It")
+                checked(damaged, digest, "It", "Look.")
 
 
 def test_a_document_that_broke_off_is_found() -> None:
     document = PART.encode(TaskPart("0_0", ()))
     for size in range(len(document)):
         with pytest.raises(Corrupted, match="not what was written"):
-            checked(document[:size], sha256(document).hexdigest(), "It")
+            checked(document[:size], sha256(document).hexdigest(), "It", "Look.")
 
 
 @settings(deadline=None, max_examples=30)

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from statecore.documents import encoded
-from statecore.errors import Fenced, Retryable
+from statecore.errors import Corrupted, Fenced, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.manifest import MANIFEST, TaskPart
 from statecore.repository.publication import Publication
+from statecore.repository.repair import apply_repair, plan_repair
 from statecore.repository.shelf import Shelf
 from tests.harness.simulated_store import Network, Storage, version_of
 from tests.unit.repository.snapshots import APPLICATION, NOW, ends_of, fetched, publication, spec, store_of, uploaded
@@ -378,3 +379,125 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
     assert read["0_0"].raw["more"] == "of another release"
     assert [one.get("more") for one in read["0_0"].raw["stores"]] == [None, "of another release"]
     assert len(fetched(shelf)) == 2
+
+
+def damaged(storage: Storage, name: str, kind: str) -> None:
+    content = storage.blobs.pop(name)[0]
+    if kind == "shorter":
+        storage.blobs[name] = (content[:-1], 0.0)
+
+
+@pytest.mark.parametrize("kind", ["missing", "shorter"])
+def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others_are_published(
+    shelf: Shelf, first: None, storage: Storage, directory: Path, kind: str
+) -> None:
+    (entry,) = shelf.head().snapshots
+    parts = shelf.parts(shelf.manifest(entry).value.parts)
+    ((_, extent),) = parts["0_1"].part.stores[0].extents
+    damaged(storage, extent.blob, kind)
+    done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    assert ends_of(shelf) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
+    (warning,) = done.warnings
+    assert "Tasks 0_1 were taken over from the snapshot before, and nobody can fetch them: the blob" in warning
+    assert extent.blob in warning
+    assert "statecore snapshot on an instance that has them, or statecore restore" in warning
+
+
+def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
+    shelf: Shelf, storage: Storage, directory: Path
+) -> None:
+    for name in ("left", "right"):
+        publication(shelf, name).publish(uploaded(shelf, directory, {"0_0": {name: 50}}), whole=False)
+    parts = shelf.parts(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+    ((_, extent),) = parts["0_0"].part.stores[1].extents
+    damaged(storage, extent.blob, "missing")
+    done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    (warning,) = done.warnings
+    assert "of store right of task 0_0 is missing" in warning
+    again = publication(shelf, "third").publish(uploaded(shelf, directory, {"0_0": {"right": 50}}), whole=False)
+    assert again.warnings == ()
+
+
+def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(shelf: Shelf, storage: Storage, directory: Path) -> None:
+    for task in ("0_0", "0_1", "0_2"):
+        publication(shelf, task).publish(uploaded(shelf, directory, {task: {"left": 50, "right": 50}}), whole=False)
+    references = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.parts}
+    damaged(storage, references["0_1"].extent.blob, "shorter")
+    damaged(storage, references["0_2"].extent.blob, "missing")
+    done = publication(shelf, "again").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
+    (warning,) = done.warnings
+    assert "Tasks 0_1, 0_2 were taken over" in warning
+
+
+def test_who_takes_nothing_over_looks_at_nothing(
+    shelf: Shelf, first: None, storage: Storage, network: Network, directory: Path
+) -> None:
+    parts = uploaded(shelf, directory, {task: {"left": 100, "right": 100} for task in BOTH})
+    for name in blobs_of(storage, "packs")[:1]:
+        storage.blobs.pop(name)
+    asked: list[str] = []
+    network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
+    assert publication(shelf, "second").publish(parts, whole=True).warnings == ()
+    assert sorted(asked) == ["get", "get", "put", "put", "read", "swap"]
+
+
+def test_what_is_taken_over_costs_a_look_at_each_blob(
+    shelf: Shelf, first: None, network: Network, directory: Path
+) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 100}})
+    asked: list[str] = []
+    network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
+    assert publication(shelf, "second").publish(parts, whole=False).warnings == ()
+    assert sorted(asked) == ["get", "get", "get", "head", "put", "put", "read", "swap"]
+
+
+@pytest.mark.parametrize("request_", ["head", "get"])
+def test_a_look_that_fails_fails_nothing_and_is_said(
+    shelf: Shelf, first: None, network: Network, directory: Path, request_: str
+) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    swapped: list[str] = []
+
+    def fault(request: str, _: tuple[str, ...]) -> str:
+        swapped.extend([request] * (request == "swap"))
+        return "refused" if swapped and request == request_ else ""
+
+    network.fault = fault  # type: ignore[method-assign]
+    (warning,) = publication(shelf, "second").publish(parts, whole=False).warnings
+    assert warning.startswith("Nobody could look whether the files of the tasks")
+    del network.fault  # type: ignore[method-assign]
+    assert ends_of(shelf)["0_0"] == {"left": 100, "right": 50}
+
+
+@pytest.mark.parametrize("which", ["manifests", "parts"])
+def test_who_cannot_read_what_counts_is_told_how_to_go_on(
+    shelf: Shelf, first: None, storage: Storage, directory: Path, which: str
+) -> None:
+    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    newest = shelf.head().snapshots[0]
+    reference = shelf.manifest(newest).value.part("0_0")
+    assert reference is not None
+    damaged(
+        storage, shelf.names.manifest(newest.snapshot) if which == "manifests" else reference.extent.blob, "missing"
+    )
+    parts = uploaded(shelf, directory, {"0_0": {"left": 150, "right": 50}})
+    with pytest.raises(Corrupted, match="is missing") as caught:
+        publication(shelf, "third").publish(parts, whole=False)
+    assert caught.value.action.endswith(f"same request id: {shelf.repair} --apply")
+    apply_repair(shelf, plan_repair(shelf))
+    publication(shelf, "third").publish(parts, whole=False)
+    assert ends_of(shelf)["0_0"] == {"left": 150, "right": 50}
+    assert len(fetched(shelf)) == 2
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_damaged_is_whole_once_the_same_is_published_again(
+    shelf: Shelf, first: None, storage: Storage, directory: Path, whole: bool
+) -> None:
+    for number, name in enumerate([*blobs_of(storage, "packs"), *blobs_of(storage, "files")]):
+        content = storage.blobs[name][0]
+        storage.blobs[name] = (bytes([content[0] ^ 1]) + content[1:], 0.0)
+        newest = shelf.parts(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+        parts = uploaded(shelf, directory, BOTH, before=[read.part for read in newest.values()])
+        publication(shelf, f"again-{number}").publish(parts, whole=whole)
+    assert len(fetched(shelf)) == number + 2

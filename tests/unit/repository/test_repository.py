@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.repository.repository import MARK_NAME, make_repository, open_repository, place_of
 
 
@@ -19,14 +19,14 @@ def url(path: Path) -> str:
 
 
 def test_a_repository_is_made_once_and_opened_by_everybody(tmp_path: Path) -> None:
-    made, now = make_repository(url(tmp_path / "r"))
-    again, later = make_repository(url(tmp_path / "r"))
+    made, now, _ = make_repository(url(tmp_path / "r"))
+    again, later, _ = make_repository(url(tmp_path / "r"))
     assert (now, later) == (True, False)
     assert again.mark == made.mark == open_repository(url(tmp_path / "r")).mark
     assert made.mark.hash == "sha256"
     assert made.place.url == f"file://{tmp_path}/r"
     assert sorted(one.name for one in (tmp_path / "r").iterdir()) == [MARK_NAME, "~partial"], "nothing of the probe"
-    other, _ = make_repository(url(tmp_path / "another"))
+    other, *_ = make_repository(url(tmp_path / "another"))
     assert other.mark.id != made.mark.id
 
 
@@ -42,7 +42,6 @@ def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: 
     [
         ({"version": 7}, "it is of version 7, and this release knows 0"),
         ({"hash": "md5"}, "names blobs by md5"),
-        ({"id": 7}, "id"),
     ],
 )
 def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, object], said: str) -> None:
@@ -56,7 +55,7 @@ def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, ob
 
 
 def test_what_a_newer_release_adds_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    made, _ = make_repository(url(tmp_path))
+    made, *_ = make_repository(url(tmp_path))
     mark = tmp_path / MARK_NAME
     mark.write_text(json.dumps({**json.loads(mark.read_text()), "more": 1}))
     assert open_repository(url(tmp_path)).mark == made.mark
@@ -65,8 +64,12 @@ def test_what_a_newer_release_adds_is_no_reason_to_refuse(tmp_path: Path) -> Non
 def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:
     make_repository(url(tmp_path))
     (tmp_path / MARK_NAME).write_bytes(b'{"version": 0, "id')
-    with pytest.raises(Invalid, match="no JSON"):
-        make_repository(url(tmp_path))
+    with pytest.raises(Corrupted, match=r"The mark .* is damaged: .* no JSON") as caught:
+        open_repository(url(tmp_path))
+    assert caught.value.action.endswith(f": statecore init --repository {url(tmp_path)}")
+    assert make_repository(url(tmp_path))[1:] == (True, False), "nothing there has carried the id"
+    assert list(tmp_path.iterdir())
+    open_repository(url(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ def test_a_manifest_that_is_missing_is_no_snapshot_that_is_not_there(
     with pytest.raises(Corrupted, match=f"manifest of snapshot {entry.snapshot} is missing") as caught:
         shelf.manifest(entry)
     assert caught.value.context["blob"] == shelf.names.manifest(entry.snapshot)
-    assert "another snapshot" in caught.value.action
+    assert f"({shelf.look})" in caught.value.action
+    assert "where none is whole, publish a new one" in caught.value.action
 
 
 @pytest.mark.parametrize("left", [None, 0, 1, -1])

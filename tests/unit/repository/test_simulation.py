@@ -84,6 +84,16 @@ def _blind(pointers: SimulatedPointers, name: str, content: bytes, expected: str
     return _SWAP(pointers, name, content, None if now is None else version_of(now))
 
 
+def _by_size(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
+    """A blob that is as long as it should be is believed."""
+    return blobs.head(name).size == size
+
+
+def _believing(*_: object) -> set[object]:
+    """Nobody looks at what an earlier manifest names."""
+    return set()
+
+
 _OWN, _SWAP = Publication._own, SimulatedPointers.swap
 
 
@@ -96,6 +106,8 @@ _OWN, _SWAP = Publication._own, SimulatedPointers.swap
         ("statecore.repository.publication.put_whole", _taking_no_answer_for_yes),
         ("statecore.repository.upload.put_whole", _taking_no_answer_for_yes),
         ("tests.harness.simulated_store.SimulatedPointers.swap", _blind),
+        ("statecore.repository.upload.is_whole", _by_size),
+        ("tests.unit.repository.snapshots.lost", _believing),
     ],
 )
 def test_the_simulation_finds_defects(

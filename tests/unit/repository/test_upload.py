@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statecore.blobs.directory import DirectoryBlobs
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.repository import upload
 from statecore.repository.manifest import Extent
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files, put_whole
-from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage
+from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
 from tests.unit.repository.snapshots import APPLICATION, file_of, repository
 
 
@@ -123,11 +126,32 @@ def test_a_file_that_is_gone_is_not_found(shelf: Shelf, tmp_path: Path, sizes: t
         put_files(shelf.blobs, shelf.names, local)
 
 
-def test_a_blob_of_another_size_is_replaced(shelf: Shelf, storage: Storage, tmp_path: Path) -> None:
-    local = files_of(tmp_path, 10, 20)
-    (extent, _) = put_files(shelf.blobs, shelf.names, local)
-    storage.blobs[extent.blob] = (b"broken off", 0.0)
+@pytest.mark.parametrize("sizes", [(10,), (10, 20), ((1 << 20) + 1,)])
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: flipped(content, 17)])
+def test_a_damaged_blob_is_replaced_and_is_never_missing(
+    shelf: Shelf, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], damage: Callable[[bytes], bytes]
+) -> None:
+    local = files_of(tmp_path, *sizes)
+    (extent, *_) = put_files(shelf.blobs, shelf.names, local)
+    storage.blobs[extent.blob] = (damage(storage.blobs[extent.blob][0]), 0.0)
+    storage.deleted = lambda name: pytest.fail(f"{name} was deleted")
     check(shelf, local, put_files(shelf.blobs, shelf.names, local))
+
+
+@pytest.mark.parametrize("sizes", [(10,), (10, 20), ((1 << 20) + 1,)])
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: flipped(content, 17)])
+def test_a_damaged_blob_in_a_directory_is_replaced(
+    tmp_path: Path, sizes: tuple[int, ...], damage: Callable[[bytes], bytes]
+) -> None:
+    local, blobs = files_of(tmp_path / "files", *sizes), DirectoryBlobs(tmp_path / "blobs")
+    shelf = Shelf(repository(blobs, SimulatedPointers(Network(Storage(), random.Random(0)))), APPLICATION)
+    (extent, *_) = put_files(blobs, shelf.names, local)
+    path = blobs.local_path(extent.blob)
+    content = damage(path.read_bytes())
+    path.unlink()
+    path.write_bytes(content)
+    check(shelf, local, put_files(blobs, shelf.names, local))
+    assert not list((tmp_path / "blobs" / "~partial").iterdir())
 
 
 def test_a_blob_that_is_gone_when_it_is_looked_at_is_put(shelf: Shelf, storage: Storage, network: Network) -> None:
@@ -166,6 +190,18 @@ def test_a_put_without_a_reply_is_an_error_and_the_next_attempt_finds_what_was_p
     del network.fault  # type: ignore[method-assign]
     check(shelf, local, put_files(shelf.blobs, shelf.names, local))
     assert all(storage.blobs[name] == content for name, content in there.items())
+
+
+def test_what_is_new_costs_a_request_a_blob_and_what_is_there_one_more(
+    shelf: Shelf, network: Network, tmp_path: Path
+) -> None:
+    local = files_of(tmp_path, *[100] * 100, 1 << 20, (1 << 20) + 1)
+    asked: Counter[str] = Counter()
+    network.fault = lambda request, _: asked.update([request]) or ""  # type: ignore[method-assign,func-returns-value]
+    put_files(shelf.blobs, shelf.names, local)
+    assert asked == {"put": 3}
+    put_files(shelf.blobs, shelf.names, local)
+    assert asked == {"put": 6, "head": 3}
 
 
 def test_a_small_file_that_cannot_be_read_is_said(shelf: Shelf, tmp_path: Path) -> None:

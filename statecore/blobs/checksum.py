@@ -1,0 +1,45 @@
+"""The checksum that whoever keeps a blob has of it: bytes can be held against it without being sent again."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+_CHUNK = 1 << 20
+
+
+class Checksum(NamedTuple):
+    """A CRC-32, as S3 says it.
+
+    Attributes:
+        value: in base64; of the CRC-32s of the parts where the blob was sent in parts.
+        part: bytes of a part; 0 where it is of the whole.
+    """
+
+    value: str
+    part: int = 0
+
+    @staticmethod
+    def of(content: bytes | Path, part: int = 0) -> Checksum:
+        """The checksum that some bytes have.
+
+        Args:
+            content: the bytes, or a file of this machine.
+            part: bytes of a part; 0 for the checksum of the whole.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        total, at, parts = 0, 0, bytearray()
+        with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+            while piece := file.read(min(_CHUNK, part - at) if part else _CHUNK):
+                total, at = zlib.crc32(piece, total), at + len(piece)
+                if at == part:
+                    parts += total.to_bytes(4)
+                    total = at = 0
+        if at and part:
+            parts += total.to_bytes(4)
+        return Checksum(base64.b64encode((zlib.crc32(parts) if part else total).to_bytes(4)).decode(), part)
