@@ -24,6 +24,7 @@ from enum import Enum
 from pathlib import Path
 
 from statecore.blobs.base import Blob, Blobs, checked_name, checked_range
+from statecore.blobs.rights import denied
 from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import (
     AnyPath,
@@ -230,6 +231,8 @@ class DirectoryBlobs(Blobs):
             return NotFound(
                 f"There is no blob {name} in {self._root}.", action="Look whether that is the right place.", **where
             )
+        if refusal_of(error) is Refusal.DENIED:
+            return denied(error, failed, self._root, writing=what in ("put", "deleted"), **where)
         if error.errno in _CANNOT_BE or refusal_of(error) in _FINAL:
             return system_error(
                 error,

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from statecore.blobs.base import checked_name
 from statecore.blobs.pointers import Pointed, Pointers
+from statecore.blobs.rights import denied
 from statecore.errors import StatecoreError
 from statecore.filesystem import AnyPath, give_to_owner, make_directories, sync_file
-from statecore.system_errors import system_error
+from statecore.system_errors import Refusal, refusal_of, system_error
 
 _LOCKS, _PARTIAL = "~locks", "~partial"
 
@@ -94,12 +95,15 @@ class DirectoryPointers(Pointers):
             yield
 
     def _error(self, doing: str, name: str, error: OSError) -> StatecoreError:
+        failed, where = f"The pointer {name} in {self._root} could not be {doing}", {"pointer": name}
+        if refusal_of(error) is Refusal.DENIED:
+            return denied(error, failed, self._root, writing=doing != "read", directory=str(self._root), **where)
         return system_error(
             error,
-            f"The pointer {name} in {self._root} could not be {doing}",
+            failed,
             action="Give this user the right to read and write there.",
-            pointer=name,
             directory=str(self._root),
+            **where,
         )
 
 

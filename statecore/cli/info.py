@@ -6,11 +6,12 @@ import argparse
 import os
 import shlex
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from statecore.cli.info_repository import look
 from statecore.cli.output import Output
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.system_errors import system_error
@@ -18,12 +19,12 @@ from statecore.system_errors import system_error
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from statecore.jobs.fetch_report import FetchReport
+    from statecore.jobs.fetches import Fetches
     from statecore.jobs.report_head import ReportHead
     from statecore.jobs.report_index import InstanceReports, ReportIndex
     from statecore.jobs.restored_store import RestoredStore
     from statecore.jobs.restores import Restores, UnfinishedRestore
-    from statecore.repository.looking import ApplicationView
-    from statecore.repository.repository import Repository
 
 DOCUMENT_VERSION = 1
 """Of the document under ``--json``."""
@@ -70,14 +71,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             f"There is no directory {index.directory}.", action="Name the directory of the reports, or leave it out."
         )
     wanted = arguments.application_id
-    repository = _opened(arguments.repository) if arguments.repository else None
     try:
         found = _below(Path(said), wanted, index) if said else _reported(wanted, index)
     except (Invalid, NotFound):
-        if repository is None or said or arguments.reports:
+        if not arguments.repository or said or arguments.reports:
             raise
         found = []
-    published = None if repository is None else _look(repository, wanted, alone=not found)
+    if not output.json:
+        show(found)  # before the repository is looked at, which may take its time
+    published = look(arguments.repository, wanted) if arguments.repository else None
+    if published is not None and not found:
+        published.ensure_some()
     output.document(
         {
             "version": DOCUMENT_VERSION,
@@ -87,58 +91,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "repository": None if published is None else published.to_json(),
         }
     )
+    if published is None:
+        return 0
     if not output.json:
-        show(found)
-        if published is not None:
-            published.show()
-    return 0
-
-
-@dataclass(frozen=True)
-class _Published:
-    """What a repository has of the applications that are asked for."""
-
-    url: str
-    applications: Sequence[ApplicationView]
-
-    def to_json(self) -> dict[str, Any]:
-        from statecore.cli.repository_views import application_document
-
-        return {"url": self.url, "applications": [application_document(view) for view in self.applications]}
-
-    def show(self) -> None:
-        from statecore.cli.output import result_console
-        from statecore.cli.repository_views import show_applications
-
-        console = result_console()
-        console.print(f"repository {self.url}", style="bold", markup=False)
-        if self.applications:
-            show_applications(self.applications, console)
-        else:
-            _line(console, "no snapshot")
-
-
-def _opened(url: str) -> Repository:
-    from statecore.repository.repository import open_repository
-
-    return open_repository(url)
-
-
-def _look(repository: Repository, wanted: str | None, *, alone: bool) -> _Published:
-    """What a repository has; that it has nothing is an error where nothing else is shown."""
-    from statecore.repository.looking import ensure_some, look_at_application, look_at_applications
-    from statecore.repository.shelf import Shelf
-
-    if wanted is None:
-        views = look_at_applications(repository)
-        if alone:
-            ensure_some(repository, views)
-        return _Published(repository.place.url, views)
-    shelf = Shelf(repository, wanted)
-    view = look_at_application(shelf)
-    if alone and view.trouble is None:
-        shelf.head()
-    return _Published(repository.place.url, [view])
+        published.show()
+    return published.exit_code
 
 
 def _unreadable(directory: Path, error: OSError) -> StatecoreError:
@@ -224,6 +181,7 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         for unfinished in one.unfinished:
             _show_unfinished(console, one, unfinished)
         _show_last(console, one)
+        _show_fetches(console, one.fetches)
         for left in one.left:
             _line(console, f"left in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
         for trouble in one.trouble:
@@ -273,6 +231,31 @@ def _show_last(console: Console, one: Restores) -> None:
     for note in last.notes:
         _line(console, f"note: {note}", indent=4)
     _show_stores(console, one.stores)
+
+
+def _show_fetches(console: Console, fetches: Fetches) -> None:
+    if (begun := fetches.unfinished) is not None:
+        _line(console, f"unfinished fetch since {_when_of(begun.started)}{_made_by(begun)}", "bold yellow")
+        _line(console, f"it had begun to place stores of {begun.snapshot} in {begun.repository}", indent=4)
+        _line(console, f"go on with the same command and --request-id {begun.request_id}", indent=4)
+    if (last := fetches.last) is None:
+        return
+    _line(console, f"last fetch {_when_of(last.finished)}, {last.seconds:,.1f} s{_made_by(last)}", "bold")
+    _line(console, f"snapshot {last.snapshot} in {last.repository}", indent=4)
+    tasks = sorted({store.task for store in last.stores})
+    kept = f"; kept as they were: {', '.join(last.kept)}" if last.kept else ""
+    _line(
+        console,
+        f"{len(last.stores)} stores of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes came, "
+        f"{last.at_hand_bytes:,} were here{kept}",
+        indent=4,
+    )
+    for note in last.notes:
+        _line(console, f"note: {note}", indent=4)
+
+
+def _made_by(report: FetchReport) -> str:
+    return f", by {report.user} on {report.host} with statecore {report.release}" if report.user else ""
 
 
 def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
@@ -340,7 +323,11 @@ def _by(head: ReportHead) -> str:
 
 
 def _when(head: ReportHead) -> str:
-    return f"{_age(head.when)} ({head.when[:19].replace('T', ' ')}Z)"
+    return _when_of(head.when)
+
+
+def _when_of(when: str) -> str:
+    return f"{_age(when)} ({when[:19].replace('T', ' ')}Z)"
 
 
 def _age(when: str) -> str:

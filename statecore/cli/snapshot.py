@@ -52,11 +52,11 @@ def show(report: SnapshotReport) -> None:
         table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
         for name in ("task", "store", "kind"):
             table.add_column(name, overflow="fold")
-        for name in ("databases", "files", "bytes", "new bytes", "offset", "tail"):
+        for name in ("databases", "files", "bytes", "new files", "new bytes", "offset", "tail"):
             table.add_column(name, justify="right", overflow="fold")
         for store in report.stores:
             offset = ", ".join("unknown" if offset < 0 else str(offset) for offset in store.offsets.values())
-            counts = (store.databases, store.files, store.bytes, store.new_bytes)
+            counts = (store.databases, store.files, store.bytes, store.new_files, store.new_bytes)
             row = (
                 *(store.task, store.store, store.kind),
                 *(f"{count:,}" for count in counts),
@@ -70,6 +70,9 @@ def show(report: SnapshotReport) -> None:
         Outcome.PUBLISHED: f"published {name}: {report.bytes:,} bytes, of which {report.put_bytes:,} were put",
         Outcome.EARLIER: f"{name} was published by an earlier try of this request",
         Outcome.UNCHANGED: f"nothing has changed since {name}; nothing was published",
-        Outcome.PLANNED: "nothing was published",
+        Outcome.PLANNED: (
+            f"would publish {report.files:,} files of {report.bytes:,} bytes, of which {report.new_files:,} of "
+            f"{report.new_bytes:,} bytes are new to the repository, by their names and sizes; nothing was published"
+        ),
     }
     console.print(Text(f"{said[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))

@@ -19,28 +19,27 @@ an older state over a newer one nor fail because there is one. To have them repl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from statecore import __version__
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.images.model import StoreDigest
 from statecore.jobs import staging
 from statecore.jobs.attempt import moment, utc, utc_now
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.fetch_report import FETCH_REPORT, FetchedStore, FetchReport
+from statecore.jobs.fetch_report import FETCH_REPORT, FETCH_SUFFIX, FetchedStore, FetchReport
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.jobs.fetch_snapshot import FoundSnapshot, Snapshots
 from statecore.jobs.fetch_todo import Todo, declared_spec, todo_of
 from statecore.jobs.fetch_topics import check_topics
 from statecore.jobs.fetched_files import FetchedFiles
-from statecore.jobs.frozen_plan import FETCH_SUFFIX
 from statecore.jobs.home import DirectoryHome
 from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.in_process import InProcessEngine
@@ -85,10 +84,11 @@ def run_fetch(
         The report; with ``request.plan_only`` what would be done, and nothing was changed.
 
     Raises:
-        NotFound: there is no such repository, application, snapshot or task.
+        NotFound: there is no repository, or no snapshot of the application: nothing else is told by it.
         Retryable: repository or brokers could not be reached.
         Corrupted: no snapshot is whole; nothing was replaced.
-        Invalid: no snapshot fits the topics, or the request or the directory is wrong; nothing was replaced.
+        Invalid: no snapshot fits the topics and the spec, it does not have what was named, or the request or the
+            directory is wrong; nothing was replaced.
         Fenced, Capacity: as their docs say; nothing was replaced.
         StatecoreError: a defect of this program.
     """
@@ -110,18 +110,34 @@ def _run_fetch(
     progress.phase("look")
     shelf = Shelf.at(request.repository, request.application_id)
     snapshots = Snapshots(shelf, request, say)
-    found = snapshots.first()
-    progress.done()
-    home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-    job = _Fetch(request, declared, snapshots, directory, Surroundings(found.spec, home, progress, faults, say))
-    if request.plan_only:
-        say(directory.owner_note())
-        return job.plan(found)
-    owner_note = directory.owner_note()  # before the lock, which makes the directory that would then be its own model
-    with directory.lock():
-        faults.reach("fetch.after-lock")
-        say(owner_note)
-        return job.run(found)
+    with _there_are_some():
+        found = snapshots.first()
+        progress.done()
+        home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
+        job = _Fetch(request, declared, snapshots, directory, Surroundings(found.spec, home, progress, faults, say))
+        if request.plan_only:
+            say(directory.owner_note())
+            return job.plan(found)
+        owner_note = (
+            directory.owner_note()
+        )  # before the lock, which makes the directory that would then be its own model
+        with directory.lock():
+            faults.reach("fetch.after-lock")
+            say(owner_note)
+            return job.run(found)
+
+
+@contextmanager
+def _there_are_some() -> Iterator[None]:
+    """Around what is done with snapshots that there are: what is not found then does not say that there are none."""
+    try:
+        yield
+    except NotFound as error:
+        raise Retryable(
+            f"What was there a moment ago is gone: {error.what}",
+            action="Look who deletes it, then run this again.",
+            **error.context,
+        ) from error
 
 
 class _Fetch(Job):
@@ -146,32 +162,37 @@ class _Fetch(Job):
     def plan(self, found: FoundSnapshot) -> FetchReport:
         """What a run would do, without the lock: nothing is changed."""
         while True:
-            todo = todo_of(found, self.request, self.directory, self.declared)
             try:
+                todo = self._todo(found)
                 notes = self._checked(todo)
             except Invalid as error:
                 found = self.snapshots.after(found, error)
                 continue
             self._look_for_contents(todo)
-            missing = self.files.missing_bytes(todo.stores)
-            came = Downloaded(missing, 0, todo.file_bytes - missing, 0)
-            return self._report(todo, came, {}, notes)
+            at_hand = self.files.at_hand(todo.stores)
+            came = self.files.to_come(todo.stores, at_hand.keys())
+            return self._report(todo, Downloaded(came, 0, todo.file_bytes - came, 0), {}, notes)
 
     def run(self, found: FoundSnapshot) -> FetchReport:
         """Fetch, under the lock."""
-        with self.attempted():
-            if recovered := str(recover(self.directory, self.faults)):
-                self.say(recovered)
-            while True:
-                ended = self._try(found)
-                if isinstance(ended, FetchReport):
-                    return ended
-                found = self.snapshots.after(found, ended)
+        if recovered := str(recover(self.directory, self.faults)):
+            self.say(recovered)
+        while True:
+            ended = self._try(found)
+            if isinstance(ended, FetchReport):
+                return ended
+            found = self.snapshots.after(found, ended)
+
+    def _todo(self, found: FoundSnapshot) -> Todo:
+        return todo_of(found, self.request, self.directory, self.declared)
 
     def _try(self, found: FoundSnapshot) -> FetchReport | StatecoreError:
         """Fetch one snapshot, all steps in order; or why it cannot be used, which has changed nothing."""
         with self.phase("plan"):
-            todo = todo_of(found, self.request, self.directory, self.declared)
+            try:
+                todo = self._todo(found)
+            except Invalid as error:
+                return error
             for note in todo.notes:
                 self.say(note)
             placement, resumes = self._first_look(todo)
@@ -180,10 +201,11 @@ class _Fetch(Job):
                 self.directory.give_to_owner()  # which a killed try may not have come to
                 self.files.drop()
                 self.home.discard(todo.plan_id)  # what it had built
+                self._end_earlier()
                 return self._report(remaining, Downloaded(0, 0, 0, 0), {}, ())
             self._look_for_contents(remaining)
             at_hand = self.files.at_hand(remaining.stores)
-            self.files.ensure_room(remaining.stores, at_hand.values())
+            self.files.ensure_room(remaining.stores, at_hand)
         self.faults.reach("fetch.after-plan")
         try:
             with self.phase("check"):
@@ -216,6 +238,13 @@ class _Fetch(Job):
         with suppress(Invalid):
             resumes = content is not None and FETCH_REPORT.decode(content).plan_id == todo.plan_id
         return self._placement(todo, None, todo, resumes=resumes), resumes
+
+    def _end_earlier(self) -> None:
+        """Say of what a killed try has placed that it is in place."""
+        content = self.home.read(FETCH_SUFFIX)
+        with suppress(Invalid):
+            if content is not None and not (earlier := FETCH_REPORT.decode(content)).finished:
+                self.save(FETCH_SUFFIX, replace(earlier, finished=utc_now()).to_json())
 
     def _placement(self, todo: Todo, work: Path | None, built: Todo, *, resumes: bool) -> PlacementPlan:
         keys = {store.key for store in built.stores}

@@ -1,8 +1,13 @@
 """What a fetch did: which tasks of which snapshot are in place now, and which were there before.
 
-The report is what ``statecore fetch --json`` prints. It lies beside those of restores
-(``statecore/jobs/frozen_plan.py``), written before the placement, and after it again with the time when it was
-finished; a retry of its request takes what it has placed for done.
+The report is what ``statecore fetch --json`` prints. It lies beside the files of restores
+(:mod:`statecore.jobs.frozen_plan`), written before the placement, and after it again with the time when it was
+finished; a retry of its request takes what it has placed for done::
+
+    <application>/.statecore/plans/<request>.fetch
+
+A fetch has no plan, because what a snapshot has is frozen already. So a restore may have the same request id, and
+neither touches the files of the other.
 """
 
 from __future__ import annotations
@@ -13,6 +18,9 @@ from typing import Any
 
 from statecore.documents import DocumentType
 from statecore.jobs.fetch_snapshot import PassedOver
+
+FETCH_SUFFIX = ".fetch"
+"""Of the report's file."""
 
 
 @dataclass(frozen=True)

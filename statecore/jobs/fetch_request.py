@@ -22,6 +22,7 @@ from statecore.jobs.request import (
 from statecore.jobs.task_names import check_tasks
 from statecore.jobs.values import Choice, FilePath, Flag, Several, Size, Text, Whole
 from statecore.jobs.versioned_start import VersionedStart
+from statecore.repository.layout import NEWEST
 
 CHECKS = "Live topics"
 
@@ -93,14 +94,13 @@ class FetchRequest(Request):
             check=_check_instance,
         ),
     )
-    snapshot: str | None = field(
-        default=None,
+    snapshot: str = field(
+        default=NEWEST,
         metadata=declare(
             Text("ID"),
             title="Snapshot",
-            help="this snapshot and no other",
+            help="this snapshot and no other; newest is the newest that is whole and fits",
             section=WHAT,
-            otherwise="the newest that is whole and fits",
         ),
     )
     plan_only: bool = field(

@@ -2,7 +2,8 @@
 
 A snapshot that is damaged, or that does not fit the topics, is passed over: the next older one is tried, and that is
 said. Where one was named, or none is left, the error is raised. "There is none" (``NotFound``) and "nobody could look"
-(``Retryable``) are never the same, and neither passes anything over.
+(``Retryable``) are never the same, and neither passes anything over. That there is none is said of an application
+without any snapshot alone: whoever begins with nothing then must not do so because a name was misspelt.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.repository.head import Head, SnapshotEntry
+from statecore.repository.layout import NEWEST
 from statecore.repository.manifest import Manifest, TaskPart
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
@@ -63,16 +65,19 @@ class Snapshots:
         say: told what is passed over.
 
     Raises:
-        NotFound: the application has none, or not the one that was named.
+        NotFound: the application has none.
+        Invalid: it does not have the one that was named.
         Corrupted, Invalid, Retryable: nobody can say which there are.
 
     Attributes:
         shelf: where they are.
         passed_over: those that could not be used.
+        has_unfit: whether one of them did not fit, and is not merely damaged.
     """
 
     def __init__(self, shelf: Shelf, request: FetchRequest, say: Callable[[str], None]) -> None:
         self.passed_over: list[PassedOver] = []
+        self.has_unfit = False
         self.shelf = shelf
         self._request, self._say = request, say
         self._left = iter(self._candidates(shelf.head()))
@@ -80,14 +85,15 @@ class Snapshots:
 
     def _candidates(self, head: Head) -> list[SnapshotEntry]:
         named = self._request.snapshot
-        if named is None:
+        if named == NEWEST:
             return list(head.snapshots)
         entry = head.entry(named)
         if entry is None:
             known = ", ".join(one.snapshot for one in head.snapshots[:_SHOWN])
-            raise NotFound(
+            raise Invalid(
                 f"{self.shelf.application_id} has no snapshot {named} in {self.shelf.url}.",
-                action=f"Name one of those that count: {known}{', ...' if len(head.snapshots) > _SHOWN else ''}.",
+                action=f"Name one of those that count: {known}{', ...' if len(head.snapshots) > _SHOWN else ''}; "
+                f"or {NEWEST}.",
                 snapshot=named,
             )
         return [entry]
@@ -96,7 +102,7 @@ class Snapshots:
         """The first that can be read.
 
         Raises:
-            NotFound: it does not have a task that was named.
+            Invalid: it does not have a task that was named.
             Corrupted: none can be.
             Invalid, Retryable: one is of another version, or nobody could look.
         """
@@ -109,42 +115,43 @@ class Snapshots:
             StatecoreError: there is none.
         """
         self._pass_over(found.entry, error)
+        self.has_unfit |= isinstance(error, Invalid)
         return self._next()
 
     def _next(self) -> FoundSnapshot:
         for entry in self._left:
             try:
-                return self._read(entry)
-            except Corrupted as error:
-                self._pass_over(entry, error)
-            except NotFound as error:  # a task that the snapshot does not have
+                manifest = self.shelf.manifest(entry).value
+                lacking = self._lacking(entry, manifest)
+                if lacking is None:
+                    return self._read(entry, manifest)
                 if not self._errors:
-                    raise
+                    raise lacking
+                self._pass_over(entry, lacking)
+            except Corrupted as error:
                 self._pass_over(entry, error)
         raise self._none()
 
-    def _read(self, entry: SnapshotEntry) -> FoundSnapshot:
-        manifest = self.shelf.manifest(entry).value
+    def _lacking(self, entry: SnapshotEntry, manifest: Manifest) -> Invalid | None:
+        """The error where a task was named that the snapshot does not have."""
+        missing = sorted(set(self._request.tasks) - {part.task for part in manifest.parts})
+        if not missing:
+            return None
+        return Invalid(
+            f"The snapshot {entry.snapshot} of {manifest.application_id} has no task {', '.join(missing)}.",
+            action=f"It has {', '.join(part.task for part in manifest.parts)}: name some of these.",
+            snapshot=entry.snapshot,
+            tasks=missing,
+        )
+
+    def _read(self, entry: SnapshotEntry, manifest: Manifest) -> FoundSnapshot:
         wanted = [part for part in manifest.parts if self._request.wants(part.task)]
-        missing = sorted(set(self._request.tasks) - {part.task for part in wanted})
-        if missing:
-            raise NotFound(
-                f"The snapshot {entry.snapshot} of {manifest.application_id} has no task {', '.join(missing)}.",
-                action=f"It has {', '.join(part.task for part in manifest.parts)}: name some of these.",
-                snapshot=entry.snapshot,
-                tasks=missing,
-            )
         parts = {task: read.part for task, read in self.shelf.parts(wanted).items()}
         declared = parse_spec({**manifest.spec, "bootstrap_servers": _NOBODY}, f"<snapshot {entry.snapshot}>")
         return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))
 
-    @property
-    def has_unfit(self) -> bool:
-        """Whether one was passed over because it did not fit, and not because it is damaged."""
-        return any(isinstance(error, Invalid) for error in self._errors)
-
     def _pass_over(self, entry: SnapshotEntry, error: StatecoreError) -> None:
-        if self._request.snapshot is not None:
+        if self._request.snapshot != NEWEST:
             raise error
         self._errors.append(error)
         self.passed_over.append(PassedOver(entry.snapshot, error.what))

@@ -7,14 +7,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from statecore.errors import Invalid
-from statecore.formats.kinds import StoreKind
+from statecore.errors import Invalid, NotFound
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.jobs.fetch_snapshot import FoundSnapshot
 from statecore.jobs.store_to_fetch import StoreToFetch, stores_to_fetch
 from statecore.placement.state_directory import StateDirectory
+from statecore.repository.agreement import Difference, differences
+from statecore.spec.derived import retention_of
+from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,14 @@ def todo_of(
         declared: the spec that was given, if one was.
 
     Raises:
-        Invalid: the spec declares a store as something else than it is.
+        Invalid: the spec declares a store that is to be placed as something else than it is.
     """
     stores = stores_to_fetch(found.parts.values(), request.versioned)
-    _refuse_redeclared(stores, declared)
     there = {store.key for store in stores if _is_there(store, directory)}
     kept = set() if request.replace else {task for task, _ in there}
     rest = tuple(store for store in stores if store.task not in kept)
+    if declared is not None:
+        _refuse_redeclared(found, rest, declared)
     notes = []
     if kept:
         notes.append(
@@ -82,11 +87,8 @@ def todo_of(
     left = sorted({store.snapshot.store for store in rest if store.left})
     if left:
         notes.append(f"Placed empty, for Kafka Streams to restore: {', '.join(left)}.")
-    if declared is not None and declared.processing_guarantee is not found.spec.processing_guarantee:
-        notes.append(
-            f"The snapshot was made under {found.spec.processing_guarantee}, and the spec says "
-            f"{declared.processing_guarantee}."
-        )
+    if declared is not None:
+        notes += _harmless(found, rest, declared)
     return Todo(found, rest, tuple(sorted(kept)), tuple(notes), _digest(rest))
 
 
@@ -107,12 +109,14 @@ def declared_spec(request: FetchRequest) -> ApplicationSpec | None:
     """The spec that was given, if one was.
 
     Raises:
-        Invalid: it is of another application, or is none.
-        NotFound: there is no such file.
+        Invalid: there is no such file, it cannot be read, it is of another application, or it is no spec.
     """
     if request.spec_path is None:
         return None
-    spec = load_spec(request.spec_path)
+    try:
+        spec = load_spec(request.spec_path)
+    except NotFound as error:  # which would say that there is no snapshot
+        raise Invalid(error.what, action="Name the file, or see why it is not there.", **error.context) from error
     if spec.application_id != request.application_id:
         raise Invalid(
             f"{request.spec_path} is the spec of {spec.application_id}, and {request.application_id} was asked for.",
@@ -121,15 +125,53 @@ def declared_spec(request: FetchRequest) -> ApplicationSpec | None:
     return spec
 
 
-def _refuse_redeclared(stores: Sequence[StoreToFetch], declared: ApplicationSpec | None) -> None:
-    """Refuse what Kafka Streams would open as another kind than it is."""
+def _refuse_redeclared(found: FoundSnapshot, stores: Sequence[StoreToFetch], declared: ApplicationSpec) -> None:
+    """Refuse what Kafka Streams would not find, or would take for something else than it is."""
+    tasks: dict[tuple[str, Difference], list[str]] = {}
     for store in stores:
-        known = None if declared is None else declared.store(store.snapshot.store)
-        if known is not None and known.kind not in (store.snapshot.kind, StoreKind.UNKNOWN):
-            raise Invalid(
-                f"The snapshot has store {store.snapshot.store!r} as {store.snapshot.kind}, and the spec declares it "
-                f"as {known.kind}.",
-                action="Correct the spec; where the application has changed, rebuild the store from its changelog "
-                "(statecore restore).",
-                store=store.snapshot.store,
-            )
+        for difference in differences(store.task, store.snapshot, declared, empty=store.left):
+            tasks.setdefault((store.snapshot.store, difference), []).append(store.task)
+    if not tasks:
+        return
+    lines = [
+        f"store {store!r} ({', '.join(its[:_SHOWN])}{', ...' if len(its) > _SHOWN else ''}): its {one.what} is "
+        f"{one.there} there, and the spec declares {one.declared}"
+        for (store, one), its in tasks.items()
+    ]
+    more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    raise Invalid(
+        f"The snapshot {found.entry.snapshot} is not of the application that {declared.source} declares:\n  "
+        + "\n  ".join([*lines[:_SHOWN], *more])
+        + "\n",
+        action="Correct the spec where it is wrong. Where the application has changed, publish a snapshot of what it "
+        "is now (statecore restore --repository), or let Kafka Streams restore these tasks.",
+        problems=lines,
+    )
+
+
+def _harmless(found: FoundSnapshot, stores: Sequence[StoreToFetch], declared: ApplicationSpec) -> list[str]:
+    """What is not as it is declared, and does no harm."""
+    notes = []
+    absent = sorted({store.snapshot.store for store in stores if declared.store(store.snapshot.store) is None})
+    if absent:
+        notes.append(
+            f"The spec does not declare {', '.join(absent)}, which the snapshot has: placed as it is. If the "
+            "application has it no more, it takes room and no more than that."
+        )
+    shorter = {}
+    for store in stores:
+        known = declared.store(store.snapshot.store)
+        retention = None if known is None or store.left else retention_of(known)
+        if retention is not None and (store.snapshot.retention_ms or 0) > retention:
+            shorter[store.snapshot.store] = (store.snapshot.retention_ms or 0, retention)
+    notes += [
+        f"The snapshot keeps rows of {store} for {format_duration(there)}, and the spec says {format_duration(now)}: "
+        "Kafka Streams lets the older ones expire."
+        for store, (there, now) in sorted(shorter.items())
+    ]
+    if stores and declared.processing_guarantee is not found.spec.processing_guarantee:
+        notes.append(
+            f"The snapshot was made under {found.spec.processing_guarantee}, and the spec says "
+            f"{declared.processing_guarantee}."
+        )
+    return notes

@@ -59,14 +59,12 @@ def check_topics(
     try:
         topics = cluster.describe_topics({end.topic for _, end in ends})
     except NotFound as error:
-        raise Invalid(
-            f"The snapshot has stores of topics that do not exist: {error.what}",
-            action="Look whether these are the right brokers and the right application; stores of topics that are gone "
-            "are of no use to it.",
-            **error.context,
-        ) from error
+        raise _gone(error) from error
     present = {end.topic_partition for _, end in ends if end.partition < topics[end.topic].partitions}
-    offsets = cluster.log_offsets(present)
+    try:
+        offsets = cluster.log_offsets(present)
+    except NotFound as error:
+        raise _gone(error) from error
     wrong, doubts = [], []
     for store, end in ends:
         seen = offsets.get(end.topic_partition)
@@ -86,6 +84,15 @@ def check_topics(
     if len(doubts) > _SHOWN:
         doubts = [*doubts[:_SHOWN], f"... and {len(doubts) - _SHOWN} more of the same kind"]
     return doubts
+
+
+def _gone(error: NotFound) -> Invalid:
+    return Invalid(
+        f"The snapshot has stores of topics that do not exist: {error.what}",
+        action="Look whether these are the right brokers and the right application; stores of topics that are gone "
+        "are of no use to it.",
+        **error.context,
+    )
 
 
 def _compare(

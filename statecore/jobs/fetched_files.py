@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Capacity
 from statecore.filesystem import FileMoment, file_hashes, file_sha256
 from statecore.jobs import staging
-from statecore.jobs.frozen_plan import FETCHED
 from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.placement.state_directory import StateDirectory, ensure_room
 from statecore.repository.download import Downloaded, Wanted, download
 from statecore.repository.shelf import Shelf
+
+FETCHED = "fetched"
+"""In the work directory: where these files lie. No plan's id is it."""
 
 _MARGIN = 1.1
 """What databases take beside the bytes of their files, at most: what RocksDB writes around them."""
@@ -48,9 +50,15 @@ class FetchedFiles:
         self.path = directory.work_path / FETCHED
         self.hashed: dict[str, FileMoment | None] = {}
 
-    def missing_bytes(self, stores: Iterable[StoreToFetch]) -> int:
-        """Bytes of the files of these stores that did not come yet."""
-        return sum(one.extent.bytes for one in _each_once(stores) if not self._has(one))
+    def to_come(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
+        """Bytes of the files of these stores that neither came yet nor are here otherwise.
+
+        Args:
+            stores: the stores.
+            at_hand: hashes of :meth:`at_hand`.
+        """
+        missing = (one for one in _each_once(stores) if not self._has(one))
+        return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
 
     def _has(self, one: Wanted) -> bool:
         try:
@@ -58,17 +66,17 @@ class FetchedFiles:
         except OSError:
             return False
 
-    def ensure_room(self, stores: Sequence[StoreToFetch], at_hand: Iterable[Path] = ()) -> None:
+    def ensure_room(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
         """Refuse where the disk cannot hold what comes and what is made of it.
 
         Raises:
             Capacity: with how much there is and how much is needed.
         """
         ownership = self._directory.ownership
-        here = sum(status.st_size for path in at_hand if ownership.suits(status := path.stat()))  # others are copied
+        linked = {name for name, path in (at_hand or {}).items() if ownership.suits(path.stat())}  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
-        coming = max(0, self.missing_bytes(stores) - here)
-        needed = int(_MARGIN * coming) + sum(store.merged_bytes for store in stores) + _EACH * databases
+        merged = sum(store.merged_bytes for store in stores)
+        needed = int(_MARGIN * self.to_come(stores, linked)) + merged + _EACH * databases
         try:
             ensure_room(self._directory.path, needed)
         except Capacity as error:

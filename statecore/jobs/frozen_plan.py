@@ -8,8 +8,9 @@ file name should::
     <application>/.statecore/plans/<request>.attempt    the last try since, while it has not come to a good end
     <application>/.statecore/plans/<request>.report     the report, written before the placement, and after it
                                                         again with the time when it was finished
-    <application>/.statecore/plans/<request>.fetch      that of a fetch, which has no plan: what a snapshot has is
-                                                        frozen already
+
+The report of a fetch under the same id lies beside them, with a suffix of its own
+(:mod:`statecore.jobs.fetch_report`).
 
 What the tries of a plan have built lies in ``<staging>/<plan id>``, below it :data:`RUNS` and :data:`IMAGES`.
 """
@@ -24,7 +25,7 @@ from statecore.documents import DocumentType
 from statecore.jobs.plan import RestorePlan
 
 PLANS = "plans"
-PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX, FETCH_SUFFIX = ".json", ".attempt", ".report", ".fetch"
+PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
 
 RUNS = "runs"
 """In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>.json``."""
@@ -34,9 +35,6 @@ MERGED = "merged"
 
 IMAGES = "images"
 """In a plan's staging directory: ``images/<task>/<store>/``, each with its ``result.json``."""
-
-FETCHED = "fetched"
-"""In the work directory: files of a repository on their way into stores, under their hashes. No plan's id is it."""
 
 _KEPT_FILES = 200
 _KEPT_SECONDS = 30 * 86_400.0

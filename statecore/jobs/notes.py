@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from statecore.changelog.cluster import Cluster
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.plan import RestorePlan, task_of
+from statecore.jobs.plan import RestorePlan
 from statecore.jobs.request import RestoreRequest
 from statecore.maintenance.evidence import listed, of_topic
+from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
 

@@ -9,10 +9,11 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import staging
-from statecore.jobs.plan import PartitionPlan, RestorePlan, task_of
+from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.request import RestoreRequest
 from statecore.placement.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
 from statecore.placement.state_directory import StateDirectory
+from statecore.spec.derived import task_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 
 

@@ -36,10 +36,10 @@ from statecore.documents import DocumentType
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
-from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.jobs.versioned_start import VersionedStart
+from statecore.spec.derived import retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
 
@@ -192,14 +192,6 @@ def end_of(offsets: LogOffsets, guarantee: ProcessingGuarantee) -> int:
     return offsets.last_stable if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else offsets.log_end
 
 
-def task_of(store: StoreSpec, partition: int) -> str:
-    """The task a store's partition belongs to, by its directory: ``0_1``, ``__north__/0_1``, or ``global``."""
-    if store.is_global:
-        return GLOBAL
-    task = f"{store.subtopology}_{partition}"
-    return f"__{store.topology}__/{task}" if store.topology else task
-
-
 def _nothing_known(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
     return {}
 
@@ -264,16 +256,3 @@ def make_plan(
 def is_left(store: StoreSpec, versioned: VersionedStart) -> bool:
     """Whether Kafka Streams is to restore a store itself, from the start."""
     return store.kind.is_versioned and versioned is VersionedStart.HISTORY
-
-
-def retention_of(store: StoreSpec) -> int | None:
-    """How long the rows of a store are kept, in ms; ``None`` where they do not expire."""
-    return ENDLESS_INTERVAL_MS if store.kind is StoreKind.GRACE_BUFFER else store.retention_ms
-
-
-def segment_interval_of(store: StoreSpec) -> int | None:
-    """The time one segment of a store spans, in ms: declared, or derived as Kafka Streams does it."""
-    retention = retention_of(store)
-    if retention is None or not (store.kind.is_segmented or store.kind.is_versioned):
-        return None
-    return store.segment_interval_ms or default_segment_interval(store.kind, retention)

@@ -29,13 +29,11 @@ from statecore.jobs.plan import (
     end_of,
     is_left,
     make_plan,
-    retention_of,
-    segment_interval_of,
-    task_of,
 )
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.selection import check_partitions, select_stores
 from statecore.jobs.versioned_start import VersionedStart
+from statecore.spec.derived import retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
 

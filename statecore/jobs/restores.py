@@ -1,5 +1,7 @@
 """Which restores an application's directory has seen: the last one, one that did not come to its end, what they left.
 
+Beside them stand its fetches (:mod:`statecore.jobs.fetches`).
+
 Read without the lock and without changing anything, from ``<application>/.statecore`` (plans, tries and reports:
 ``statecore/jobs/frozen_plan.py``; journal: ``statecore/placement/journal.py``) and, where Airflow keeps one, from the
 directory of reports, which also has the tries that were refused before they touched anything.
@@ -11,7 +13,7 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ from statecore.errors import Invalid
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import LOCK_FILE
 from statecore.jobs.attempt import Instance, utc
+from statecore.jobs.fetch_report import FETCH_SUFFIX
+from statecore.jobs.fetched_files import FETCHED
+from statecore.jobs.fetches import Fetches, fetches_of
 from statecore.jobs.frozen_plan import (
     ATTEMPT_SUFFIX,
-    FETCHED,
     IMAGES,
     PLAN_SUFFIX,
     PLANS,
@@ -42,6 +46,7 @@ from statecore.jobs.report_head import (
 )
 from statecore.jobs.report_index import InstanceReports
 from statecore.jobs.restored_store import RestoredStore, restored_stores
+from statecore.jobs.snapshot_scratch import SCRATCH_PREFIX, is_at_work
 from statecore.maintenance.layout import store_places
 from statecore.placement.apply import STAGING_PREFIX
 from statecore.placement.journal import JOURNAL, RECORD, Journal, read_journal
@@ -116,6 +121,7 @@ class Restores:
         trouble: what could not be read.
         writer: who has stores of it open without that lock, as processors on this library's stores have; ``None`` for
             nobody, where the lock is held, and where it was not looked.
+        fetches: its fetches; none where it was not looked.
     """
 
     instance: Instance
@@ -127,6 +133,7 @@ class Restores:
     left: tuple[LeftBehind, ...] = ()
     trouble: tuple[str, ...] = ()
     writer: Holder | None = None
+    fetches: Fetches = field(default_factory=Fetches)
 
     @property
     def last(self) -> ReportHead | None:
@@ -166,6 +173,7 @@ class Restores:
             "stores": [vars(store) for store in self.stores],
             "partitions": [vars(part) for part in self.partitions],
             "unfinished": [one.to_json() for one in self.unfinished],
+            **self.fetches.to_json(),
             "left": [vars(one) for one in self.left],
             "trouble": list(self.trouble),
         }
@@ -191,7 +199,10 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
     try:
         files = _newest(directory.work_path / PLANS)
         finished, partitions = _finished(files, trouble)
+        fetches = fetches_of([path for path in files if path.suffix == FETCH_SUFFIX][:LOOKED_AT], trouble)
         journal = _journal(directory.work_path, trouble)
+        if journal is not None and journal.request_id in fetches.requests:
+            journal = None  # it is of that fetch
         unfinished = _unfinished(directory.work_path, files, finished, journal, holder)
         left = _left(directory.work_path, unfinished)
         databases = (path for place in store_places(directory) for path in place.databases)
@@ -213,6 +224,7 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
         tuple(left),
         tuple(trouble),
         writer,
+        fetches,
     )
 
 
@@ -332,13 +344,17 @@ def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
         if entry.name in wanted:
             meaning = f"what was built for request {wanted[entry.name]}; a retry of it goes on with that"
         elif entry.name.startswith(STAGING_PREFIX):
-            meaning = "staging of a placement; the next restore settles and sweeps it"
+            meaning = "staging of a placement; the next restore or fetch settles and sweeps it"
         elif entry.name == FETCHED:
             meaning = "files that a fetch has brought; the next one goes on with them, and sweeps them when a day old"
         elif entry.name == SET_ASIDE:
             meaning = "old task directories that the application had replaced itself; it can be deleted"
+        elif entry.name.startswith(SCRATCH_PREFIX) and is_at_work(entry):
+            meaning = "second names of the files of a snapshot that is being taken"
+        elif entry.name.startswith(SCRATCH_PREFIX):
+            meaning = "second names of the files of a snapshot that was killed; the next one deletes them"
         else:
-            meaning = "staging of a restore; the next one sweeps it when it is a day old"
+            meaning = "staging of a restore or a fetch; the next one sweeps it when it is a day old"
         size = entry.stat().st_size if entry.is_file() else tree_bytes(entry)
         found.append(LeftBehind(entry.name, size, meaning))
     return found

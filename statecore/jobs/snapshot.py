@@ -36,7 +36,7 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.home import RepositoryHome
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
-from statecore.jobs.snapshot_copies import Copier, StoreCopy, scratch
+from statecore.jobs.snapshot_copies import Copier, StoreCopy
 from statecore.jobs.snapshot_logs import Logs, asked, not_asked
 from statecore.jobs.snapshot_parts import (
     Files,
@@ -46,14 +46,17 @@ from statecore.jobs.snapshot_parts import (
     is_unchanged,
     is_whole,
     key,
+    listed,
     newest_of,
     parts_of,
+    planned_store,
     refuse_older,
     snapshot_of,
     taken_store,
 )
 from statecore.jobs.snapshot_report import Outcome, SnapshotReport, StoreTaken
 from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.jobs.snapshot_scratch import scratch
 from statecore.jobs.snapshot_stores import Selection, refused, select_taken
 from statecore.maintenance.layout import application_directory
 from statecore.placement.open_stores import refuse_open_stores
@@ -129,6 +132,7 @@ class _Snapshot(Job):
         self.request, self.clock = request, clock
         self.directory, self.shelf = directory, shelf
         self.running = False
+        self.listed: dict[StoreKey, dict[int | None, list[LocalFile]]] = {}
         self.reasons: list[str] = []
         self.notes: list[str] = []
         self._counting = threading.Lock()
@@ -155,9 +159,12 @@ class _Snapshot(Job):
             self.faults.reach("snapshot.after-links")
             with self.phase("check"):
                 logs = self._ask(copies)
-            if self.request.plan_only:
-                return self._report(Outcome.PLANNED, stores=[taken_store(copy, logs) for copy in copies])
             newest = newest_of(self.shelf, selection.tasks)
+            if self.request.plan_only:
+                planned = [
+                    planned_store(copy, logs, self.listed[key(copy)], newest.store(key(copy))) for copy in copies
+                ]
+                return self._report(Outcome.PLANNED, stores=planned)
             with self.phase("hash"):
                 files = self._hash(copies)
             self.faults.reach("snapshot.after-hashes")
@@ -189,6 +196,8 @@ class _Snapshot(Job):
                     copies.append(copy)
                 self.progress.advance()
             self._check_files(selection, copies)
+            if self.request.plan_only:
+                self.listed = {key(copy): listed(copy) for copy in copies}
             self.progress.done()
         self._refuse()
         if not copies:

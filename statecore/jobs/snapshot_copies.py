@@ -19,37 +19,25 @@ made, so an offset that was flushed before that moment is right for it, too; whe
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
-from statecore.filesystem import make_directories
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
-from statecore.jobs.plan import segment_interval_of
 from statecore.jobs.snapshot_stores import TakenStore
 from statecore.placement.database_state import read_database_state
-from statecore.placement.state_directory import StateDirectory
+from statecore.spec.derived import segment_interval_of
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_moments import Moment, take_moment
 from statecore.stores.rocksdb_witness import Witness
 from statecore.stores.settings import KEEP_FILES
-from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
-SCRATCH_PREFIX = "snapshot-"
-"""In the work directory: where files of a snapshot have their second names while it is taken."""
-
-_HELD = "held"
-_YOUNG_SECONDS = 60.0
 _LOOKS = 5
 _WRITTEN = replace(KEEP_FILES, witnessed=False)
 
@@ -76,41 +64,6 @@ class StoreCopy:
     def left_to_restore(self) -> bool:
         """Whether it is empty: Kafka Streams restores it from the start."""
         return not self.databases
-
-
-@contextmanager
-def scratch(directory: StateDirectory) -> Iterator[Path]:
-    """A directory on the file system of the state directory, until the end; those of jobs that were killed go.
-
-    Raises:
-        Invalid, Capacity: it cannot be made.
-    """
-    path = directory.work_path / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
-    try:
-        _sweep(directory.work_path)
-        make_directories(path, 0o700)
-        held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise system_error(error, f"{path} cannot be made", action=RUN_AS_APPLICATION, path=str(path)) from error
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(held)
-
-
-def _sweep(work: Path) -> None:
-    for path in work.glob(f"{SCRATCH_PREFIX}*"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime < _YOUNG_SECONDS:
-                continue
-            held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(held)
 
 
 class Copier:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from statecore import __version__
 from statecore.errors import Fenced
+from statecore.filesystem import file_sha256
 from statecore.images.identity import image_identity
 from statecore.images.model import Run
-from statecore.jobs.plan import isolation_of, retention_of, segment_interval_of, task_of
+from statecore.jobs.plan import isolation_of
 from statecore.jobs.snapshot_copies import StoreCopy
 from statecore.jobs.snapshot_logs import Logs
 from statecore.jobs.snapshot_report import StoreTaken
@@ -26,9 +27,11 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.publication import behind
 from statecore.repository.shelf import Shelf
-from statecore.repository.upload import LocalFile
+from statecore.repository.upload import SMALL, LocalFile
+from statecore.spec.derived import retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
+from statecore.stores.rocksdb_moments import named_files
 
 StoreKey = tuple[str, str]
 """Task and name of a store."""
@@ -237,19 +240,66 @@ def is_unchanged(parts: Sequence[TaskPart], newest: Newest, *, whole: bool) -> b
     return True
 
 
-def taken_store(
-    copy: StoreCopy, logs: Logs, snapshot: StoreSnapshot | None = None, put: Mapping[str, int] | None = None
-) -> StoreTaken:
-    """What is reported of a store.
+def taken_store(copy: StoreCopy, logs: Logs, snapshot: StoreSnapshot, put: Collection[str]) -> StoreTaken:
+    """What is reported of a store that was taken.
 
     Args:
         copy: the store.
         logs: what the brokers said.
-        snapshot: what it became; ``None`` of one that is only planned.
-        put: bytes of the files that were put, by hash.
+        snapshot: what it became.
+        put: hashes of the files that were put.
     """
+    files = [file for database in snapshot.databases for file in database.base]
+    return _taken(copy, logs, [(file.extent.bytes, file.sha256 in put) for file in files])
+
+
+def listed(copy: StoreCopy) -> dict[int | None, list[LocalFile]]:
+    """The files of a store by segment, for a plan: large SST files are not read, and have no hash."""
+    found: dict[int | None, list[LocalFile]] = {}
+    for segment, database in copy.databases.items():
+        sizes = [(file, file.stat().st_size) for file in named_files(database)]
+        found[segment] = [
+            LocalFile(file, "" if size >= SMALL and file.suffix == ".sst" else file_sha256(file), size)
+            for file, size in sizes
+        ]
+    return found
+
+
+def planned_store(
+    copy: StoreCopy, logs: Logs, files: Mapping[int | None, Sequence[LocalFile]], before: StoreSnapshot | None
+) -> StoreTaken:
+    """What is reported of a store that would be taken.
+
+    An SST file never changes, and no other of its database gets its number. So one that was not read is taken for
+    known where the newest snapshot has one of its name and size.
+
+    Args:
+        copy: the store.
+        logs: what the brokers said.
+        files: from :func:`listed`.
+        before: the store in the newest snapshot, if it has it.
+    """
+    bases = {} if before is None else {database.segment: database.base for database in before.databases}
+
+    def is_known(segment: int | None, file: LocalFile) -> bool:
+        alike = (one for one in bases.get(segment, ()) if file.sha256 in ("", one.sha256))
+        return any((one.name, one.extent.bytes) == (file.path.name, file.bytes) for one in alike)
+
+    known = {(segment, file.path): is_known(segment, file) for segment, its in files.items() for file in its}
+    originals = [
+        (segment, file.path) for segment, its in files.items() for file in its if file.path.name in copy.linked[segment]
+    ]
+    stands = copy.written and before is not None and before.offsets == copy.offsets and bases.keys() == files.keys()
+    if stands and all(known[one] for one in originals):
+        known = dict.fromkeys(known, True)
+    return _taken(
+        copy, logs, [(file.bytes, not known[segment, file.path]) for segment, its in files.items() for file in its]
+    )
+
+
+def _taken(copy: StoreCopy, logs: Logs, files: Sequence[tuple[int, bool]]) -> StoreTaken:
+    """A store whose files have these sizes, each with whether it is new."""
     ends = logs.ends[key(copy)]
-    files = [file for database in (snapshot.databases if snapshot else ()) for file in database.base]
     return StoreTaken(
         task=copy.taken.task,
         store=copy.taken.spec.name,
@@ -258,8 +308,9 @@ def taken_store(
         tail=-1 if logs.read_ms is None else sum(end.log_end - max(end.end, end.log_start) for end in ends),
         databases=len(copy.databases),
         files=len(files),
-        bytes=sum(file.extent.bytes for file in files),
-        new_bytes=sum((put or {}).get(file.sha256, 0) for file in files),
+        bytes=sum(size for size, _ in files),
+        new_files=sum(1 for _, is_new in files if is_new),
+        new_bytes=sum(size for size, is_new in files if is_new),
         written=copy.written,
         left_to_restore=copy.left_to_restore,
     )

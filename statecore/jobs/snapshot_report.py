@@ -33,7 +33,8 @@ class StoreTaken:
         databases: how many it has; 0 where Kafka Streams restores it from the start.
         files: files of it.
         bytes: their bytes.
-        new_bytes: bytes of those that the newest snapshot did not have, or that were not there any more.
+        new_files: those that the newest snapshot did not have, or that were not there any more.
+        new_bytes: their bytes.
         written: whether its databases were changed on the way: closed, or lowered to one offset.
         left_to_restore: whether it is empty, because Kafka Streams restores it from the start.
     """
@@ -46,6 +47,7 @@ class StoreTaken:
     databases: int
     files: int = 0
     bytes: int = 0
+    new_files: int = 0
     new_bytes: int = 0
     written: bool = False
     left_to_restore: bool = False
@@ -98,9 +100,24 @@ class SnapshotReport:
     stores: tuple[StoreTaken, ...] = ()
 
     @property
+    def files(self) -> int:
+        """All files that were taken."""
+        return sum(store.files for store in self.stores)
+
+    @property
     def bytes(self) -> int:
-        """Bytes of all files that were taken."""
+        """Their bytes."""
         return sum(store.bytes for store in self.stores)
+
+    @property
+    def new_files(self) -> int:
+        """Those that the newest snapshot did not have."""
+        return sum(store.new_files for store in self.stores)
+
+    @property
+    def new_bytes(self) -> int:
+        """Their bytes."""
+        return sum(store.new_bytes for store in self.stores)
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""

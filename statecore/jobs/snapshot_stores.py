@@ -10,11 +10,11 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.plan import task_of
 from statecore.jobs.selection import refuse_undecided
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.placement.contents import StoreDirectory
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
+from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, StoreSpec
 
 

@@ -23,6 +23,9 @@ from statecore.errors import Invalid
 
 APPLICATIONS = "apps"
 
+NEWEST = "newest"
+"""Names the newest snapshot where a snapshot is asked for; no id is it."""
+
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 

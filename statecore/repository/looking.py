@@ -15,12 +15,10 @@ from statecore.images.model import StoreDigest
 from statecore.repository.contents import known_content
 from statecore.repository.examination import AT_ONCE, Damage, Examination, Examined
 from statecore.repository.head import Head, SnapshotEntry
+from statecore.repository.layout import NEWEST
 from statecore.repository.manifest import Manifest, PartReference, StoreSnapshot
 from statecore.repository.repository import Repository
 from statecore.repository.shelf import Shelf, applications_in
-
-NEWEST = "newest"
-"""Names the newest snapshot, whatever its id."""
 
 _MANY = 10
 
@@ -140,7 +138,7 @@ def look_at_snapshot(shelf: Shelf, head: Head, snapshot: str) -> SnapshotView:
     Args:
         shelf: where it is.
         head: the head.
-        snapshot: its id, or :data:`NEWEST`.
+        snapshot: its id, or :data:`statecore.repository.layout.NEWEST`.
 
     Raises:
         NotFound: no such snapshot counts.

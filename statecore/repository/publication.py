@@ -37,6 +37,7 @@ from statecore import __version__
 from statecore.documents import Document, encoded, kept
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.repository.agreement import differences
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, encoded_head
 from statecore.repository.manifest import (
     MANIFEST,
@@ -329,7 +330,9 @@ def _complete(
     others = [
         store
         for store in (before.part.stores if before is not None and not whole else ())
-        if store.store not in made and (declared := spec.store(store.store)) is not None and declared.kind is store.kind
+        if store.store not in made
+        and spec.store(store.store) is not None
+        and not differences(part.task, store, spec, empty=store.left_to_restore)
     ]
     stores = sorted([*part.stores, *others], key=lambda store: store.store)
     return replace(part, stores=tuple(stores)), None if before is None else before.raw

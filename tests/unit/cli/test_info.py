@@ -16,6 +16,7 @@ from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX
 from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, write
 from tests.unit.jobs.test_restores import Directory
 
@@ -181,3 +182,75 @@ def test_a_directory_that_may_not_be_read_hides_neither_its_reports_nor_the_othe
     assert found["orders"]["last_restore"] is not None
     assert found["orders"]["looked"] is False
     assert "cannot be read" in found["orders"]["trouble"][0]
+
+
+@pytest.fixture
+def fetched(tmp_path: Path) -> tuple[Shop, Path]:
+    """A repository, and a directory that was fetched from it."""
+    (tmp_path / "shop").mkdir()
+    shop = Shop(tmp_path / "shop")
+    shop.publish([50])
+    main(["fetch", "--repository", shop.url, "--application-id", "orders", "--state-dir", str(tmp_path / "fetched")])
+    return shop, tmp_path / "fetched"
+
+
+def test_it_says_what_was_fetched_and_when(run: Run, fetched: tuple[Shop, Path]) -> None:
+    shop, state_dir = fetched
+    code, out, _ = run("--state-dir", state_dir)
+    assert code == 0
+    assert "last fetch " in out
+    assert f"snapshot {shop.shelf.head().snapshots[0].snapshot} in {shop.url}" in out.replace("\n    ", "")
+    assert "5 stores of 0_0, 0_1, global" in out
+    assert "no finished restore is known" in out
+
+
+def test_a_fetch_that_did_not_come_to_its_end_says_how_to_go_on(run: Run, fetched: tuple[Shop, Path]) -> None:
+    _, state_dir = fetched
+    (report,) = (state_dir / "orders" / ".statecore" / "plans").iterdir()
+    document = json.loads(report.read_text())
+    report.write_text(json.dumps({**document, "finished": ""}))
+    code, out, _ = run("--state-dir", state_dir)
+    assert code == 0
+    assert "unfinished fetch since" in out
+    assert f"go on with the same command and --request-id {document['request_id']}" in out
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An object store that does not answer."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    return "s3://states/x?endpoint=http://127.0.0.1:1&region=us-east-1"
+
+
+def test_a_repository_that_is_away_does_not_hide_the_directory(run: Run, orders: Directory, away: str) -> None:
+    orders.restored(1, entry("by-id", 0, 1_234))
+    code, out, _ = run("--state-dir", orders.directory.state_dir, "--repository", away)
+    assert code == 10
+    assert "1 store partition of 1 store, 1,234 rows" in out
+    assert f"repository {away}" in out
+    assert "could not be looked at: " in out
+    code, out, _ = run("--state-dir", orders.directory.state_dir, "--repository", away, "--json")
+    document = json.loads(out)
+    assert code == 10
+    assert document["applications"][0]["last_restore"]["outcome"] == "restored"
+    assert document["repository"]["applications"] == []
+    assert document["repository"]["error"]["error"] == "Retryable"
+
+
+def test_a_repository_that_is_away_is_the_error_where_nothing_else_was_asked_for(run: Run, away: str) -> None:
+    code, out, err = run("--repository", away)
+    assert (code, out) == (10, "")
+    assert "statecore: " in err
+
+
+def test_a_repository_that_is_not_there_does_not_hide_the_directory(
+    run: Run, orders: Directory, tmp_path: Path
+) -> None:
+    orders.restored(1)
+    absent = (tmp_path / "absent").as_uri()
+    code, out, _ = run("--state-dir", orders.directory.state_dir, "--repository", absent)
+    assert code == 14
+    assert "last restore" in out
+    assert "could not be looked at: There is no repository at" in out

@@ -147,3 +147,13 @@ def test_what_another_try_may_cure_costs_no_plan(job: Job) -> None:
         raise Capacity("full", action="free room")
     assert job.home.read(PLAN_SUFFIX) is not None
     assert is_staged(staged)
+
+
+def test_two_requests_of_one_plan_share_no_staging_in_a_repository(tmp_path: Path) -> None:
+    shelf = Shelf(make_repository(tmp_path.as_uri())[0], "app")
+    one, other = RepositoryHome(shelf, "one"), RepositoryHome(shelf, "other")
+    for home in (one, other):
+        home.place(PLAN).blobs().put_if_absent("runs/one", b"1")
+    one.discard(PLAN)
+    assert not is_staged(one.place(PLAN).blobs())
+    assert is_staged(other.place(PLAN).blobs())

@@ -15,8 +15,6 @@ from statecore.jobs.plan import (
     end_of,
     isolation_of,
     make_plan,
-    segment_interval_of,
-    task_of,
 )
 from statecore.jobs.selection import check_partitions
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -118,17 +116,6 @@ def test_the_partitions_of_a_global_store_are_one_image_with_the_next_offset_of_
     assert plan.stores.keys() == {("global", "g")}
     assert [part.committed_offset for part in parts] == [0, 10, 20]
     assert RestorePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-
-
-def test_a_store_of_a_named_topology_has_its_tasks() -> None:
-    named = StoreSpec("a", StoreKind.KEY_VALUE, 2, "app-north-a-changelog", topology="north")
-    assert [task_of(named, 1), task_of(store("b", 3), 0)] == ["__north__/2_1", "3_0"]
-
-
-def test_the_segment_interval_is_derived_from_the_retention_unless_declared() -> None:
-    derived = StoreSpec("w", StoreKind.WINDOW, 0, "app-w-changelog", retention_ms=600_000)
-    declared = StoreSpec("w", StoreKind.WINDOW, 0, "app-w-changelog", retention_ms=600_000, segment_interval_ms=60_000)
-    assert [segment_interval_of(one) for one in (derived, declared, store("a"))] == [300_000, 60_000, None]
 
 
 @pytest.mark.parametrize(("versioned", "offset"), [(VersionedStart.HISTORY, -4), (VersionedStart.LATEST, 6)])

@@ -17,8 +17,10 @@ import pytest
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.faults import PUBLISH_POINTS, SNAPSHOT_POINTS, VARIABLE, FaultInjected, InjectedFault
+from statecore.filesystem import file_sha256
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
+from statecore.jobs import snapshot_parts
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.jobs.snapshot_report import SNAPSHOT_REPORT, Outcome
@@ -26,6 +28,7 @@ from statecore.maintenance.database import Database
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.repository import make_repository
+from statecore.repository.upload import SMALL
 from tests.unit.jobs.snapshots import World, tree
 from tests.unit.maintenance.stored import CASES, write_golden
 
@@ -284,6 +287,57 @@ def test_a_plan_says_what_would_be_taken_and_leaves_nothing(world: World) -> Non
     assert world.shelf.read_head() is None
     assert tree(world.path) == before
     assert not (world.path / ".statecore").exists()
+
+
+def test_a_plan_says_how_many_files_and_bytes_would_be_taken_and_how_many_are_new(world: World) -> None:
+    world.write(ROWS, 7)
+    (first,) = world.snapshot(plan_only=True).stores
+    (taken,) = world.snapshot().stores
+    assert first == taken
+    assert 0 < first.new_files == first.files
+    assert 0 < first.new_bytes == first.bytes
+    (known,) = world.snapshot(plan_only=True).stores
+    assert (known.files, known.bytes) == (first.files, first.bytes)
+    assert (known.new_files, known.new_bytes) == (0, 0)
+    world.write({b"more": b"1"}, 8)
+    (more,) = world.snapshot(plan_only=True).stores
+    assert 0 < more.new_files < more.files
+    report = world.snapshot()
+    assert report.stores == (more,)
+    assert report.put_bytes == more.new_bytes
+
+
+def test_a_plan_reads_no_large_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write({b"%05d" % number: os.urandom(1000) for number in range(2000)}, 7)
+    world.snapshot()
+    world.write({b"more": os.urandom(2 << 20)}, 8)
+    read: list[Path] = []
+
+    def hashed(path: Path) -> str:
+        read.append(path)
+        return file_sha256(path)
+
+    monkeypatch.setattr(snapshot_parts, "file_sha256", hashed)
+    (planned,) = world.snapshot(plan_only=True).stores
+    assert read
+    assert max(path.stat().st_size for path in world.database().glob("*.sst")) > 2 << 20
+    assert not [
+        path for path in read if path.suffix == ".sst" and (world.database() / path.name).stat().st_size >= SMALL
+    ]
+    (taken,) = world.snapshot().stores
+    assert planned == taken
+    assert 2 << 20 < taken.new_bytes < taken.bytes
+
+
+def test_a_plan_knows_a_store_that_has_to_be_closed_on_the_way(world: World) -> None:
+    world.write(ROWS, 7)
+    left_open(world.database())
+    (first,) = world.snapshot(plan_only=True).stores
+    assert (first.written, first.new_files) == (True, first.files)
+    world.snapshot()
+    (again,) = world.snapshot(plan_only=True).stores
+    assert (again.written, again.new_files, again.new_bytes) == (True, 0, 0)
+    assert world.snapshot().outcome is Outcome.UNCHANGED
 
 
 def test_a_store_that_says_other_than_the_newest_snapshot_is_no_step_back(world: World) -> None:

@@ -42,9 +42,7 @@ Ends = Mapping[str, Mapping[str, int]]
 
 def spec(*stores: str, kind: StoreKind = KIND, application_id: str = APPLICATION) -> ApplicationSpec:
     """An application with these stores in one subtopology."""
-    declared = tuple(
-        StoreSpec(name, kind, 0, f"{application_id}-{name}-changelog") for name in sorted(stores or STORES)
-    )
+    declared = tuple(StoreSpec(name, kind, 0, f"{APPLICATION}-{name}-changelog") for name in sorted(stores or STORES))
     return ApplicationSpec(application_id, "broker:9092", ProcessingGuarantee.EXACTLY_ONCE_V2, declared)
 
 

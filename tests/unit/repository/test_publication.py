@@ -98,6 +98,18 @@ def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_
     assert ends_of(shelf) == {"0_0": {"left": 100}, "0_1": {"left": 100}}
 
 
+@pytest.mark.parametrize(
+    "changes", [{"changelog": "rights"}, {"subtopology": 1}, {"changelog": "none"}, {"topology": "north"}]
+)
+def test_a_store_that_the_application_would_not_look_for_there_goes_with_the_task_that_is_made(
+    shelf: Shelf, first: None, directory: Path, changes: dict[str, Any]
+) -> None:
+    other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], **changes)))
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    Publication(shelf, other, request="second", origin="tests", clock=lambda: NOW).publish(parts, whole=False)
+    assert ends_of(shelf)["0_0"] == {"left": 100}
+
+
 def test_a_whole_application_is_all_that_there_is(shelf: Shelf, first: None, directory: Path) -> None:
     publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=True)
     assert ends_of(shelf) == {"0_0": {"left": 100}}

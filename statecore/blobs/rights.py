@@ -1,0 +1,62 @@
+"""Who may not write where, for whoever has to give the right: a user, a directory, its owner and its mode."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Invalid
+
+
+def denied(error: OSError, failed: str, root: Path, *, writing: bool, **context: Any) -> Invalid:
+    """The error to raise where the system denies a directory to this user.
+
+    Args:
+        error: what was raised.
+        failed: what could not be done, as the beginning of a sentence.
+        root: the directory that all is below.
+        writing: whether it was to be written.
+        context: names as fields, for machines.
+    """
+    path = Path(os.fsdecode(error.filename)) if error.filename else root
+    path = path if path.is_relative_to(root) else root
+    user, where, whose = f"the user {_user(os.geteuid())}", _closest(path), ""
+    try:
+        seen = where.stat()
+        mode = stat.filemode(seen.st_mode)
+        whose = f", which belongs to {_user(seen.st_uid)}:{_group(seen.st_gid)} and has the mode {mode}"
+    except OSError:  # nobody may even look
+        pass
+    right = "write to" if writing else "read"
+    return Invalid(
+        f"{failed}: {user} may not {right} {where}{whose}.",
+        action=f"Give {user} the right to {'read and write' if writing else 'read'} all of {root}, or run this as a "
+        "user that has it.",
+        user=_user(os.geteuid()),
+        **context,
+    )
+
+
+def _closest(path: Path) -> Path:
+    """The path, or what of it is there."""
+    while path != path.parent and not os.path.lexists(path):
+        path = path.parent
+    return path
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container may run under a number that has no name
+        return f"uid {uid}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return f"gid {gid}"

@@ -1,0 +1,86 @@
+"""Whether a store of a snapshot is what the application declares now, so that its files can stand where it looks.
+
+What differs, and what would come of it, were the store placed all the same::
+
+    kind                    Kafka Streams reads rows of another format
+    task                    it looks for the store elsewhere: subtopologies were numbered anew
+    changelog               offsets of another topic are none of this one's
+    segment interval        it looks for the rows in segments of other names
+    a longer retention      rows have expired in the snapshot that the application still answers with
+    exactly-once            what was read uncommitted may have rows of transactions that were aborted
+
+A shorter retention does no harm, because Kafka Streams lets the older rows expire; nor does exactly-once that is given
+up. Of a store without data kind, task and changelog count alone. What a spec leaves undecided (``?``) differs from
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from statecore.formats.kinds import StoreKind
+from statecore.isolation import IsolationLevel
+from statecore.repository.manifest import StoreSnapshot
+from statecore.spec.derived import retention_of, segment_interval_of, task_of
+from statecore.spec.duration import format_duration
+from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
+
+
+class Difference(NamedTuple):
+    """Something of a store that is not as it is declared.
+
+    Attributes:
+        what: what it is: ``kind``.
+        there: as the snapshot has it.
+        declared: as the spec declares it.
+    """
+
+    what: str
+    there: str
+    declared: str
+
+
+def differences(task: str, store: StoreSnapshot, spec: ApplicationSpec, *, empty: bool) -> tuple[Difference, ...]:
+    """What keeps a store of a snapshot from being of use to an application; none of a store that is not declared.
+
+    Args:
+        task: its task in the snapshot.
+        store: the store.
+        spec: the application as it is declared.
+        empty: whether it is placed without data.
+    """
+    declared = spec.store(store.store)
+    if declared is None:
+        return ()
+    found = _of_name(task, store, declared)
+    return tuple(found if empty else (*found, *_of_rows(store, declared, spec)))
+
+
+def _of_name(task: str, store: StoreSnapshot, declared: StoreSpec) -> Iterator[Difference]:
+    if declared.kind not in (store.kind, StoreKind.UNKNOWN):
+        yield Difference("kind", store.kind.value, declared.kind.value)
+    first = store.changelogs[0]
+    wanted = task_of(declared, first.partition)
+    if wanted != task:
+        yield Difference("task", task, wanted)
+    if declared.changelog not in (first.topic, UNKNOWN_CHANGELOG):
+        none = "none: it is not logged, and nothing would be restored"
+        yield Difference("changelog", first.topic, none if declared.changelog == NO_CHANGELOG else declared.changelog)
+
+
+def _of_rows(store: StoreSnapshot, declared: StoreSpec, spec: ApplicationSpec) -> Iterator[Difference]:
+    interval, retention = segment_interval_of(declared), retention_of(declared)
+    if None not in (store.segment_interval_ms, interval) and store.segment_interval_ms != interval:
+        yield Difference("segment interval", _duration(store.segment_interval_ms), _duration(interval))
+    if store.retention_ms is not None and retention is not None and store.retention_ms < retention:
+        yield Difference("retention", _duration(store.retention_ms), _duration(retention))
+    if (
+        spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        and store.isolation == IsolationLevel.READ_UNCOMMITTED
+    ):
+        yield Difference("processing guarantee", "at_least_once (read_uncommitted)", spec.processing_guarantee.value)
+
+
+def _duration(milliseconds: int | None) -> str:
+    return "" if milliseconds is None else format_duration(milliseconds)

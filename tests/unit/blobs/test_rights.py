@@ -1,0 +1,75 @@
+"""What is said where this user may not write to a repository, or not even read it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.repository.repository import make_repository, open_repository
+from tests.harness import mounts
+from tests.harness.another_user import AnotherUser, another_user
+
+_COMMAND = """
+import sys
+from statecore.errors import Invalid
+from statecore.repository.repository import open_repository
+try:
+    place = open_repository(sys.argv[1]).place
+    {what}
+except Invalid as error:
+    print(error)
+"""
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def said(user: AnotherUser, url: str, what: str) -> str:
+    """What another user is told who does something with a repository."""
+    words = user.command(sys.executable, "-c", _COMMAND.format(what=what), url)
+    environment = {**user.environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment, cwd=user.home)
+    return done.stdout
+
+
+def of_root(user: AnotherUser) -> Path:
+    """A repository that everybody may read and root may write."""
+    root = user.home / "repository"
+    make_repository(root.as_uri())
+    subprocess.run(["chown", "-R", "0:0", str(root)], check=True)
+    subprocess.run(["chmod", "-R", "u=rwX,go=rX", str(root)], check=True)
+    return root
+
+
+@pytest.mark.parametrize("what", ["place.blobs.put_if_absent('apps/a', b'1')", "place.pointers.swap('h', b'1', None)"])
+def test_who_may_not_write_is_told_who_where_and_whose_that_is(what: str) -> None:
+    with another_user("022") as user:
+        root = of_root(user)
+        told = said(user, root.as_uri(), what)
+    assert f"{root} could not be " in told
+    assert f" may not write to {root}, which belongs to root:root and has the mode drwxr-xr-x." in told
+    assert f"the right to read and write all of {root}, or run this as a user that has it." in told
+
+
+def test_who_may_not_read_is_told_that() -> None:
+    with another_user("022") as user:
+        root = of_root(user)
+        (root / "repository.json").chmod(0o600)
+        told = said(user, root.as_uri(), "pass")
+    assert f" may not read {root}/repository.json, which belongs to root:root and has the mode -rw-------." in told
+    assert f"the right to read all of {root}" in told
+
+
+def test_a_repository_on_a_disk_that_is_mounted_read_only_is_read_and_not_written(tmp_path: Path) -> None:
+    with mounts.disk(tmp_path / "disk", "4m") as disk:
+        url = (disk.path / "repository").as_uri()
+        make_repository(url)
+        disk.remount("ro")
+        place = open_repository(url).place
+        with pytest.raises(Invalid, match="Read-only file system") as caught:
+            place.blobs.put_if_absent("apps/a", b"1")
+        assert "Mount it for writing" in caught.value.action
+        with pytest.raises(Invalid, match="Read-only file system"):
+            place.pointers.swap("h", b"1", None)

@@ -1,0 +1,295 @@
+"""Which snapshot is fetched, and what is said where none can be: "none there" is never "could not look"."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.documents import encoded
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs import fetch as fetch_module
+from statecore.jobs.fetch import run_fetch
+from statecore.jobs.fetch_request import FetchRequest
+from statecore.repository.head import HEAD
+from statecore.repository.manifest import TaskPart
+from statecore.repository.publication import Publication
+from tests.unit.jobs.fetching import cut, fetch, files_of, flipped, refused
+from tests.unit.jobs.published import CUT, TOPIC_ID, Shop, expected, rows_in
+
+
+def test_named_tasks_are_fetched_and_no_others(shop: Shop, state_dir: Path) -> None:
+    report = fetch(shop, state_dir, tasks=("0_1",))
+    assert rows_in(state_dir) == {name: rows for name, rows in expected(300).items() if name.startswith("0_1/")}
+    assert {store.task for store in report.stores} == {"0_1"}
+    refused(Invalid, "has no task 0_7", shop, state_dir, tasks=("0_7",))
+
+
+def test_the_shares_of_all_instances_are_all_tasks_each_once_and_the_global_stores_everywhere(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shares = [
+        {store.task for store in fetch(shop, tmp_path / str(number), instance=f"{number}/3").stores}
+        for number in range(3)
+    ]
+    assert shares == [{"0_0", "global"}, {"0_1", "global"}, {"global"}]
+
+
+@pytest.mark.parametrize("damage", [flipped, cut, Path.unlink])
+@pytest.mark.parametrize("of", ["manifest", "part", "file"])
+def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_named(
+    own_shop: Shop, state_dir: Path, of: str, damage: Callable[[Path], None]
+) -> None:
+    new, old = own_shop.shelf.head().snapshots
+    damage(files_of(own_shop)[of])
+    said_of_it = "is not what was written|is missing|is shorter"
+    refused(Corrupted, said_of_it, own_shop, state_dir, snapshot=new.snapshot)
+    said: list[str] = []
+    report = fetch(own_shop, state_dir, said.append)
+    assert report.snapshot == old.snapshot
+    assert [one.snapshot for one in report.passed_over] == [new.snapshot]
+    assert any(f"{new.snapshot} is passed over" in line for line in said)
+    assert any(new.snapshot in note for note in report.notes)
+    assert rows_in(state_dir) == expected(200)
+
+
+def test_every_bit_of_a_manifest_and_a_part_counts(own_shop: Shop, state_dir: Path) -> None:
+    files = files_of(own_shop)
+    new, old = own_shop.shelf.head().snapshots
+    for name in ("manifest", "part"):
+        whole = files[name].read_bytes()
+        for at in range(0, len(whole), max(1, len(whole) // 40)):
+            data = bytearray(whole)
+            data[at] ^= 1 << (at % 8)
+            files[name].write_bytes(data)
+            assert fetch(own_shop, state_dir, plan_only=True).snapshot == old.snapshot
+        files[name].write_bytes(whole)
+    assert fetch(own_shop, state_dir, plan_only=True).snapshot == new.snapshot
+
+
+def test_where_no_snapshot_is_whole_all_are_named(own_shop: Shop, state_dir: Path) -> None:
+    for manifest in (own_shop.root / "repository" / "apps" / "orders" / "manifests").iterdir():
+        flipped(manifest)
+    error = refused(Corrupted, "None of the 2 snapshots", own_shop, state_dir)
+    for entry in own_shop.shelf.head().snapshots:
+        assert entry.snapshot in error.what
+
+
+def test_a_snapshot_that_says_what_is_not_there_is_passed_over(own_shop: Shop, state_dir: Path) -> None:
+    third = Shop(own_shop.root, whole=True)
+    store = third.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350])
+    third.publish([350], task_0_0={"lie": replace(store, store="lie", rows=7)})
+    report = fetch(own_shop, state_dir)
+    assert len(report.passed_over) == 1
+    assert "holds" in report.passed_over[0].why
+    assert rows_in(state_dir) == expected(300)
+
+
+def test_no_repository_no_application_and_no_snapshot_are_not_found(
+    shop: Shop, state_dir: Path, tmp_path: Path
+) -> None:
+    refused(NotFound, "no repository", Shop(tmp_path / "nowhere"), state_dir)
+    (tmp_path / "empty").mkdir()
+    empty = Shop(tmp_path / "empty")
+    empty.shelf  # noqa: B018
+    refused(NotFound, "There is no snapshot of orders", empty, state_dir)
+    refused(Invalid, "has no snapshot nothing", shop, state_dir, snapshot="nothing")
+    with pytest.raises(NotFound, match="It has snapshots of orders"):
+        run_fetch(FetchRequest(repository=shop.url, application_id="other", state_dir=str(state_dir)))
+    assert not state_dir.exists()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "statecore.blobs.directory_pointers.DirectoryPointers.read",
+        "statecore.repository.shelf.Shelf.manifest",
+        "statecore.repository.shelf.Shelf.parts",
+        "statecore.repository.shelf.Shelf.read",
+    ],
+)
+def test_who_cannot_look_does_not_say_that_there_is_nothing_and_passes_nothing_over(
+    shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    def nobody(*_: object, **__: object) -> None:
+        raise Retryable("The object store does not answer.", action="Try again.")
+
+    monkeypatch.setattr(asked, nobody)
+    refused(Retryable, "does not answer", shop, state_dir)
+
+
+def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir: Path) -> None:
+    head = own_shop.root / "repository" / "apps" / "orders" / "head"
+    (file,) = [head] if head.is_file() else list(head.rglob("*"))
+    found = own_shop.shelf.read_head()
+    assert found is not None
+    swapped = encoded(HEAD.sealed({**found.raw, "version": 9}))
+    assert own_shop.shelf.pointers.swap(own_shop.shelf.names.head, swapped, found.version)
+    assert file.exists()
+    refused(Invalid, "of version 9", own_shop, state_dir)
+
+
+def test_the_head_of_another_repository_is_refused(shop: Shop, state_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Shop(tmp_path / "other")
+    shelf = other.shelf
+    shutil.copytree(shop.root / "repository" / "apps", other.root / "repository" / "apps")
+    assert shelf.repository.mark.id != shop.shelf.repository.mark.id
+    refused(Invalid, "Somebody has copied it here", other, state_dir)
+
+
+def test_brokers_that_do_not_answer_are_no_reason_to_pass_a_snapshot_over(shop: Shop, state_dir: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetch_module, "Cluster", _cluster(Retryable("No broker answered.", action="Try again.")))
+        refused(Retryable, "No broker answered", shop, state_dir, bootstrap_servers="localhost:9")
+
+
+def _cluster(error: StatecoreError) -> Any:
+    class Unreachable:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __enter__(self) -> Unreachable:
+            raise error
+
+        def __exit__(self, *_: object) -> None: ...
+
+    return Unreachable
+
+
+def test_a_snapshot_that_does_not_fit_the_topics_is_passed_over_and_refused_where_none_is_left(
+    shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = shop.shelf.head().snapshots
+    unfit = {new.snapshot}
+
+    def checked(self: Any, todo: Any) -> tuple[str, ...]:
+        if todo.found.entry.snapshot in unfit:
+            raise Invalid("The snapshot does not fit the topics.", action="Rebuild.")
+        return ("a doubt",)
+
+    monkeypatch.setattr(fetch_module._Fetch, "_checked", checked)
+    planned = fetch(shop, state_dir, plan_only=True)
+    assert planned.snapshot == old.snapshot
+    assert not state_dir.exists()
+    unfit.add(old.snapshot)
+    refused(Invalid, "None of the 2 snapshots", shop, state_dir)
+    refused(Invalid, "does not fit", shop, state_dir, snapshot=new.snapshot)
+    unfit.remove(old.snapshot)
+    report = fetch(shop, state_dir)
+    assert report.snapshot == old.snapshot
+    assert "a doubt" in report.notes
+    assert rows_in(state_dir) == expected(200)
+
+
+def test_the_newest_is_what_is_asked_for_unless_another_is_named(own_shop: Shop, state_dir: Path) -> None:
+    new, old = own_shop.shelf.head().snapshots
+    assert fetch(own_shop, state_dir, plan_only=True, snapshot="newest").snapshot == new.snapshot
+    flipped(files_of(own_shop)["manifest"])
+    assert fetch(own_shop, state_dir, plan_only=True, snapshot="newest").snapshot == old.snapshot
+
+
+def test_where_the_newest_is_damaged_and_the_others_lack_a_task_that_was_named_both_are_said(
+    own_shop: Shop, state_dir: Path
+) -> None:
+    (own_shop.root / "runs").mkdir(exist_ok=True)
+    more = own_shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350])
+    parts = [TaskPart("0_2", (more,))]
+    publication = Publication(
+        own_shop.shelf, own_shop.declared, request="wider", origin="restore", clock=lambda: CUT + 3600
+    )
+    newest = publication.publish(parts, whole=False).snapshot
+    flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{newest}.json")
+    error = refused(Corrupted, "None of the 3 snapshots", own_shop, state_dir, tasks=("0_2",))
+    assert "has no task 0_2" in error.what
+
+
+def test_an_instance_without_a_share_has_nothing_to_fetch_and_that_is_no_failure(
+    tmp_path: Path, state_dir: Path
+) -> None:
+    shop = Shop(tmp_path / "shop")
+    shop.root.mkdir()
+    publication = Publication(shop.shelf, shop.declared, request="one", origin="restore", clock=lambda: CUT)
+    publication.publish([TaskPart("0_0", (shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [50]),))], whole=True)
+    asked: tuple[dict[str, Any], ...] = ({}, {"plan_only": True})
+    for options in asked:
+        report = fetch(shop, state_dir, instance="5/7", **options)
+        assert (report.placed, report.stores, report.kept) == (False, (), ())
+        assert any("this instance has no share of it" in note for note in report.notes)
+    assert fetch(shop, state_dir, instance="0/7").placed
+
+
+@pytest.mark.parametrize("where", ["_checked", "_brought", "_built", "_first_look"])
+def test_what_is_gone_on_the_way_does_not_say_that_there_is_no_snapshot(
+    shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise NotFound("There is no such thing.", action="Look for it.")
+
+    monkeypatch.setattr(fetch_module._Fetch, where, gone)
+    refused(Retryable, "a moment ago is gone: There is no such thing", shop, state_dir)
+
+
+def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_is_not_taken(
+    tmp_path: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path / "shop")
+    shop.root.mkdir()
+    shop.publish([50])
+    shelf = shop.shelf
+    (known,) = shelf.head().snapshots
+    parts = [read.part for read in shelf.parts(shelf.manifest(known).value.parts).values()]
+
+    def publish(request: str, later: int, topic_id: str) -> str:
+        """The same, of topics of this id, of which nobody knows when their ends were read."""
+        changed = [
+            replace(
+                part,
+                stores=tuple(
+                    replace(
+                        one, cut_ms=None, changelogs=tuple(replace(end, topic_id=topic_id) for end in one.changelogs)
+                    )
+                    for one in part.stores
+                ),
+            )
+            for part in parts
+        ]
+        publication = Publication(shelf, shop.declared, request=request, origin="snapshot", clock=lambda: CUT + later)
+        return publication.publish(changed, whole=True).snapshot
+
+    unsure = publish("unsure", 60, "")
+    ends = {end.topic_partition: end.end for part in parts for one in part.stores for end in one.changelogs}
+    monkeypatch.setattr(fetch_module, "Cluster", _topics(ends))
+    assert fetch(shop, state_dir, plan_only=True, bootstrap_servers="b:9").snapshot == unsure, "with a doubt"
+    other = publish("of other topics", 120, "f" * 32)
+    report = fetch(shop, state_dir, plan_only=True, bootstrap_servers="b:9")
+    assert [one.snapshot for one in report.passed_over] == [other, unsure]
+    assert "created anew" in report.passed_over[0].why
+    assert "and a newer snapshot did not fit" in report.passed_over[1].why
+    assert report.snapshot == known.snapshot
+
+
+def _topics(ends: Mapping[TopicPartition, int]) -> Any:
+    """A cluster whose topics have these ends, and the ids that the shop gives them."""
+
+    class Topics:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __enter__(self) -> Topics:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+            return {name: TopicDescription(name, TOPIC_ID, 2, {}) for name in names}
+
+        def log_offsets(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
+            return {one: LogOffsets(0, ends[one], ends[one]) for one in wanted}
+
+    return Topics

@@ -1,0 +1,28 @@
+"""What follows from the declaration of a store."""
+
+from __future__ import annotations
+
+from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import ENDLESS_INTERVAL_MS
+from statecore.spec.derived import retention_of, segment_interval_of, task_of
+from statecore.spec.model import StoreSpec
+
+PLAIN = StoreSpec("b", StoreKind.KEY_VALUE, 3, "app-b-changelog")
+
+
+def test_a_store_of_a_named_topology_has_its_tasks_and_a_global_one_has_none() -> None:
+    named = StoreSpec("a", StoreKind.KEY_VALUE, 2, "app-north-a-changelog", topology="north")
+    everywhere = StoreSpec("g", StoreKind.KEY_VALUE, -1, "products")
+    assert [task_of(named, 1), task_of(PLAIN, 0), task_of(everywhere, 5)] == ["__north__/2_1", "3_0", "global"]
+
+
+def test_the_segment_interval_is_derived_from_the_retention_unless_declared() -> None:
+    derived = StoreSpec("w", StoreKind.WINDOW, 0, "app-w-changelog", retention_ms=600_000)
+    declared = StoreSpec("w", StoreKind.WINDOW, 0, "app-w-changelog", retention_ms=600_000, segment_interval_ms=60_000)
+    assert [segment_interval_of(one) for one in (derived, declared, PLAIN)] == [300_000, 60_000, None]
+
+
+def test_rows_of_a_grace_buffer_never_expire_and_have_one_segment() -> None:
+    buffer = StoreSpec("s", StoreKind.GRACE_BUFFER, 0, "app-s-changelog")
+    assert (retention_of(buffer), segment_interval_of(buffer)) == (ENDLESS_INTERVAL_MS, ENDLESS_INTERVAL_MS)
+    assert retention_of(PLAIN) is None
