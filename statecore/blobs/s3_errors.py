@@ -75,10 +75,12 @@ def s3_error(location: S3Location, doing: str, name: str, error: Exception, clie
     if code in _FULL or status == _INSUFFICIENT_STORAGE:
         return Capacity(said, action="Free room there, or raise the quota, and start again.", **where)
     if code in _RIGHTS or status in (401, 403):
+        who = " (aws sts get-caller-identity)" if ".amazonaws." in endpoint else ""
+        rights = "read" if doing in ("read", "listed") else "read, write and delete"
         return Invalid(
             said,
-            action="Check which credentials this machine has (aws sts get-caller-identity), that they are not expired, "
-            "and that they may list the bucket and read, write and delete below the prefix.",
+            action=f"Check which credentials this machine has{who}, that they are not expired, and that they may list "
+            f"the bucket and {rights} below the prefix.",
             **where,
         )
     if code in _LATER or (status >= _SERVER_ERRORS and status != _NOT_IMPLEMENTED) or status in (0, 408, 429, CONFLICT):

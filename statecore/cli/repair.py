@@ -57,7 +57,7 @@ def _lines(application_id: str, plan: RepairPlan, *, applied: bool) -> list[str]
     if plan.wrong is None:
         lines = [
             f"the head of {application_id} is well, and is left alone: it names {_snapshots(len(head.snapshots))}, all "
-            "of which can be read"
+            "of which can be read (manifests and parts; of files nobody has looked)"
         ]
         return lines + [f"  not named: {one.snapshot}: {one.why}" for one in plan.left_out]
     lines = [

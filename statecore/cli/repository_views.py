@@ -243,4 +243,7 @@ def _line(console: Console, line: str, style: str | None = None, indent: int = 2
     from rich.padding import Padding
     from rich.text import Text
 
+    if style == "red":  # it may end with a command, which is to be pasted as one line
+        console.print(Text(" " * indent + line, style=style), soft_wrap=True)
+        return
     console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, indent), expand=False))

@@ -60,10 +60,10 @@ def show_report(report: RestoreReport) -> None:
             store.store,
             "all" if store.partition < 0 else str(store.partition),
             f"{store.records:,}",
-            f"{store.rows:,}",
+            f"{store.rows:,}" if store.rows >= 0 else "",
             f"{store.expired:,}" if store.expired else "",
             str(store.segments or ""),
-            f"{store.bytes:,}",
+            f"{store.bytes:,}" if store.bytes >= 0 else "",
             _LEFT
             if store.left_to_restore
             else _offset(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
@@ -77,13 +77,17 @@ def show_report(report: RestoreReport) -> None:
         *("task", "store", "partition", "records", "rows", "expired", "segments"),
         *("bytes", "offset", "tail left", "seconds", "digest"),
     )
-    _table(f"{report.application_id} in {report.state_dir}", columns, rows, left={"task", "store", "digest"})
+    where = report.state_dir or report.repository
+    _table(f"{report.application_id} in {where}", columns, rows, left={"task", "store", "digest"})
     totals, left = report.totals, sum(store.left_to_restore for store in report.stores)
     done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
+    counted = f", {totals['rows']:,.0f} rows" if report.state_dir else ""
     print(
-        f"{done} {len(report.stores) - left} store partitions, {totals['records']:,.0f} records, "
-        f"{totals['rows']:,.0f} rows in {report.seconds:.1f} s" + (f"; {left} {_LEFT}" if left else "")
+        f"{done if report.state_dir else 'published'} {len(report.stores) - left} store partitions, "
+        f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s" + (f"; {left} {_LEFT}" if left else "")
     )
+    if report.published:
+        print(f"snapshot {report.published} in {report.repository}")
     if report.ran_on.master:
         print(report.ran_on)
     for note in report.notes:

@@ -23,7 +23,7 @@ _STOPPED: dict[Refusal, tuple[type[StatecoreError], str, str]] = {
     Refusal.FULL: (
         Capacity,
         "The disk ran full while",
-        "Free room there, or give a staging directory on a larger disk, and start the restore again.",
+        "Free room there, or use a larger disk (a restore can stage on another), and start again.",
     ),
     Refusal.READ_ONLY: (
         Invalid,

@@ -29,7 +29,7 @@ class ApplicationView(NamedTuple):
     Attributes:
         application_id: the application.
         head: its head; ``None`` where nothing of it was published, or the head cannot be used.
-        trouble: why the head cannot be used; ``None`` where it can.
+        trouble: why the head, or the newest manifest that it names, cannot be used; ``None`` where they can.
     """
 
     application_id: str
@@ -93,7 +93,7 @@ def look_at_application(shelf: Shelf) -> ApplicationView:
     except (Corrupted, Invalid) as error:
         return ApplicationView(name, None, error)
     if found is not None:
-        return ApplicationView(name, found.head, None)
+        return ApplicationView(name, found.head, _trouble_of_newest(shelf, found.head))
     if next(iter(shelf.blobs.list(shelf.names.manifests)), None) is None:
         return ApplicationView(name, None, None)
     lost = Corrupted(
@@ -103,6 +103,16 @@ def look_at_application(shelf: Shelf) -> ApplicationView:
         application_id=name,
     )
     return ApplicationView(name, None, lost)
+
+
+def _trouble_of_newest(shelf: Shelf, head: Head) -> StatecoreError | None:
+    """Why nobody can publish upon the newest snapshot; ``None`` where one can, or there is none."""
+    try:
+        if head.newest is not None:
+            shelf.manifest(head.newest)
+    except (Corrupted, Invalid) as error:
+        return error
+    return None
 
 
 def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> None:

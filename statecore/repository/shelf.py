@@ -130,7 +130,7 @@ class Shelf:
         )
 
     def _none(self) -> NotFound | Corrupted:
-        there = self.applications()
+        there = [name for name in self.applications() if name != self.application_id]
         others = f" It has snapshots of {', '.join(there[:10])}." if there else " It has no snapshot at all."
         lost = self.pointers.read(self.names.head) is None
         if lost and self.has_lost_head():

@@ -139,4 +139,4 @@ def test_the_lines_of_the_page_start_the_first_deployment_and_later_ones_and_sto
     assert run_documented(line, shop, state_dir) == 0
     assert {path: path.stat().st_ino for path in state_dir.rglob("*.sst")} == before
     (tmp_path / "file").touch()
-    assert run_documented(line, shop, tmp_path / "file") == 1, "what the shell makes of exit 13"
+    assert run_documented(line, shop, tmp_path / "file") == 13, "its own exit code"

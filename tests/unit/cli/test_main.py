@@ -222,6 +222,21 @@ def test_the_offsets_of_a_global_store_are_shown_partition_by_partition_and_an_u
     assert "unknown" in lines["empty"]
 
 
+def test_what_was_published_and_not_placed_is_shown_without_rows_that_nobody_counted(capsys):
+    common = {
+        "kind": "key-value", "changelog": "t", "start": 0, "end": 30, "tombstones": 0, "null_keys": 0, "aborted": 0,
+        "file_bytes": 9, "digest": "", "seconds": 1.0, "tail_left": 0, "runs": 2, "max_timestamp": 5, "records": 30,
+    }  # fmt: skip
+    store = StoreReport("0_0", "by-id", 0, committed_offset=29, offsets={"t-0": 29}, rows=-1, bytes=-1, **common)
+    of = {"repository": "s3://states/a", "published": "20261123T000000Z-0a1b2c3d"}
+    restore.show_report(RestoreReport("app", "p", "at_least_once", "", 1.0, {}, (store,), **of))
+    shown = capsys.readouterr().out
+    assert "app in s3://states/a" in shown
+    assert "-1" not in shown
+    assert "published 1 store partitions, 30 records in 1.0 s\n" in shown
+    assert shown.rstrip().endswith("snapshot 20261123T000000Z-0a1b2c3d in s3://states/a")
+
+
 def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_as_restored(capsys):
     common = {
         "kind": "versioned-key-value", "changelog": "t", "start": 0, "end": 30, "tombstones": 0, "null_keys": 0,

@@ -103,6 +103,18 @@ def test_each_application_has_a_line(run: Run, repository: Repository) -> None:
     assert (second["application_id"], second["trouble"]) == ("payments", None)
 
 
+def test_a_newest_manifest_that_nobody_can_publish_upon_is_trouble_also_among_all_applications(
+    run: Run, repository: Repository
+) -> None:
+    manifest = repository.manifest(repository.snapshots[-1])
+    manifest.write_bytes(manifest.read_bytes()[:-9])
+    for command in ("snapshots", "info"):
+        code, out, _ = run(command, "--repository", repository.url)
+        (trouble,) = [line for line in out.splitlines() if "trouble: " in line]
+        assert "is not what was written" in trouble
+        assert code == (12 if command == "snapshots" else 0)
+
+
 def test_the_snapshots_of_an_application_newest_first(run: Run, repository: Repository) -> None:
     code, out, _ = run("snapshots", "--repository", repository.url, "--application-id", "orders")
     assert code == 0
