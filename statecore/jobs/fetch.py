@@ -25,15 +25,14 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from statecore import __version__
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.images.model import StoreDigest
 from statecore.jobs import staging
 from statecore.jobs.attempt import moment, utc, utc_now
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.fetch_contents import FetchedContents
 from statecore.jobs.fetch_report import FETCH_REPORT, FETCH_SUFFIX, FetchedStore, FetchReport
 from statecore.jobs.fetch_request import FetchRequest
 from statecore.jobs.fetch_snapshot import FoundSnapshot, Snapshots
@@ -53,7 +52,6 @@ from statecore.placement.apply import PlacementPlan, StoreImage, apply_placement
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory, partition_of
 from statecore.progress import NullProgress, Progress
-from statecore.repository.contents import keep_content, known_contents
 from statecore.repository.download import Downloaded
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
@@ -157,7 +155,7 @@ class _Fetch(Job):
         self.request, self.declared, self.snapshots, self.directory = request, declared, snapshots, directory
         self.shelf = snapshots.shelf
         self.files = FetchedFiles(directory)
-        self.contents: dict[str, StoreDigest] = {}
+        self.contents = FetchedContents(self.shelf)
 
     def plan(self, found: FoundSnapshot) -> FetchReport:
         """What a run would do, without the lock: nothing is changed."""
@@ -168,7 +166,7 @@ class _Fetch(Job):
             except Invalid as error:
                 found = self.snapshots.after(found, error)
                 continue
-            self._look_for_contents(todo)
+            self.contents.look_for(todo.stores)
             at_hand = self.files.at_hand(todo.stores)
             came = self.files.to_come(todo.stores, at_hand.keys())
             return self._report(todo, Downloaded(came, 0, todo.file_bytes - came, 0), {}, notes)
@@ -203,7 +201,7 @@ class _Fetch(Job):
                 self.home.discard(todo.plan_id)  # what it had built
                 self._end_earlier()
                 return self._report(remaining, Downloaded(0, 0, 0, 0), {}, ())
-            self._look_for_contents(remaining)
+            self.contents.look_for(remaining.stores)
             at_hand = self.files.at_hand(remaining.stores)
             self.files.ensure_room(remaining.stores, at_hand)
         self.faults.reach("fetch.after-plan")
@@ -225,7 +223,7 @@ class _Fetch(Job):
                 self.say(line)
             apply_placement(final, self.faults, self.progress, staged=staging.staged_names(self.files.path, work))
         self.faults.reach("fetch.after-placement")
-        self._keep_contents(remaining, images)
+        self.contents.keep((store, images[store.key].image.content) for store in remaining.stores)
         report = replace(self._report(remaining, came, images, notes), finished=utc_now())
         self.files.drop()
         self.finish(todo.plan_id, report.to_json())
@@ -293,7 +291,7 @@ class _Fetch(Job):
 
     def _engine(self, todo: Todo) -> Engine:
         """Processes where there is much to be read; this one alone where there are but links to be made."""
-        is_little = todo.file_bytes < _LITTLE or all(store.is_linked(self._content(store)) for store in todo.stores)
+        is_little = todo.file_bytes < _LITTLE or all(store.is_linked(self.contents.of(store)) for store in todo.stores)
         if self.request.processes == 1 or (self.request.processes is None and is_little):
             return InProcessEngine(_LINKING)
         return ProcessEngine(self.request.processes, _PRELOADED)
@@ -318,47 +316,14 @@ class _Fetch(Job):
             place = DirectoryPlace(str(self.files.path.absolute()))
             place.prepare()
             staging.clear_attempts(work)
-            stores = [store.built(self.files.hashed, self._content(store)) for store in todo.stores]
+            stores = [store.built(self.files.hashed, self.contents.of(store)) for store in todo.stores]
             images = build_images(
                 workers, self.spec.application_id, stores, place, work, self.request.memory_budget, self.progress
             )
             for store in todo.stores:
-                self._compare(store, images[store.key])
+                self.contents.compare(store, images[store.key].image.content)
         self.faults.reach("fetch.after-images")
         return images
-
-    def _compare(self, store: StoreToFetch, built: ImageResult) -> None:
-        """What the snapshot says that a store holds is what is there."""
-        said, is_there = self._content(store), built.image.content
-        if store.left or said is None or is_there is None or said == is_there:
-            return
-        raise Corrupted(
-            f"Store {store.snapshot.store!r} of task {store.task} holds {is_there.rows} rows with digest "
-            f"{is_there.digest}, and the snapshot says {said.rows} with {said.digest}.",
-            action=f"{self.shelf.instead} Report this.",
-            task=store.task,
-            store=store.snapshot.store,
-        )
-
-    def _keep_contents(self, todo: Todo, images: Mapping[tuple[str, str], ImageResult]) -> None:
-        """What stores hold, where the snapshot did not know it; in vain for who may only read."""
-        for store in todo.stores:
-            content = images[store.key].image.content
-            if content is not None and not store.left and self._content(store) is None:
-                with suppress(StatecoreError):
-                    keep_content(self.shelf, store.snapshot.identity, content, __version__)
-
-    def _look_for_contents(self, todo: Todo) -> None:
-        """Ask what stores hold of which the snapshot does not know it; in vain where nobody can look."""
-        asked = {store.snapshot.identity for store in todo.stores if not store.left and store.snapshot.content is None}
-        with suppress(StatecoreError):
-            self.contents.update(known_contents(self.shelf, sorted(asked)))
-
-    def _content(self, store: StoreToFetch) -> StoreDigest | None:
-        """What a store holds, as far as that is known without reading it."""
-        if store.left:
-            return None
-        return store.snapshot.content or self.contents.get(store.snapshot.identity)
 
     def _report(
         self,
@@ -396,7 +361,7 @@ class _Fetch(Job):
 
     def _store_report(self, store: StoreToFetch, built: ImageResult | None) -> FetchedStore:
         content = None if built is None else built.image.content
-        content = content or self._content(store)
+        content = content or self.contents.of(store)
         return FetchedStore(
             task=store.task,
             store=store.snapshot.store,

@@ -11,9 +11,9 @@ import pytest
 from statecore.errors import Capacity, Invalid
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.filesystem import file_sha256
-from statecore.jobs import fetch as fetch_module
 from statecore.jobs import fetched_files
 from statecore.jobs.fetch import run_fetch
+from statecore.jobs.fetch_contents import FetchedContents
 from tests.harness import mounts
 from tests.unit.jobs.fetching import cut, fetch, flipped, refused, request_for, tree
 from tests.unit.jobs.published import Shop, expected, rows_in
@@ -104,7 +104,7 @@ def test_a_kill_in_the_middle_of_the_download_keeps_what_came_whole(shop: Shop, 
         inodes.update({file.name: file.stat().st_ino for file in files.iterdir()})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetch_module._Fetch, "_compare", look)
+        patch.setattr(FetchedContents, "compare", look)
         report = fetch(shop, state_dir)
     assert {name: inodes[name] for name in kept} == kept
     assert report.at_hand_bytes > 0
