@@ -42,7 +42,7 @@ def test_what_the_snapshot_does_not_say_is_asked_for_and_what_is_found_out_is_ke
 def test_what_was_known_and_is_not_there_is_damage(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.publish([50])
-    store = stores_of(shop)[0]
+    store = next(store for store in stores_of(shop) if store.snapshot.store == "plain")
     contents = FetchedContents(shop.shelf)
     said = contents.of(store)
     assert said is not None
