@@ -25,7 +25,6 @@ its parts, and these those of all files. A manifest is sealed besides, for whoev
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -314,38 +313,6 @@ class Manifest:
 
 MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, _OTHER_RELEASE, is_open=True, is_sealed=True)
 PART = DocumentType("part of a manifest", VERSION, TaskPart, _OTHER_RELEASE, is_open=True)
-
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_STORE = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
-_TASK = re.compile(r"global|(?:__[A-Za-z0-9._-]+__/)?[0-9]+_[0-9]+")
-_BASE_FILE = re.compile(r"[0-9]+\.(?:sst|log)|CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-[0-9]+")
-
-
-def check_names(part: TaskPart, blobs: str) -> None:
-    """Refuse names that nobody gives: whoever can write to a repository must not reach other files by them.
-
-    Args:
-        part: a part that was read.
-        blobs: what the names of all blobs begin with that it may refer to.
-
-    Raises:
-        Corrupted: it has a task, a store, a file or a place that cannot be.
-    """
-    wrong = [] if _TASK.fullmatch(part.task) else [f"task {part.task!a}"]
-    for store in part.stores:
-        wrong += [] if _STORE.fullmatch(store.store) else [f"store {store.store!a}"]
-        for digest, extent in store.extents:
-            wrong += [] if _SHA256.fullmatch(digest) else [f"hash {digest!a}"]
-            wrong += [] if extent.blob.startswith(blobs) and ".." not in extent.blob else [f"blob {extent.blob!a}"]
-            wrong += [] if extent.start >= 0 and extent.bytes >= 0 else [f"extent {extent.start}, {extent.bytes}"]
-        files = [file.name for database in store.databases for file in database.base]
-        wrong += [f"file {name!a}" for name in files if not _BASE_FILE.fullmatch(name)]
-    if wrong:
-        raise Corrupted(
-            f"A part of a manifest has names that cannot be: {', '.join(wrong[:5])}.",
-            action="Find out who has written to the repository, and publish a new snapshot.",
-        )
 
 
 def checked(content: bytes, expected: str, what: str, action: str) -> bytes:

@@ -25,9 +25,9 @@ from statecore.repository.manifest import (
     Manifest,
     PartReference,
     TaskPart,
-    check_names,
     checked,
 )
+from statecore.repository.part_names import check_names
 from statecore.repository.repository import Repository, open_repository
 
 
