@@ -182,7 +182,7 @@ class _Fetch(Job):
             found = self.snapshots.after(found, ended)
 
     def _todo(self, found: FoundSnapshot) -> Todo:
-        return todo_of(found, self.request, self.directory, self.declared)
+        return todo_of(found, self.request, self.directory, self.declared, self.spec)
 
     def _try(self, found: FoundSnapshot) -> FetchReport | StatecoreError:
         """Fetch one snapshot, all steps in order; or why it cannot be used, which has changed nothing."""

@@ -12,7 +12,7 @@ from statecore.jobs.fetch_request import FetchRequest
 from statecore.jobs.fetch_snapshot import FoundSnapshot
 from statecore.jobs.store_to_fetch import StoreToFetch, stores_to_fetch
 from statecore.placement.state_directory import StateDirectory
-from statecore.repository.agreement import Difference, differences
+from statecore.repository.agreement import GUARANTEE, Difference, differences
 from statecore.spec.derived import retention_of
 from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
@@ -53,7 +53,11 @@ class Todo:
 
 
 def todo_of(
-    found: FoundSnapshot, request: FetchRequest, directory: StateDirectory, declared: ApplicationSpec | None
+    found: FoundSnapshot,
+    request: FetchRequest,
+    directory: StateDirectory,
+    declared: ApplicationSpec | None,
+    newest: ApplicationSpec,
 ) -> Todo:
     """What is done with a snapshot.
 
@@ -62,6 +66,7 @@ def todo_of(
         request: whether what is there is replaced.
         directory: what is there.
         declared: the spec that was given, if one was.
+        newest: that of the snapshot that was looked at first.
 
     Raises:
         Invalid: the spec declares a store that is to be placed as something else than it is.
@@ -70,8 +75,7 @@ def todo_of(
     there = {store.key for store in stores if _is_there(store, directory)}
     kept = set() if request.replace else {task for task, _ in there}
     rest = tuple(store for store in stores if store.task not in kept)
-    if declared is not None:
-        _refuse_redeclared(found, rest, declared)
+    _refuse_redeclared(found, rest, declared, newest)
     notes = []
     if kept:
         notes.append(
@@ -125,12 +129,19 @@ def declared_spec(request: FetchRequest) -> ApplicationSpec | None:
     return spec
 
 
-def _refuse_redeclared(found: FoundSnapshot, stores: Sequence[StoreToFetch], declared: ApplicationSpec) -> None:
-    """Refuse what Kafka Streams would not find, or would take for something else than it is."""
+def _refuse_redeclared(
+    found: FoundSnapshot, stores: Sequence[StoreToFetch], declared: ApplicationSpec | None, newest: ApplicationSpec
+) -> None:
+    """Refuse what Kafka Streams would not find, or would take for something else than it is.
+
+    Where no spec was given, that of the newest snapshot counts as far as rows of aborted transactions go: tasks that it
+    took over, and older snapshots, may be from before the application was made exactly-once.
+    """
     tasks: dict[tuple[str, Difference], list[str]] = {}
     for store in stores:
-        for difference in differences(store.task, store.snapshot, declared, empty=store.left):
-            tasks.setdefault((store.snapshot.store, difference), []).append(store.task)
+        for difference in differences(store.task, store.snapshot, declared or newest, empty=store.left):
+            if declared is not None or difference.what == GUARANTEE:
+                tasks.setdefault((store.snapshot.store, difference), []).append(store.task)
     if not tasks:
         return
     lines = [
@@ -139,10 +150,12 @@ def _refuse_redeclared(found: FoundSnapshot, stores: Sequence[StoreToFetch], dec
         for (store, one), its in tasks.items()
     ]
     more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    if declared is not None:
+        wrong = f"The snapshot {found.entry.snapshot} is not of the application that {declared.source} declares"
+    else:
+        wrong = f"The snapshot {found.entry.snapshot} has tasks from before its application was made exactly-once"
     raise Invalid(
-        f"The snapshot {found.entry.snapshot} is not of the application that {declared.source} declares:\n  "
-        + "\n  ".join([*lines[:_SHOWN], *more])
-        + "\n",
+        f"{wrong}:\n  " + "\n  ".join([*lines[:_SHOWN], *more]) + "\n",
         action="Correct the spec where it is wrong. Where the application has changed, publish a snapshot of what it "
         "is now (statecore restore --repository), or let Kafka Streams restore these tasks.",
         problems=lines,

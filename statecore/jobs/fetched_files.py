@@ -21,7 +21,7 @@ from statecore.filesystem import FileMoment, file_hashes, file_sha256
 from statecore.jobs import staging
 from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.placement.state_directory import StateDirectory, ensure_room
-from statecore.repository.download import Downloaded, Wanted, download
+from statecore.repository.download import Downloaded, Wanted, download, forget_partial
 from statecore.repository.shelf import Shelf
 
 FETCHED = "fetched"
@@ -67,11 +67,14 @@ class FetchedFiles:
             return False
 
     def ensure_room(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
-        """Refuse where the disk cannot hold what comes and what is made of it.
+        """Refuse where the disk cannot hold what comes and what is made of it, under the application's lock.
+
+        What came half is deleted first: nobody goes on with it.
 
         Raises:
             Capacity: with how much there is and how much is needed.
         """
+        forget_partial(self.path)
         ownership = self._directory.ownership
         linked = {name for name, path in (at_hand or {}).items() if ownership.suits(path.stat())}  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from statecore.blobs.base import Blobs
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.filesystem import link_or_copy, tree_bytes
+from statecore.filesystem import FileMoment, file_sha256, link_or_copy, tree_bytes
 from statecore.formats.releases import GLOBAL
 from statecore.images.model import Image, RunFormat
 from statecore.jobs import staging
@@ -207,6 +207,7 @@ def _linked_bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> Bases | N
             if path is None:
                 raise ValueError("bases are built where their files lie")
             link_or_copy(path, directory / name)
+            _check_base_file(built, directory / name, sha256)
         databases[base.segment] = Base(directory)
         offsets = dict(read_database_state(directory).offsets)
     if not databases:
@@ -221,6 +222,22 @@ def _linked_bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> Bases | N
     is_global = built.task == GLOBAL
     starts = {partition: offset + (not is_global) for partition, offset in offsets.items()}
     return Bases(databases, starts, global_store=is_global)
+
+
+def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
+    """Make sure that a file of a base is what was brought: nobody hashes it after this.
+
+    Raises:
+        Corrupted: it is not.
+    """
+    moment = built.hashed.get(sha256)
+    if (moment is None or moment != FileMoment.of(path)) and file_sha256(path) != sha256:
+        raise Corrupted(
+            f"The file {path.name} of store {built.store!r} of task {built.task} is not what it was when it came.",
+            action="Look at the disk, and run this again: the file is brought anew.",
+            task=built.task,
+            store=built.store,
+        )
 
 
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:

@@ -55,11 +55,6 @@ class StoreToFetch:
                 yield Wanted(file.sha256, file.extent, f"The file {file.name} {of}")
 
     @property
-    def base_hashes(self) -> set[str]:
-        """The files of it that nobody hashes when they are built upon."""
-        return {file.sha256 for database in self.snapshot.databases for file in database.base}
-
-    @property
     def sorted_files(self) -> Iterator[Wanted]:
         """Those that are SST files, and never change in a database either."""
         names = {file.sha256: file.name for database in self.snapshot.databases for file in database.base}
@@ -113,7 +108,7 @@ class StoreToFetch:
             store.segmentation,
             () if self.left else bases,
             0 if self.left else store.file_bytes // _ROW_BYTES,
-            {run.sha256: hashed[run.sha256] for run in runs if run.sha256 in hashed},
+            {one.sha256: hashed[one.sha256] for one in self.wanted if one.sha256 in hashed},
             None if self.left else content,
         )
 

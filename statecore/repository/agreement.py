@@ -26,6 +26,9 @@ from statecore.spec.derived import retention_of, segment_interval_of, task_of
 from statecore.spec.duration import format_duration
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
 
+GUARANTEE = "processing guarantee"
+"""What differs where rows of aborted transactions may lie in a store of exactly-once."""
+
 
 class Difference(NamedTuple):
     """Something of a store that is not as it is declared.
@@ -79,7 +82,7 @@ def _of_rows(store: StoreSnapshot, declared: StoreSpec, spec: ApplicationSpec) -
         spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         and store.isolation == IsolationLevel.READ_UNCOMMITTED
     ):
-        yield Difference("processing guarantee", "at_least_once (read_uncommitted)", spec.processing_guarantee.value)
+        yield Difference(GUARANTEE, "at_least_once (read_uncommitted)", spec.processing_guarantee.value)
 
 
 def _duration(milliseconds: int | None) -> str:

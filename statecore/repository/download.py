@@ -12,6 +12,7 @@ what came too early is in the file (:mod:`statecore.repository.partial_file`).
 
 from __future__ import annotations
 
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -114,6 +115,11 @@ def download(
         for each in chain.from_iterable(coming):
             each.file.discard()
     return Downloaded(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept, hashed)
+
+
+def forget_partial(directory: Path) -> None:
+    """Delete what those who were killed have left half; whoever calls is alone there."""
+    shutil.rmtree(directory / _PARTIAL, ignore_errors=True)
 
 
 def _bring_all(

@@ -117,7 +117,8 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
             raise
         raise Corrupted(
             f"The head of {application_id} is damaged: {error.what}",
-            action=f"Make it anew from the manifests that are there: {repair}",
+            action="Make it anew from the manifests that are there; without --apply this only says what it would do: "
+            f"{repair} --apply",
         ) from error
     head = found.value
     if (head.repository, head.application_id) != (repository, application_id):

@@ -98,7 +98,7 @@ def look_at_application(shelf: Shelf) -> ApplicationView:
         return ApplicationView(name, None, None)
     lost = Corrupted(
         f"The head of {name} in {shelf.url} is missing although there are manifests.",
-        action=f"Make it anew from them: {shelf.repair}",
+        action=f"Make it anew from them; without --apply this only says what it would do: {shelf.repair} --apply",
         repository=shelf.url,
         application_id=name,
     )

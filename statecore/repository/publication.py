@@ -184,7 +184,9 @@ class Publication:
             published = self._swap(seen, self._manifest(seen, prepared, whole=whole), size)
             if published is not None:
                 others = [reference for task, reference in seen.parts.items() if task not in touched and not whole]
-                return replace(published, warnings=warnings_of(self._shelf, others, _taken_over(parts, complete)))
+                gone = () if whole else _left_out(parts, [read.part for read in before.values()], self._spec)
+                taken_over = warnings_of(self._shelf, others, _taken_over(parts, complete))
+                return replace(published, warnings=(*gone, *taken_over))
             seen = self._look()
             if (own := self._own(seen)) is not None:
                 return own
@@ -336,6 +338,19 @@ def _complete(
     ]
     stores = sorted([*part.stores, *others], key=lambda store: store.store)
     return replace(part, stores=tuple(stores)), None if before is None else before.raw
+
+
+def _left_out(parts: Sequence[TaskPart], before: Iterable[TaskPart], spec: ApplicationSpec) -> Iterator[str]:
+    """What is said of stores of these tasks that a job did not make, and that are not what is declared any more."""
+    made = {(part.task, store.store) for part in parts for store in part.stores}
+    for part in before:
+        for store in part.stores:
+            if (part.task, store.store) not in made:
+                for one in differences(part.task, store, spec, empty=store.left_to_restore):
+                    yield (
+                        f"Store {store.store} of task {part.task} is not in the snapshot any more: its {one.what} is "
+                        f"{one.there} in the one before, and the spec declares {one.declared}. Publish it anew."
+                    )
 
 
 def _taken_over(

@@ -124,7 +124,8 @@ class Shelf:
         return Corrupted(
             f"The head of {self.application_id} in {self.url} is missing, although there are snapshots that it had "
             "named.",
-            action=f"Make it anew, then run this again: {self.repair}",
+            action="Make it anew, then run this again; without --apply it only says what it would do: "
+            f"{self.repair} --apply",
             application_id=self.application_id,
             repository=self.url,
         )
@@ -137,7 +138,8 @@ class Shelf:
             return self.lost_head()
         manifests = next(iter(self.blobs.list(self.names.manifests)), None) is not None
         action = (
-            f"Its head is missing although there is a manifest: {self.repair}"
+            "Its head is missing although there is a manifest. Make it anew; without --apply this only says what it "
+            f"would do: {self.repair} --apply"
             if manifests and lost
             else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
             "statecore snapshot with --repository)."

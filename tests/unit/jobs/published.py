@@ -20,6 +20,7 @@ from statecore.images.identity import image_identity
 from statecore.images.model import Below, Run, RunFile, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
+from statecore.jobs.plan import isolation_of
 from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
@@ -193,7 +194,7 @@ class Shop:
                 ChangelogEnd(*partition, TOPIC_ID, offset, offset + (not is_global), 0, offset + (not is_global))
                 for partition, offset in ends.items()
             ),
-            "read_uncommitted",
+            str(isolation_of(self.declared.processing_guarantee)),
             tuple(databases),
             cut_ms=int(cut * 1000),
             stream_time=None if based else stream_time,

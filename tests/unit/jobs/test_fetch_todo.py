@@ -19,6 +19,7 @@ from statecore.jobs.versioned_start import VersionedStart
 from statecore.placement.database_state import read_database_state
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.publication import Publication
+from statecore.spec.model import ProcessingGuarantee
 from tests.unit.jobs.fetching import fetch, refused, tree
 from tests.unit.jobs.published import CUT, RETENTION, Shop, expected, rows_in, spec
 
@@ -234,3 +235,18 @@ def test_a_spec_that_is_not_there_does_not_say_that_there_is_no_snapshot(
 ) -> None:
     refused(Invalid, "There is no spec", shop, state_dir, spec_path=str(tmp_path / "absent.yaml"))
     refused(Invalid, "cannot be read", shop, state_dir, spec_path=str(tmp_path))
+
+
+def test_tasks_from_before_the_application_was_made_exactly_once_are_not_placed_without_a_word(
+    own_shop: Shop, state_dir: Path
+) -> None:
+    shelf = own_shop.shelf
+    older = shelf.head().snapshots[0]
+    part = next(read.part for task, read in shelf.parts(shelf.manifest(older).value.parts).items() if task == "0_0")
+    stores = tuple(replace(store, isolation="read_committed") for store in part.stores)
+    exactly_once = replace(own_shop.declared, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)
+    publication = Publication(shelf, exactly_once, request="later", origin="restore", clock=lambda: CUT + 60)
+    newer = publication.publish([replace(part, stores=stores)], whole=False)
+    refused(Invalid, "has tasks from before its application was made exactly-once", own_shop, state_dir)
+    alone = fetch(own_shop, state_dir.with_name("alone"), tasks=("0_0",))
+    assert alone.snapshot == newer.snapshot

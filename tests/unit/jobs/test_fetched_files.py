@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity, Invalid
-from statecore.faults import FaultInjected, InjectedFault
+from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.filesystem import file_sha256
 from statecore.jobs import fetched_files
 from statecore.jobs.fetch import run_fetch
@@ -155,6 +155,39 @@ def test_what_was_damaged_on_this_disk_since_it_came_is_brought_again_and_built_
     if of == "base":  # whose blocks may be in a cache
         placed = (state_dir / "orders" / "0_0" / "rocksdb" / "plain").glob("*.sst")
         assert file.name in {file_sha256(path) for path in placed}
+
+
+@pytest.mark.parametrize("of", ["base", "run"])
+def test_what_this_disk_changes_between_its_coming_and_its_place_is_brought_again(
+    based: Shop, state_dir: Path, of: str
+) -> None:
+    file = state_dir / "orders" / ".statecore" / "fetched" / "files" / file_of(based, of)
+
+    class Damaging(FaultPoints):
+        done = False
+
+        def reach(self, point: str) -> None:
+            if point == "fetch.after-download" and not self.done:
+                self.done = True
+                flipped(file)
+
+    said: list[str] = []
+    report = run_fetch(request_for(based, state_dir), faults=Damaging(), say=said.append)
+    assert report.placed
+    assert any("Brought again, because it was damaged on this machine" in line for line in said)
+    assert rows_in(state_dir) == expected(300)
+    placed = (state_dir / "orders" / "0_0" / "rocksdb" / "plain").glob("*.sst")
+    assert file.name in {file_sha256(path) for path in placed}
+
+
+def test_what_killed_tries_left_half_does_not_fill_the_disk(shop: Shop, state_dir: Path) -> None:
+    half = state_dir / "orders" / ".statecore" / "fetched" / "partial" / "killed"
+    with pytest.raises(FaultInjected):
+        run_fetch(request_for(shop, state_dir), faults=InjectedFault("fetch.after-download"))
+    half.write_bytes(b"half of a file")
+    with pytest.raises(FaultInjected):
+        run_fetch(request_for(shop, state_dir), faults=InjectedFault("fetch.during-download"))
+    assert not half.exists()
 
 
 def test_a_live_file_that_cannot_be_read_is_brought(

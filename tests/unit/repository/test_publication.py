@@ -94,8 +94,12 @@ def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_
     assert ends_of(shelf) == {"0_0": {"left": 100}, "0_1": {"left": 50, "right": 50}}
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], kind=StoreKind.TIMESTAMPED_KEY_VALUE)))
     again = Publication(shelf, other, request="third", origin="tests", clock=lambda: NOW)
-    again.publish(uploaded(shelf, directory, {"0_1": {"left": 100}}), whole=False)
+    done = again.publish(uploaded(shelf, directory, {"0_1": {"left": 100}}), whole=False)
     assert ends_of(shelf) == {"0_0": {"left": 100}, "0_1": {"left": 100}}
+    assert done.warnings == (
+        "Store right of task 0_1 is not in the snapshot any more: its kind is key-value in the one before, and the "
+        "spec declares timestamped-key-value. Publish it anew.",
+    )
 
 
 @pytest.mark.parametrize(
