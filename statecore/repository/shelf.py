@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -285,15 +285,6 @@ class Shelf:
         return Corrupted(
             f"{what} is missing: {self.url} has no blob {blob}.", action=self.instead, repository=self.url, blob=blob
         )
-
-    def holds(self, names: Iterable[str]) -> bool:
-        """Whether all blobs of these names are there."""
-        try:
-            for name in names:
-                self.blobs.head(name)
-        except NotFound:
-            return False
-        return True
 
 
 def applications_in(repository: Repository) -> list[str]:

@@ -157,18 +157,10 @@ def test_who_could_not_look_does_not_say_that_something_is_damaged(
         lambda: shelf.manifest(entry),
         lambda: shelf.parts(references),
         lambda: shelf.read(Extent("a", 0, 1), "A file"),
-        lambda: shelf.holds(["a"]),
         shelf.applications,
     ):
         with pytest.raises(Retryable):
             ask()
-
-
-def test_whether_blobs_are_there_is_looked_at_one_by_one(shelf: Shelf, storage: Storage) -> None:
-    storage.put("a", b"")
-    assert shelf.holds([])
-    assert shelf.holds(["a"])
-    assert not shelf.holds(["a", "b"])
 
 
 def test_applications_are_told_apart_also_where_their_names_begin_alike(shelf: Shelf, storage: Storage) -> None:
