@@ -42,7 +42,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.rebuilding import Answers, Rows, restored
 from tests.harness.snapshot_application import EXACTLY_ONCE, RandomApplication
-from tests.harness.snapshot_content import Content, content_of, difference
+from tests.harness.snapshot_content import Content, content_of, differences
 from tests.harness.sources import RETENTION
 from tests.harness.streams import StreamsApplication, StreamsJvm
 
@@ -304,11 +304,7 @@ class Campaign(RandomApplication):
             for store, kind in self.kinds.items()
             if kind == "in-memory" or (kind.startswith("versioned") and versioned is VersionedStart.HISTORY)
         }
-        different = {
-            key: difference(ours.get(key, {}), rows.get(key, {}))
-            for key in rows.keys() | ours.keys()
-            if key[1].partition("/")[0] not in apart and ours.get(key) != rows.get(key)
-        }
+        different = {key: how for key, how in differences(ours, rows).items() if key[1].partition("/")[0] not in apart}
         assert not different, f"fetched, and restored by Kafka Streams: {different}"
         with self._application() as running:
             assert set(restored(running)) <= apart
