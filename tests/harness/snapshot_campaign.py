@@ -59,15 +59,17 @@ class Campaign(RandomApplication):
     Attributes:
         expected: by snapshot, by task and store: what is to be on disk of it.
         newest: the newest snapshot; empty before there is one.
+        round: how often it has gone through its steps.
         whole: the snapshots that have all stores of all tasks.
         more: decides what the histories do not depend on.
     """
 
     def __init__(self, seed: int, broker: Broker, jvm: StreamsJvm, scratch: Path, url: str) -> None:
         super().__init__(seed, broker, jvm, scratch)
-        self.url, self._scratch = url, scratch
+        self.seed, self.url, self._scratch = seed, url, scratch
         self.expected: dict[str, dict[Key, Content]] = {}
         self.newest = ""
+        self.round = 0
         self.whole: set[str] = set()
         self.more = Random(f"more of {seed}")
         self._directories = 0
@@ -80,8 +82,8 @@ class Campaign(RandomApplication):
 
     def live(self, rounds: int, steps: Sequence[Callable[[Campaign], None]]) -> None:
         """Go through the steps so many times."""
-        for number in range(rounds):
-            self.tell(f"round {number}")
+        for self.round in range(rounds):
+            self.tell(f"round {self.round}")
             for step in steps:
                 step(self)
 
