@@ -19,6 +19,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,7 +39,7 @@ from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
 from statecore.jobs.snapshot import run_snapshot
-from statecore.jobs.snapshot_report import Outcome
+from statecore.jobs.snapshot_report import Outcome, SnapshotReport
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.placement.state_directory import partition_of
@@ -183,7 +184,11 @@ class Campaign(RandomApplication):
             assert Shelf.at(self.url, self.application_id).head().snapshots[0].snapshot == self.newest
             return False
         with self._packing():
+            planned = run_snapshot(replace(request, plan_only=True))
             report = run_snapshot(request)
+        plan, done = _told(planned), _told(report)
+        different = {key: (plan[key], done[key]) for key in done if plan[key] != done[key]}
+        assert not different, f"planned, and done: {different}"
         assert (report.outcome is Outcome.UNCHANGED) == (report.snapshot == self.newest)
         self.counts(report.snapshot, taken, whole=not what and content.keys() >= newest.keys())
         return True
@@ -193,9 +198,10 @@ class Campaign(RandomApplication):
         """Which files share a blob is decided by chance: none, some, or all that come together."""
         small, pack = self.more.choice((0, 1500, 1 << 20)), self.more.choice((3000, 64 << 20))
         with ExitStack() as around:
-            for room in ("statecore.repository.upload", "statecore.jobs.run_keeper"):
-                around.enter_context(patch(f"{room}.SMALL", small))
-                around.enter_context(patch(f"{room}.PACK_BYTES", pack))
+            for room in ("repository.upload", "jobs.run_keeper", "jobs.snapshot_parts"):
+                around.enter_context(patch(f"statecore.{room}.SMALL", small))
+            for room in ("repository.upload", "jobs.run_keeper"):
+                around.enter_context(patch(f"statecore.{room}.PACK_BYTES", pack))
             yield
 
     def _published(
@@ -325,7 +331,7 @@ class Campaign(RandomApplication):
         return [(together, {"tasks": tuple(some)}) for some in (tasks[:cut], tasks[cut:]) if some]
 
     def fetch_into(
-        self, state_dir: Path, expected: str, *, passed_over: Sequence[str] = (), **more: Any
+        self, state_dir: Path, expected: str, *, passed_over: Sequence[str] = (), planned: bool = False, **more: Any
     ) -> FetchReport:
         """Fetch into a directory; what is there then is what this snapshot must hold.
 
@@ -333,6 +339,7 @@ class Campaign(RandomApplication):
             state_dir: the directory.
             expected: the snapshot that is to be taken.
             passed_over: those that are to be found damaged before it.
+            planned: whether a plan is asked first, which must say the same.
             more: fields of the request.
         """
         request = FetchRequest(
@@ -343,7 +350,11 @@ class Campaign(RandomApplication):
             processes=self.chance.choice((None, None, 1, 2)),
             **{"versioned": VersionedStart.LATEST, **more},
         )
+        plan = run_fetch(replace(request, plan_only=True)) if planned else None
         report = run_fetch(request)
+        if plan is not None:
+            come = (report.kept, report.downloaded_bytes, report.at_hand_bytes)
+            assert (plan.kept, plan.downloaded_bytes, plan.at_hand_bytes) == come
         assert report.snapshot == expected
         assert [one.snapshot for one in report.passed_over] == list(passed_over)
         asked = [one for one in report.stores if not one.left_to_restore]
@@ -377,6 +388,14 @@ def _is_taken(key: Key, what: Mapping[str, Any]) -> bool:
         and store in what.get("stores", (store,))
         and ("partitions" not in what or partition_of(task) in what["partitions"])
     )
+
+
+def _told(report: SnapshotReport) -> dict[Key, tuple[object, ...]]:
+    """What a plan says, too."""
+    return {
+        (one.task, one.store): (one.offsets, one.tail, one.files, one.bytes, one.new_files, one.new_bytes)
+        for one in report.stores
+    }
 
 
 def _called(engine: Engine) -> str:

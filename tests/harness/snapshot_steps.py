@@ -51,7 +51,7 @@ def fetch_over(campaign: Campaign) -> None:
     assert {task for task, store in there if (task, store) in other} <= set(kept)
     content = {**there, **{key: one for key, one in other.items() if key[0] not in kept}}
     assert campaign.content(state_dir, content) == content
-    campaign.fetch_into(state_dir, second, snapshot=second, replace=True)
+    campaign.fetch_into(state_dir, second, snapshot=second, replace=True, planned=True)
     content = {**there, **other}
     assert campaign.content(state_dir, content) == content
     shutil.rmtree(state_dir)
@@ -85,7 +85,7 @@ def _refused(campaign: Campaign, state_dir: Path, snapshot: str | None) -> None:
         application_id=campaign.application_id,
         state_dir=str(state_dir),
         versioned=VersionedStart.LATEST,
-        snapshot=snapshot,
+        **({"snapshot": snapshot} if snapshot else {}),
     )
     with pytest.raises(Corrupted):
         run_fetch(request)
