@@ -58,7 +58,10 @@ def fetch_over(campaign: Campaign) -> None:
 
 
 def damage(campaign: Campaign) -> None:
-    """A blob of the newest snapshot is damaged: the next older one that is whole is fetched, or none."""
+    """A blob of the newest snapshot is damaged: the next older one that is whole is fetched, or none.
+
+    Whoever still has what is damaged publishes it again, and that can be fetched.
+    """
     chance = campaign.more
     shelf = Shelf.at(campaign.url, campaign.application_id)
     order = [entry.snapshot for entry in shelf.head().snapshots]
@@ -69,14 +72,21 @@ def damage(campaign: Campaign) -> None:
     hit = [snapshot for snapshot in order if any(_is_hit(one, target, hurt, way) for one in needed[snapshot])]
     left = [snapshot for snapshot in order if snapshot not in hit]
     campaign.tell(f"{target.blob} is {way} at {hurt}: it is in {', '.join(hit)}")
-    state_dir = campaign.directory()
+    state_dir, source = campaign.directory(), None
+    of_files = target.blob.removeprefix(shelf.names.root).startswith(("files/", "packs/"))
+    if of_files and campaign.newest in campaign.whole:
+        campaign.fetch_into(source := campaign.directory(), campaign.newest)
     with _damaged(shelf, target.blob, hurt, way):
         _refused(campaign, state_dir, order[0])
         if left:
             campaign.fetch_into(state_dir, left[0], passed_over=order[: order.index(left[0])])
         else:
             _refused(campaign, state_dir, None)
-    shutil.rmtree(state_dir, ignore_errors=True)
+        shutil.rmtree(state_dir, ignore_errors=True)
+        if source is not None:
+            campaign.take_from(source, campaign.expected[campaign.newest], planned=False)
+            campaign.fetch_into(state_dir, campaign.newest)
+            shutil.rmtree(state_dir)
 
 
 def _refused(campaign: Campaign, state_dir: Path, snapshot: str | None) -> None:
@@ -111,9 +121,8 @@ def _needed(shelf: Shelf, snapshot: str) -> set[Extent]:
 def _is_hit(one: Extent, target: Extent, hurt: int, way: str) -> bool:
     if one.blob != target.blob:
         return False
-    return {"gone": True, "cut": one.start + one.bytes > hurt, "flipped": one.start <= hurt < one.start + one.bytes}[
-        way
-    ]
+    end = one.start + one.bytes
+    return way == "gone" or (end > hurt and (way == "cut" or one.start <= hurt))
 
 
 @contextmanager
