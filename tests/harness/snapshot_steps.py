@@ -142,8 +142,9 @@ _IN_TURN = (publish_over, fetch_over, damage)
 
 
 def in_turn(campaign: Campaign) -> None:
-    """One of these in each round: four seeds of two rounds have all of them twice at least."""
-    _IN_TURN[(campaign.seed + campaign.round) % len(_IN_TURN)](campaign)
+    """One of these in each round, as soon as there may be older snapshots; three seeds of two rounds have them all."""
+    if campaign.round:
+        _IN_TURN[(campaign.seed + campaign.round) % len(_IN_TURN)](campaign)
 
 
 STEPS: Sequence[Callable[[Campaign], None]] = (
