@@ -60,7 +60,8 @@ def fetch_over(campaign: Campaign) -> None:
 def damage(campaign: Campaign) -> None:
     """A blob of the newest snapshot is damaged: the next older one that is whole is fetched, or none.
 
-    Whoever still has what is damaged publishes it again, and that can be fetched.
+    Whoever still has what is damaged publishes it again, and that can be fetched. Only in S3 nobody sees a bit that has
+    turned in a pack of which not all files are at hand (``statecore.repository.believed``).
     """
     chance = campaign.more
     shelf = Shelf.at(campaign.url, campaign.application_id)
@@ -73,8 +74,8 @@ def damage(campaign: Campaign) -> None:
     left = [snapshot for snapshot in order if snapshot not in hit]
     campaign.tell(f"{target.blob} is {way} at {hurt}: it is in {', '.join(hit)}")
     state_dir, source = campaign.directory(), None
-    of_files = target.blob.removeprefix(shelf.names.root).startswith(("files/", "packs/"))
-    if of_files and campaign.newest in campaign.whole:
+    seen = ("files/",) if way == "flipped" and shelf.url.startswith("s3:") else ("files/", "packs/")
+    if target.blob.removeprefix(shelf.names.root).startswith(seen) and campaign.newest in campaign.whole:
         campaign.fetch_into(source := campaign.directory(), campaign.newest)
     with _damaged(shelf, target.blob, hurt, way):
         _refused(campaign, state_dir, order[0])
