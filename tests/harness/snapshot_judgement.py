@@ -78,7 +78,8 @@ def go_on(campaign: Campaign, *, opened: bool = True) -> None:
     if opened:
         with _application(campaign) as running:
             assert set(restored(running)) <= {store for store, kind in campaign.kinds.items() if kind == "in-memory"}
-            _compare(campaign, _answers(campaign, running), answers, without_history=False)
+            # Which past a versioned store answers depends on the stream time, which it has of the restored tail alone.
+            _compare(campaign, _answers(campaign, running), answers, without_history=True)
 
 
 def _buffers(campaign: Campaign) -> Rows:
@@ -126,4 +127,4 @@ def _compare(campaign: Campaign, found: Answers, answers: Answers, *, without_hi
             latest = [[row for row in rows if b"@" not in row[0]] for rows in (found[key], expected)]
             assert (key, latest[0]) == (key, latest[1])
         else:
-            assert (key, found[key]) == (key, expected)
+            assert found[key] == expected, f"{key}: {found[key]} != {expected}"
