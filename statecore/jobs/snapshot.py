@@ -63,7 +63,7 @@ from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.repository.bases import hashed, put_bases
-from statecore.repository.manifest import StoredDatabase
+from statecore.repository.manifest import StoredDatabase, extents_of
 from statecore.repository.publication import Publication
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile
@@ -161,8 +161,10 @@ class _Snapshot(Job):
                 logs = self._ask(copies)
             newest = newest_of(self.shelf, selection.tasks)
             if self.request.plan_only:
+                hashes = extents_of(newest.parts.values()).keys()
                 planned = [
-                    planned_store(copy, logs, self.listed[key(copy)], newest.store(key(copy))) for copy in copies
+                    planned_store(copy, logs, self.listed[key(copy)], newest.store(key(copy)), hashes)
+                    for copy in copies
                 ]
                 return self._report(Outcome.PLANNED, stores=planned)
             with self.phase("hash"):

@@ -266,30 +266,40 @@ def listed(copy: StoreCopy) -> dict[int | None, list[LocalFile]]:
 
 
 def planned_store(
-    copy: StoreCopy, logs: Logs, files: Mapping[int | None, Sequence[LocalFile]], before: StoreSnapshot | None
+    copy: StoreCopy,
+    logs: Logs,
+    files: Mapping[int | None, Sequence[LocalFile]],
+    before: StoreSnapshot | None,
+    hashes: Collection[str],
 ) -> StoreTaken:
     """What is reported of a store that would be taken.
 
     An SST file never changes, and no other of its database gets its number. So one that was not read is taken for
-    known where the newest snapshot has one of its name and size.
+    known where the newest snapshot has one of its name and size; or a run of its size, which got its name when it was
+    fetched.
 
     Args:
         copy: the store.
         logs: what the brokers said.
         files: from :func:`listed`.
         before: the store in the newest snapshot, if it has it.
+        hashes: of the files that the newest snapshot has of all tasks that are taken.
     """
-    bases = {} if before is None else {database.segment: database.base for database in before.databases}
+    stored = {} if before is None else {database.segment: database for database in before.databases}
 
     def is_known(segment: int | None, file: LocalFile) -> bool:
-        alike = (one for one in bases.get(segment, ()) if file.sha256 in ("", one.sha256))
-        return any((one.name, one.extent.bytes) == (file.path.name, file.bytes) for one in alike)
+        if file.sha256:
+            return file.sha256 in hashes
+        database = stored.get(segment)
+        alike = [(one.name, one.extent.bytes) for one in database.base] if database else []
+        runs = [one.extent.bytes for one in database.runs] if database else []
+        return (file.path.name, file.bytes) in alike or file.bytes in runs
 
     known = {(segment, file.path): is_known(segment, file) for segment, its in files.items() for file in its}
     originals = [
         (segment, file.path) for segment, its in files.items() for file in its if file.path.name in copy.linked[segment]
     ]
-    stands = copy.written and before is not None and before.offsets == copy.offsets and bases.keys() == files.keys()
+    stands = copy.written and before is not None and before.offsets == copy.offsets and stored.keys() == files.keys()
     if stands and all(known[one] for one in originals):
         known = dict.fromkeys(known, True)
     return _taken(

@@ -2,14 +2,16 @@
 
 A campaign is one application whose changelogs are written at random (``tests.harness.snapshot_histories``). It goes
 through its steps again and again, and everything that a step leaves is held against a plain restore of the same
-offsets. At its end real Kafka Streams restores the same changelogs by itself, and opens what was fetched::
+offsets. At its end real Kafka Streams restores the same changelogs by itself, opens what was fetched, and goes on::
 
     campaign = Campaign(seed, broker, jvm, scratch, url)
-    campaign.live(rounds=3)             # each round: every one of STEPS, or not, as chance has it
-    campaign.judge()                    # Kafka Streams
+    campaign.live(3, STEPS)             # each round: every one of STEPS, or not, as chance has it
+    judge(campaign)                     # Kafka Streams
+    go_on(campaign)                     # and what it leaves is published and fetched, too
 
 The seed decides everything but the clock, so a campaign that fails is run again by its seed. Whoever makes another step
-(a snapshot advanced, folded, expired) adds it to ``STEPS``; it says in ``Campaign.expected`` what its snapshot holds.
+(a snapshot advanced, folded, expired) adds it to ``tests.harness.snapshot_steps.STEPS``; it says in
+``Campaign.expected`` what its snapshot holds.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from statecore.changelog.ranges import OffsetRange, split_range
+from statecore.errors import Fenced
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
@@ -34,17 +39,16 @@ from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
 from statecore.jobs.snapshot import run_snapshot
+from statecore.jobs.snapshot_report import Outcome, SnapshotReport
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.jobs.versioned_start import VersionedStart
+from statecore.placement.state_directory import partition_of
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.shelf import Shelf
-from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.rebuilding import Answers, Rows, restored
-from tests.harness.snapshot_application import EXACTLY_ONCE, RandomApplication
-from tests.harness.snapshot_content import Content, content_of, difference
-from tests.harness.sources import RETENTION
-from tests.harness.streams import StreamsApplication, StreamsJvm
+from tests.harness.snapshot_application import RandomApplication
+from tests.harness.snapshot_content import Content, content_of
+from tests.harness.streams import StreamsJvm
 
 Key = tuple[str, str]
 """Task and store."""
@@ -56,14 +60,19 @@ class Campaign(RandomApplication):
     Attributes:
         expected: by snapshot, by task and store: what is to be on disk of it.
         newest: the newest snapshot; empty before there is one.
+        round: how often it has gone through its steps.
+        whole: the snapshots that have all stores of all tasks.
+        more: decides what the histories do not depend on.
     """
 
     def __init__(self, seed: int, broker: Broker, jvm: StreamsJvm, scratch: Path, url: str) -> None:
         super().__init__(seed, broker, jvm, scratch)
-        self.url, self._scratch = url, scratch
+        self.seed, self.url, self._scratch = seed, url, scratch
         self.expected: dict[str, dict[Key, Content]] = {}
         self.newest = ""
-        self._whole: set[str] = set()
+        self.round = 0
+        self.whole: set[str] = set()
+        self.more = Random(f"more of {seed}")
         self._directories = 0
         self.tell(url)
 
@@ -72,11 +81,11 @@ class Campaign(RandomApplication):
         self._directories += 1
         return self._scratch / f"state-{self._directories}"
 
-    def live(self, rounds: int) -> None:
+    def live(self, rounds: int, steps: Sequence[Callable[[Campaign], None]]) -> None:
         """Go through the steps so many times."""
-        for number in range(rounds):
-            self.tell(f"round {number}")
-            for step in STEPS:
+        for self.round in range(rounds):
+            self.tell(f"round {self.round}")
+            for step in steps:
                 step(self)
 
     # ---- snapshots
@@ -95,46 +104,114 @@ class Campaign(RandomApplication):
         with self.open_transaction():
             self.publish_of(what)
 
-    def publish_of(self, what: Mapping[str, Any]) -> None:
-        """A snapshot of what these fields of a request say."""
+    def publish_of(self, what: Mapping[str, Any], into: Path | None = None) -> dict[Key, Content]:
+        """A snapshot of what these fields of a request say; what it has of them.
+
+        Args:
+            what: fields of a request.
+            into: the directory whose stores are replaced by it; chance decides where there is none.
+        """
         ways = self.chance.getrandbits(32)
-        report = self._published(what, ways)
-        snapshot, touched = report.published.snapshot, self._rebuilt(what)
+        report = self._published(what, ways, into=into)
+        snapshot, touched = report.published.snapshot, self.rebuilt(what)
         assert {(one.task, one.store) for one in report.stores} == touched.keys()
-        whole = not what.get("stores") and not what.get("partitions")
-        self.expected[snapshot] = {**({} if whole else self.expected.get(self.newest, {})), **touched}
-        if whole or self.newest in self._whole:
-            self._whole.add(snapshot)
-        self.newest = snapshot
-        self._compare_manifest(snapshot)
+        self.counts(snapshot, touched, whole=not what.get("stores") and not what.get("partitions"))
         if report.state_dir:
             self._compare(Path(report.state_dir), report.stores, touched, f"what publishing {snapshot} has placed")
-        if self.chance.random() < 0.25:
+        if into is None and self.chance.random() < 0.25:
             self._publish_again(what, ways)
+        return touched
 
-    def take(self) -> None:
-        """A snapshot of a state directory with all that the newest snapshot has, and nothing besides; now and then."""
-        if self.chance.random() < 0.5 or self.newest not in self._whole:
-            return
-        state_dir = self.directory()
-        self.tell(f"take {state_dir}, fetched of {self.newest}")
-        self.fetch_into(state_dir, self.newest)
-        request = SnapshotRequest(
-            spec=self.spec, state_dir=str(state_dir), repository=self.url, offline=self.chance.random() < 0.3
-        )
-        report = run_snapshot(request)
-        shutil.rmtree(state_dir)
-        snapshot = report.snapshot
-        self.expected[snapshot] = self.expected[self.newest]
+    def counts(self, snapshot: str, content: Mapping[Key, Content], *, whole: bool) -> None:
+        """A snapshot is the newest now, and this is what it must hold; of all else what the one before it has.
+
+        Args:
+            snapshot: its id.
+            content: what a job has put into it.
+            whole: whether that is all.
+        """
+        self.expected[snapshot] = {**({} if whole else self.expected.get(self.newest, {})), **content}
+        if whole or self.newest in self.whole:
+            self.whole.add(snapshot)
         self.newest = snapshot
-        self._whole.add(snapshot)
         self._compare_manifest(snapshot)
 
-    def _published(self, what: Mapping[str, Any], ways: int, *, again: bool = False) -> RestoreReport:
+    def take(self) -> None:
+        """A snapshot of a directory that was fetched, of the newest or an older one, or of some of it; now and then."""
+        if self.chance.random() < 0.5 or self.newest not in self.whole:
+            return
+        snapshot = self.newest if self.more.random() < 0.7 else self.more.choice(sorted(self.whole))
+        state_dir = self.directory()
+        self.tell(f"take {state_dir}, fetched of {snapshot}")
+        self.fetch_into(state_dir, snapshot, snapshot=snapshot)
+        content = self.expected[snapshot]
+        what: dict[str, Any] = {}
+        way = self.more.choice(("all", "all", "tasks", "stores", "partitions"))
+        if way == "tasks":
+            what["tasks"] = tuple(self.more.sample(tasks := sorted({task for task, _ in content}), min(2, len(tasks))))
+        elif way == "stores":
+            what["stores"] = tuple(self.more.sample(names := sorted({name for _, name in content}), min(3, len(names))))
+        elif way == "partitions":
+            what["partitions"] = (self.more.randrange(self.partitions),)
+        self.take_from(state_dir, content, **what)
+        shutil.rmtree(state_dir)
+
+    def take_from(self, state_dir: Path, content: Mapping[Key, Content], *, planned: bool = True, **what: Any) -> bool:
+        """A snapshot of a directory that has this; whether there is one.
+
+        A directory that is behind the newest snapshot is refused, and nothing has changed then.
+
+        Args:
+            state_dir: the directory.
+            content: all that it has.
+            planned: whether a plan, which does not look for damage, says the same before.
+            what: fields of the request that say less than all.
+        """
+        taken = {key: one for key, one in content.items() if _is_taken(key, what)}
+        request = SnapshotRequest(
+            spec=self.spec, state_dir=str(state_dir), repository=self.url, offline=self.chance.random() < 0.3, **what
+        )
+        newest = self.expected[self.newest]
+        behind = [
+            key
+            for key, one in taken.items()
+            for partition, offset in (newest[key].offsets if key in newest else {}).items()
+            if max(offset, -1) > max(one.offsets[partition], -1)
+        ]
+        self.tell(f"snapshot of {state_dir} {what or 'with all'}{', which is behind' if behind else ''}")
+        if behind:
+            with pytest.raises(Fenced):
+                run_snapshot(request)
+            assert Shelf.at(self.url, self.application_id).head().snapshots[0].snapshot == self.newest
+            return False
+        with self._packing():
+            plan = run_snapshot(replace(request, plan_only=True)) if planned else None
+            report = run_snapshot(request)
+        said, done = _told(plan or report), _told(report)
+        different = {key: (said[key], done[key]) for key in done if said[key] != done[key]}
+        assert not different, f"planned, and done: {different}"
+        assert (report.outcome is Outcome.UNCHANGED) == (report.snapshot == self.newest)
+        self.counts(report.snapshot, taken, whole=not what and content.keys() >= newest.keys())
+        return True
+
+    @contextmanager
+    def _packing(self) -> Iterator[None]:
+        """Which files share a blob is decided by chance: none, some, or all that come together."""
+        small, pack = self.more.choice((0, 1500, 1 << 20)), self.more.choice((3000, 64 << 20))
+        with ExitStack() as around:
+            for room in ("repository.upload", "jobs.run_keeper", "jobs.snapshot_parts"):
+                around.enter_context(patch(f"statecore.{room}.SMALL", small))
+            for room in ("repository.upload", "jobs.run_keeper"):
+                around.enter_context(patch(f"statecore.{room}.PACK_BYTES", pack))
+            yield
+
+    def _published(
+        self, what: Mapping[str, Any], ways: int, *, again: bool = False, into: Path | None = None
+    ) -> RestoreReport:
         """Publish; ``ways`` decide the ranges and the budget, on which the runs depend, and chance all else."""
         chance, of_runs = self.chance, Random(ways)
         engine: Engine = chance.choice((InProcessEngine(), InProcessEngine(), ProcessEngine(1), ProcessEngine(3)))
-        state_dir = "" if chance.random() < 0.6 else str(self.directory())
+        state_dir = str(into) if into else "" if chance.random() < 0.6 else str(self.directory())
         budget = of_runs.choice((1 << 20, 4 << 20, 512 << 20))
         most = of_runs.choice((1, 2, 5, 9))
         self.tell(
@@ -145,11 +222,13 @@ class Campaign(RandomApplication):
             spec=self.spec,
             repository=self.url,
             state_dir=state_dir,
+            replace=into is not None,
             memory_budget=budget,
             transaction_wait=self.transaction_wait,
             **what,
         )
         with ExitStack() as around:
+            around.enter_context(self._packing())
             around.enter_context(patch("statecore.jobs.plan.plan_ranges", cut_at_random(of_runs, most)))
             if chance.random() < 0.5:
                 around.enter_context(patch("statecore.images.merge_policy.SLICE_BYTES", 4000))
@@ -164,17 +243,13 @@ class Campaign(RandomApplication):
         report = self._published(what, ways, again=True)
         assert report.published is not None
         snapshot = report.published.snapshot
-        self.expected[snapshot] = self.expected[self.newest]
-        if self.newest in self._whole:
-            self._whole.add(snapshot)
-        self.newest = snapshot
-        self._compare_manifest(snapshot)
+        self.counts(snapshot, self.expected[self.newest], whole=False)
         for key, store in self.stores_of(snapshot).items():
             if key[1] not in self.compacted:
                 assert (key, store.identity) == (key, before[key].identity)
                 assert [digest for digest, _ in store.extents] == [digest for digest, _ in before[key].extents]
 
-    def _rebuilt(self, what: Mapping[str, Any]) -> dict[Key, Content]:
+    def rebuilt(self, what: Mapping[str, Any]) -> dict[Key, Content]:
         """What a restore that publishes nothing makes of the same offsets."""
         state_dir = self.directory()
         request = RestoreRequest(
@@ -208,6 +283,14 @@ class Campaign(RandomApplication):
             if store.content is not None:
                 content = store.content
                 assert (content.rows, content.digest) == (expected[key].rows, expected[key].digest), key
+
+    def content(self, state_dir: Path, keys: Iterable[Key]) -> dict[Key, Content]:
+        """What is on disk of these stores."""
+        named = {key: self.expected[self.newest][key].offsets for key in keys}
+        return {
+            (task, store): content_of(state_dir, self.application_id, task, store, self.kinds[store], offsets)
+            for (task, store), offsets in named.items()
+        }
 
     def _compare(self, state_dir: Path, stores: Iterable[Any], expected: Mapping[Key, Content], what: str) -> None:
         found = {(one.task, one.store): self._content(state_dir, one) for one in stores}
@@ -248,8 +331,18 @@ class Campaign(RandomApplication):
         together = self.directory()
         return [(together, {"tasks": tuple(some)}) for some in (tasks[:cut], tasks[cut:]) if some]
 
-    def fetch_into(self, state_dir: Path, expected: str, **more: Any) -> FetchReport:
-        """Fetch into a directory; what is there then is what this snapshot must hold."""
+    def fetch_into(
+        self, state_dir: Path, expected: str, *, passed_over: Sequence[str] = (), planned: bool = False, **more: Any
+    ) -> FetchReport:
+        """Fetch into a directory; what is there then is what this snapshot must hold.
+
+        Args:
+            state_dir: the directory.
+            expected: the snapshot that is to be taken.
+            passed_over: those that are to be found damaged before it.
+            planned: whether a plan is asked first, which must say the same.
+            more: fields of the request.
+        """
         request = FetchRequest(
             repository=self.url,
             application_id=self.application_id,
@@ -258,9 +351,13 @@ class Campaign(RandomApplication):
             processes=self.chance.choice((None, None, 1, 2)),
             **{"versioned": VersionedStart.LATEST, **more},
         )
+        plan = run_fetch(replace(request, plan_only=True)) if planned else None
         report = run_fetch(request)
+        if plan is not None:
+            come = (report.kept, report.downloaded_bytes, report.at_hand_bytes)
+            assert (plan.kept, plan.downloaded_bytes, plan.at_hand_bytes) == come
         assert report.snapshot == expected
-        assert not report.passed_over
+        assert [one.snapshot for one in report.passed_over] == list(passed_over)
         asked = [one for one in report.stores if not one.left_to_restore]
         self._compare(state_dir, asked, self.expected[expected], f"what was fetched of {expected}")
         stored = self.stores_of(expected)
@@ -274,97 +371,6 @@ class Campaign(RandomApplication):
                 assert any(database.base for database in stored[key].databases), key
         return report
 
-    # ---- Kafka Streams
-
-    def judge(self, versioned: VersionedStart = VersionedStart.LATEST) -> None:
-        """Kafka Streams restores all by itself, then opens what was fetched: it restores nothing, and answers the same.
-
-        Args:
-            versioned: what versioned stores find there; ``history`` has Kafka Streams restore these, and only these.
-        """
-        self.append()
-        self.consume(all_of_it=True)
-        self.publish_of({"versioned": VersionedStart.LATEST})
-        self.take()
-        fetched = self.directory()
-        self.tell(f"judged over what was fetched of {self.newest}")
-        self.fetch_into(fetched, self.newest, versioned=versioned)
-
-        with self._application() as running:
-            assert restored(running)
-            answers = self._answers(running)
-        rows = self.world.rows()
-        # Its own restore puts the rows of a grace buffer where the buffer does not look for them (it takes their keys
-        # for those of windows, and turns them around): they are held against what the buffer itself writes.
-        rows |= self._buffers()
-        self.world.state_dir = fetched
-        ours = self.world.rows()
-        apart = {
-            store
-            for store, kind in self.kinds.items()
-            if kind == "in-memory" or (kind.startswith("versioned") and versioned is VersionedStart.HISTORY)
-        }
-        different = {
-            key: difference(ours.get(key, {}), rows.get(key, {}))
-            for key in rows.keys() | ours.keys()
-            if key[1].partition("/")[0] not in apart and ours.get(key) != rows.get(key)
-        }
-        assert not different, f"fetched, and restored by Kafka Streams: {different}"
-        with self._application() as running:
-            assert set(restored(running)) <= apart
-            found = self._answers(running)
-        for key, expected in answers.items():
-            if self.kinds[key[0]].startswith("versioned") and versioned is VersionedStart.LATEST:
-                latest = [[row for row in rows if b"@" not in row[0]] for rows in (found[key], expected)]
-                assert (key, latest[0]) == (key, latest[1])
-            else:
-                assert (key, found[key]) == (key, expected)
-
-    def _buffers(self) -> Rows:
-        """The rows of grace buffers, as the store itself would have written them."""
-        isolation = "read_committed" if self.world.guarantee == EXACTLY_ONCE else "read_uncommitted"
-        found: Rows = {}
-        for task, store in self.expected[self.newest]:
-            if self.kinds[store] == "grace-buffer":
-                partition = int(task.partition("_")[2])
-                there: dict[bytes, bytes] = {}
-                for one in topics.read(self.world.servers, self.topics[store], partition, isolation):
-                    assert one.key is not None
-                    there.pop(one.key, None)
-                    if one.value is not None:
-                        there[one.key] = one.value[:-8]  # all but the time of the row, which stands in its key
-                found[task, f"{store}/{store}.0"] = {"default": sorted(there.items())}
-        return found
-
-    def _application(self) -> StreamsApplication:
-        made = self.world.application()
-        made.stores = {}
-        return made
-
-    def _answers(self, running: StreamsApplication) -> Answers:
-        """What every store that can be asked answers; of what expires, as far as every instance still answers it."""
-        found: Answers = {}
-        for case in self.cases.values():
-            if case.query is None:
-                continue
-            for partition in [None] if case.is_global else range(self.partitions):
-                newest = max(self.histories[case.store, one].newest for one in range(self.partitions))
-                keys = self.histories[case.store, partition or 0].keys if case.query.shape == "versioned" else ()
-                since = max(0, newest - RETENTION + 1) if case.expires else 0
-                running.stores = {case.store: replace(case.query, since=since, keys=keys)}
-                found[case.store, partition] = running.query_rows(case.store, partition)
-        return found
-
-
-STEPS: Sequence[Callable[[Campaign], None]] = (
-    Campaign.append,
-    Campaign.compact,
-    Campaign.publish,
-    Campaign.take,
-    Campaign.fetch,
-)
-"""What happens in each round, in this order; each step decides by chance whether and how."""
-
 
 def cut_at_random(chance: Random, most: int) -> Callable[..., list[Any]]:
     """In place of ``plan_ranges``: every partition in up to so many ranges, whatever its size is."""
@@ -374,6 +380,23 @@ def cut_at_random(chance: Random, most: int) -> Callable[..., list[Any]]:
         return [part for whole, count in counts.items() for part in split_range(whole, count)]
 
     return plan_ranges
+
+
+def _is_taken(key: Key, what: Mapping[str, Any]) -> bool:
+    task, store = key
+    return (
+        task in what.get("tasks", (task,))
+        and store in what.get("stores", (store,))
+        and ("partitions" not in what or partition_of(task) in what["partitions"])
+    )
+
+
+def _told(report: SnapshotReport) -> dict[Key, tuple[object, ...]]:
+    """What a plan says, too."""
+    return {
+        (one.task, one.store): (one.offsets, one.tail, one.files, one.bytes, one.new_files, one.new_bytes)
+        for one in report.stores
+    }
 
 
 def _called(engine: Engine) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.apply import SiblingStore, StoreImage, apply_placement, plan_placement
 from statecore.placement.state_directory import StateDirectory
@@ -65,9 +66,18 @@ def join(left: str, table: str, output: str) -> Callable[[StreamsJvm], Any]:
 
 
 class World:
-    """An application whose buffer holds records, closed; its directory, and ways to rebuild a part of it."""
+    """An application whose buffer holds records, or never had any, closed; and ways to rebuild a part of it."""
 
-    def __init__(self, broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        jvm: StreamsJvm,
+        application_id: str,
+        state_dir: Path,
+        guarantee: str,
+        *,
+        buffers: bool = True,
+    ) -> None:
         self.servers, self.jvm, self.guarantee = broker.bootstrap_servers, jvm, ProcessingGuarantee(guarantee)
         self.application_id, self.state_dir = application_id, state_dir
         self.left, self.table, self.output = (f"{application_id}-{name}" for name in ("left", "table", "output"))
@@ -77,9 +87,11 @@ class World:
         self.produce(self.table, [(NOW - HISTORY // 2, b"table")])
         with self.application():
             self.wait()
-            # The first records leave the buffer again as stream time goes on: their tombstones are in the changelog.
-            self.produce(self.left, [(NOW, b"gone"), (NOW + 2 * GRACE, b"stays"), (NOW + 2 * GRACE + 5, b"stays too")])
-            self.wait()
+            if buffers:
+                # The first leave the buffer again as stream time goes on: their tombstones are in the changelog.
+                stay = [(NOW + 2 * GRACE, b"stays"), (NOW + 2 * GRACE + 5, b"stays too")]
+                self.produce(self.left, [(NOW, b"gone"), *stay])
+                self.wait()
 
     def application(self) -> StreamsApplication:
         return StreamsApplication(
@@ -129,11 +141,12 @@ class World:
         partition = TASKS[task]
         changelog = self.changelog(BUFFER, partition)
         end = topics.end_offset(self.servers, changelog.topic, partition)
+        offset = end - 1 if end else OFFSET_UNKNOWN
         with RocksDBStore(path / f"{BUFFER}.0", StoreKind.GRACE_BUFFER, create=True) as store:
             for key, value in self.rows_of_changelog(partition).items():
                 store.put(key, value)
-            store.commit({changelog: end - 1})
-        return StoreImage(task, BUFFER, StoreKind.GRACE_BUFFER, changelog, path, {changelog: end - 1})
+            store.commit({changelog: offset})
+        return StoreImage(task, BUFFER, StoreKind.GRACE_BUFFER, changelog, path, {changelog: offset})
 
     def table_image(self, task: str, path: Path) -> StoreImage:
         """The table's own database, as the application closed it."""
@@ -215,3 +228,21 @@ def test_a_buffer_that_is_missing_costs_its_own_restore_and_not_the_task(world, 
         assert restored[BUFFER, partition] == 4 * KEYS // PARTITIONS
     with world.application() as application:
         assert set(application.restored_records().values()) <= {0}
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_buffer_that_never_had_a_record_has_no_segment_and_works_with_an_empty_one(
+    broker, streams_jvm, application_id, state_dir, guarantee, tmp_path
+):
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee, buffers=False)
+    stores = [world.directory.task_path(task) / BUFFER for task in TASKS]
+    assert not [path for store in stores for path in store.glob("*")]
+
+    world.place([world.buffer_image(task, tmp_path / "images" / task / BUFFER) for task in TASKS])
+    with world.application() as application:
+        assert set(application.restored_records().values()) <= {0}
+        assert all(world.buffered(task) == [] for task in TASKS)
+        world.produce(world.left, [(NOW, b"first"), (NOW + 2 * GRACE, b"second")])
+        world.wait()
+    assert world.emitted() == {b"first+table": KEYS}
+    assert [len(world.buffered(task)) for task in TASKS] == [KEYS // PARTITIONS] * PARTITIONS

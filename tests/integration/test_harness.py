@@ -17,6 +17,7 @@ from demo.application import FlightsApplication, StoreState, create_topics
 from tests.harness import directory, keeper, topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker, BrokerFailed
+from tests.harness.snapshot_content import differences
 from tests.harness.streams import StreamsApplication, StreamsJvm, stores_of
 from tests.harness.topics import Record
 
@@ -247,3 +248,14 @@ def test_the_demo_application_gives_the_same_answers_after_a_loss(tmp_path: Path
         rebuilt, restored = life(broker)
         assert rebuilt == first
         assert restored >= 5000
+
+
+def test_segments_without_a_row_are_as_good_as_none_and_other_databases_are_not():
+    row = (b"key", b"value")
+    full, empty = {"default": [row]}, {"default": []}
+    task = "0_0"
+    assert differences({(task, "store/store.0"): empty}, {}) == {}
+    assert differences({}, {(task, "store/store.0"): empty}) == {}
+    assert differences({(task, "store"): empty}, {}) == {(task, "store"): {"default": ([], [])}}
+    assert differences({(task, "store/store.0"): full}, {}) == {(task, "store/store.0"): {"default": ([row], [])}}
+    assert differences({(task, "store"): full}, {(task, "store"): full}) == {}

@@ -307,6 +307,17 @@ def test_a_plan_says_how_many_files_and_bytes_would_be_taken_and_how_many_are_ne
     assert report.put_bytes == more.new_bytes
 
 
+def test_a_plan_knows_files_that_the_newest_snapshot_has_in_other_stores(tmp_path: Path) -> None:
+    world = World(tmp_path, one={"kind": "key-value"}, two={"kind": "key-value"})
+    for store in ("one", "two"):
+        world.write(ROWS, 7, path=world.database(store), changelog=world.changelog(store))
+    world.snapshot(stores=("one",))
+    (planned,) = world.snapshot(stores=("two",), plan_only=True).stores
+    (taken,) = world.snapshot(stores=("two",)).stores
+    assert planned == taken
+    assert taken.new_files < taken.files  # CURRENT says the same in both
+
+
 def test_a_plan_reads_no_large_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write({b"%05d" % number: os.urandom(1000) for number in range(2000)}, 7)
     world.snapshot()
