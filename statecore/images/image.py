@@ -39,9 +39,10 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import Bases, CheckedBase, checked_bases, link_base, refuse_advance
 from statecore.images.digest import EMPTY, combined, digest_rows
 from statecore.images.identity import image_identity
-from statecore.images.merge import check_order, merged_file
+from statecore.images.merge import merged_file
 from statecore.images.merge_policy import runs_to_merge
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
+from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.images.runs_digest import merged_digest, told_digest
 from statecore.images.tables import damaged
 from statecore.stores.rocksdb import RocksDBStore
@@ -197,7 +198,7 @@ def _check_runs(
                 action="Give only runs of what came after the base.",
             )
     if not kind.is_versioned:
-        for together in _of_one_partition(runs, several=len(offsets) > 1):
+        for together in runs_of_one_partition(runs, several=len(offsets) > 1):
             check_order(together)
 
 
@@ -216,17 +217,6 @@ def _check_ahead(offsets: Mapping[TopicPartition, int], bases: Bases) -> None:
 def _base_end(bases: Bases, changelog: TopicPartition | None) -> int:
     """Where the base ends in a partition; the least of all where a run does not say its own."""
     return min(bases.starts.values()) if changelog is None else bases.starts[changelog]
-
-
-def _of_one_partition(runs: Sequence[RunFile], *, several: bool) -> list[list[RunFile]]:
-    """The runs of each database and, in a global store, of each partition, as far as they say of which they are."""
-    groups: dict[object, list[RunFile]] = {}
-    for run in runs:
-        if not several:
-            groups.setdefault(run.segment, []).append(run)
-        elif run.origin.changelog is not None:
-            groups.setdefault((run.segment, run.origin), []).append(run)
-    return list(groups.values())
 
 
 def _live_databases(

@@ -15,7 +15,6 @@ import statecore.extras.pipeline
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
 from statecore.images.merging import MergingRuns, Rows
 from statecore.images.model import Run, RunFile, RunFormat
+from statecore.images.run_order import check_order
 from statecore.images.run_writer import write_run
 from statecore.images.tables import open_table
 
@@ -97,25 +97,6 @@ def write_merged(path: Path, runs: Sequence[RunFile], merging: MergingRuns, *, k
         raise
     stream_time = max(run.stream_time for run in runs)
     return replace(made, segment=runs[0].segment, stream_time=stream_time)
-
-
-def check_order(runs: Sequence[Run]) -> None:
-    """Refuse runs that are not of one database, or not in the order of their offsets; see :class:`Run`.
-
-    Raises:
-        Invalid: they are not.
-    """
-    if len({(run.origin, run.segment) for run in runs}) > 1:
-        raise Invalid(
-            "Runs of one database belong together, and no others.",
-            action="Take those of each store, partition and segment.",
-        )
-    for one, following in pairwise(runs):
-        if following.start < one.end:
-            raise Invalid(
-                f"A run that ends at {one.end} and one that begins at {following.start} cannot follow one another.",
-                action="Give runs in the order of their offsets, each once.",
-            )
 
 
 def _chunks(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:

@@ -43,7 +43,7 @@ LAYOUT = "4.3"
 VERSION = 0
 """Of manifests, parts and heads. It is 0 until the format has been reviewed, and may change until then."""
 
-_OTHER_RELEASE = "Use the release of statecore that made the snapshot, or make a new one."
+OTHER_RELEASE = "Use the release of statecore that made the snapshot, or make a new one."
 
 
 @dataclass(frozen=True)
@@ -311,8 +311,8 @@ class Manifest:
         return next((part for part in self.parts if part.task == task), None)
 
 
-MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, _OTHER_RELEASE, is_open=True, is_sealed=True)
-PART = DocumentType("part of a manifest", VERSION, TaskPart, _OTHER_RELEASE, is_open=True)
+MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEASE, is_open=True, is_sealed=True)
+PART = DocumentType("part of a manifest", VERSION, TaskPart, OTHER_RELEASE, is_open=True)
 
 
 def checked(content: bytes, expected: str, what: str, action: str) -> bytes:

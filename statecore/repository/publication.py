@@ -50,6 +50,7 @@ from statecore.repository.manifest import (
     joined_parts,
     new_bytes,
 )
+from statecore.repository.part_structure import check_made
 from statecore.repository.shelf import ReadPart, Shelf
 from statecore.repository.taken_over import warnings_of
 from statecore.repository.upload import put_whole
@@ -164,9 +165,11 @@ class Publication:
             Fenced: others have published one of these tasks meanwhile, or are ahead of it.
             Corrupted, Invalid, Retryable, Capacity: the repository cannot be used, or nobody knows whether it was
                 published: a retry of the same request finds out.
+            StatecoreError: a part contradicts itself, and nothing was put.
         """
         if (own := self.earlier()) is not None:
             return own
+        check_made(parts)
         self._faults.reach("publish.before-parts")
         touched = {part.task for part in parts}
         with self._shelf.read_to_publish():

@@ -28,6 +28,7 @@ from statecore.repository.manifest import (
     checked,
 )
 from statecore.repository.part_names import check_names
+from statecore.repository.part_structure import check_structure
 from statecore.repository.repository import Repository, open_repository
 
 
@@ -230,8 +231,8 @@ class Shelf:
         """Parts of a manifest, by task; those that lie in one blob come in one request.
 
         Raises:
-            Corrupted: one is missing or damaged.
-            Invalid: one is of another version.
+            Corrupted: one is missing or damaged, or contradicts itself.
+            Invalid: one is of another version, or its databases are of another layout.
             Retryable: nobody could look.
         """
         found: dict[str, ReadPart] = {}
@@ -248,6 +249,7 @@ class Shelf:
                 what = f"The part of task {reference.task}"
                 read = PART.read(checked(document, reference.sha256, what, self.instead))
                 check_names(read.value, self.names.root)
+                check_structure(read.value, self.instead)
                 found[reference.task] = ReadPart(read.value, read.raw)
         return found
 

@@ -74,6 +74,26 @@ def test_every_bit_of_a_manifest_and_a_part_counts(own_shop: Shop, state_dir: Pa
     assert fetch(own_shop, state_dir, plan_only=True).snapshot == new.snapshot
 
 
+def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_brought(
+    own_shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = own_shop.shelf.head().snapshots
+    store = own_shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350, 400])
+    (database,) = store.databases
+    turned = replace(store, databases=(replace(database, runs=database.runs[::-1]),))
+    publication = Publication(own_shop.shelf, own_shop.declared, request="wrong", origin="restore", clock=lambda: CUT)
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr("statecore.repository.publication.check_made", lambda parts: None)
+        wrong = publication.publish([TaskPart("0_0", (turned,))], whole=False)
+    refused(Corrupted, "cannot follow one another", own_shop, state_dir, snapshot=wrong.snapshot)
+    report = fetch(own_shop, state_dir)
+    assert report.snapshot == whole.snapshot
+    ((passed, why),) = [(one.snapshot, one.why) for one in report.passed_over]
+    assert passed == wrong.snapshot
+    assert "store 'plain' of task 0_0: database without a segment: A run that ends at 400" in why
+    assert rows_in(state_dir) == expected(300)
+
+
 def test_where_no_snapshot_is_whole_all_are_named(own_shop: Shop, state_dir: Path) -> None:
     for manifest in (own_shop.root / "repository" / "apps" / "orders" / "manifests").iterdir():
         flipped(manifest)
@@ -85,7 +105,10 @@ def test_where_no_snapshot_is_whole_all_are_named(own_shop: Shop, state_dir: Pat
 def test_a_snapshot_that_says_what_is_not_there_is_passed_over(own_shop: Shop, state_dir: Path) -> None:
     third = Shop(own_shop.root, whole=True)
     store = third.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350])
-    third.publish([350], task_0_0={"lie": replace(store, store="lie", rows=7)})
+    (database,) = store.databases
+    runs = tuple(replace(one, run=replace(one.run, store="lie")) for one in database.runs)
+    lie = replace(store, store="lie", rows=7, databases=(replace(database, runs=runs),))
+    third.publish([350], task_0_0={"lie": lie})
     report = fetch(own_shop, state_dir)
     assert len(report.passed_over) == 1
     assert "holds" in report.passed_over[0].why

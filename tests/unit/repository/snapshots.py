@@ -106,7 +106,7 @@ def store_of(
         store,
         KIND,
         identity,
-        (ChangelogEnd(*partition, topic_id, offset, end, 0, end, 1),),
+        (ChangelogEnd(*partition, topic_id, offset, 0 if left_to_restore else end, 0, end, 1),),
         "read_committed",
         () if left_to_restore else (StoredDatabase(None, tuple(runs), tuple(base)),),
         cut_ms=int(NOW * 1000),

@@ -1,0 +1,47 @@
+"""The order in which runs are applied: by offset, in each database, and in a global store in each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from statecore.errors import Invalid
+from statecore.images.model import Run
+
+R = TypeVar("R", bound=Run)
+
+
+def check_order(runs: Sequence[Run]) -> None:
+    """Refuse runs that are not of one database, or not in the order of their offsets; see :class:`Run`.
+
+    Raises:
+        Invalid: they are not.
+    """
+    if len({(run.origin, run.segment) for run in runs}) > 1:
+        raise Invalid(
+            "Runs of one database belong together, and no others.",
+            action="Take those of each store, partition and segment.",
+        )
+    for one, following in pairwise(runs):
+        if following.start < one.end:
+            raise Invalid(
+                f"A run that ends at {one.end} and one that begins at {following.start} cannot follow one another.",
+                action="Give runs in the order of their offsets, each once.",
+            )
+
+
+def runs_of_one_partition(runs: Sequence[R], *, several: bool) -> list[list[R]]:
+    """The runs of each database and, in a global store, of each partition, as far as they say of which they are.
+
+    Args:
+        runs: the runs of a store.
+        several: whether the store has several partitions.
+    """
+    groups: dict[object, list[R]] = {}
+    for run in runs:
+        if not several:
+            groups.setdefault(run.segment, []).append(run)
+        elif run.origin.changelog is not None:
+            groups.setdefault((run.segment, run.origin), []).append(run)
+    return list(groups.values())

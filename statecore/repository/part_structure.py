@@ -1,0 +1,160 @@
+"""What a part says must fit together: a store that is built of a part that contradicts itself would be another one.
+
+Hashes say that a part is what was written, and not that it was right. So the same rules hold for a part that is to be
+published and for one that was read::
+
+    store      ends at the offsets of its changelogs; left to restore, it is empty
+    database   each segment once
+    runs       rows of this store and this database, in the order of their offsets, none beyond the store's end
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TypeVar
+
+from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import GLOBAL
+from statecore.images.model import RunFormat
+from statecore.images.run_order import check_order, runs_of_one_partition
+from statecore.repository.manifest import (
+    LAYOUT,
+    OTHER_RELEASE,
+    ChangelogEnd,
+    StoredDatabase,
+    StoredRun,
+    StoreSnapshot,
+    TaskPart,
+)
+
+_SHOWN = 3
+T = TypeVar("T", bound=Hashable)
+
+
+def check_structure(part: TaskPart, action: str) -> None:
+    """Refuse a part that was read and cannot be right.
+
+    Args:
+        part: the part; its names have been checked.
+        action: what to do where it contradicts itself.
+
+    Raises:
+        Corrupted: it contradicts itself.
+        Invalid: its databases have a layout that this release does not know.
+    """
+    for store in part.stores:
+        if store.layout != LAYOUT:
+            raise Invalid(
+                f"Store {store.store!a} of task {part.task} has the layout {store.layout!a}, and not {LAYOUT}.",
+                action=OTHER_RELEASE,
+                task=part.task,
+                store=store.store,
+            )
+    if wrong := wrong_in(part):
+        raise Corrupted(f"A part of a manifest contradicts itself: {_words(wrong)}.", action=action, task=part.task)
+
+
+def check_made(parts: Iterable[TaskPart]) -> None:
+    """Refuse parts that are to be published and cannot be right.
+
+    Raises:
+        StatecoreError: one contradicts itself.
+    """
+    if wrong := [one for part in parts for one in wrong_in(part)]:
+        raise StatecoreError(
+            f"A defect of this program: nothing was published, because a part contradicts itself: {_words(wrong)}.",
+            action="Report it.",
+        )
+
+
+def wrong_in(part: TaskPart) -> list[str]:
+    """What of a part contradicts the rest, in words; nothing where it fits together."""
+    wrong = [f"task {part.task} has store {name!a} twice" for name in _repeated(one.store for one in part.stores)]
+    for store in part.stores:
+        wrong += [f"store {store.store!a} of task {part.task}: {why}" for why in _of_store(part.task, store)]
+    return wrong
+
+
+def _of_store(task: str, store: StoreSnapshot) -> Iterator[str]:
+    is_global = task == GLOBAL
+    if store.layout != LAYOUT:
+        yield f"it has the layout {store.layout!a}, and not {LAYOUT}"
+    if not store.changelogs or (len(store.changelogs) > 1 and not is_global):
+        yield f"it has the ends of {len(store.changelogs)} partitions"
+    for partition in _repeated(end.topic_partition for end in store.changelogs):
+        yield f"it has two ends of {partition}"
+    for end in store.changelogs:
+        yield from _of_end(end, store, is_global=is_global)
+    if store.left_to_restore and store.databases:
+        yield "it is left to restore, and has databases"
+    for segment in _repeated(database.segment for database in store.databases):
+        yield f"it has {_database(segment)} twice"
+    for database in store.databases:
+        if (database.segment is not None) != store.kind.is_segmented:
+            yield f"a {store.kind} store has no {_database(database.segment)}"
+        yield from (f"{_database(database.segment)}: {why}" for why in _of_database(database, store))
+
+
+def _of_end(end: ChangelogEnd, store: StoreSnapshot, *, is_global: bool) -> Iterator[str]:
+    said = f"it says offset {end.offset} of {end.topic_partition}"
+    if end.offset == OFFSET_UNKNOWN and not is_global:
+        if any(database.runs for database in store.databases):
+            yield f"{said}, and has runs"
+        expected = 0
+    else:
+        if end.offset < 0:
+            yield f"{said}, which is none"
+        elif store.left_to_restore:
+            yield f"{said}, and is left to restore"
+        expected = end.offset if is_global else end.offset + 1
+    if end.end != expected:
+        yield f"{said}, and that its data end before {end.end}"
+
+
+def _of_database(database: StoredDatabase, store: StoreSnapshot) -> Iterator[str]:
+    ends = {end.topic_partition: end.end for end in store.changelogs}
+    for stored in database.runs:
+        yield from (f"run {stored.run.sha256[:12]} {why}" for why in _of_run(stored, database, store))
+        changelog = stored.run.origin.changelog
+        end = max(ends.values(), default=0) if changelog is None else ends.get(changelog)
+        if end is None:
+            yield f"run {stored.run.sha256[:12]} is of {changelog}"
+        elif stored.run.end > end:
+            yield f"run {stored.run.sha256[:12]} ends at {stored.run.end}, behind the store's end {end}"
+    if not store.kind.is_versioned:  # its runs share no key, and have no offsets
+        for together in runs_of_one_partition([stored.run for stored in database.runs], several=len(ends) > 1):
+            try:
+                check_order(together)
+            except Invalid as error:
+                yield error.what.rstrip(".")
+
+
+def _of_run(stored: StoredRun, database: StoredDatabase, store: StoreSnapshot) -> Iterator[str]:
+    run = stored.run
+    if run.store not in ("", store.store):
+        yield f"is of store {run.store!a}"
+    if run.kind not in (None, store.kind):
+        yield f"is of a {run.kind} store, and not of a {store.kind} store"
+    if run.segment != database.segment:
+        yield f"is of {_database(run.segment)}"
+    if run.format is not RunFormat.SST:
+        yield f"has {run.format}, and no rows"
+    if run.file_bytes != stored.extent.bytes:
+        yield f"has {run.file_bytes} bytes, and its extent {stored.extent.bytes}"
+    if not 0 <= run.start <= run.end:
+        yield f"begins at {run.start} and ends at {run.end}"
+
+
+def _database(segment: int | None) -> str:
+    return "database without a segment" if segment is None else f"database of segment {segment}"
+
+
+def _repeated(values: Iterable[T]) -> list[T]:
+    return [value for value, times in Counter(values).items() if times > 1]
+
+
+def _words(wrong: list[str]) -> str:
+    more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return "; ".join(wrong[:_SHOWN]) + more
