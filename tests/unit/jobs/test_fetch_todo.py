@@ -54,18 +54,26 @@ def test_a_task_that_is_kept_and_lacks_a_store_is_named(shop: Shop, state_dir: P
     assert any("Task 0_1, which is kept, lacks the store plain" in note for note in report.notes)
 
 
+def of_kind(store: StoreSnapshot, kind: StoreKind) -> StoreSnapshot:
+    """A store, as if it were of another kind."""
+    databases = tuple(
+        replace(one, runs=tuple(replace(stored, run=replace(stored.run, kind=kind)) for stored in one.runs))
+        for one in store.databases
+    )
+    return replace(store, kind=kind, databases=databases)
+
+
 def versioned(shop: Shop, *, left: bool) -> StoreSnapshot:
     """A versioned store, as rows: what they say is of no matter here."""
     shop.shelf  # noqa: B018  (made)
     store = shop.store("0_0", "history", StoreKind.KEY_VALUE, [0], [200])
-    kind, (database,) = StoreKind.VERSIONED_KEY_VALUE, store.databases
-    runs = tuple(replace(stored, run=replace(stored.run, kind=kind)) for stored in database.runs)
     (end,) = store.changelogs
-    more: dict[str, Any] = {"kind": kind, "retention_ms": RETENTION, "segment_interval_ms": 60_000}
+    more: dict[str, Any] = {"retention_ms": RETENTION, "segment_interval_ms": 60_000}
+    store = of_kind(store, StoreKind.VERSIONED_KEY_VALUE)
     if left:
-        end = replace(end, offset=OFFSET_UNKNOWN)
+        end = replace(end, offset=OFFSET_UNKNOWN, end=0)
         return replace(store, changelogs=(end,), databases=(), left_to_restore=True, rows=None, digest=None, **more)
-    return replace(store, databases=(replace(database, runs=runs),), **more)
+    return replace(store, **more)
 
 
 @pytest.mark.parametrize(
@@ -202,16 +210,10 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
     own_shop: Shop, state_dir: Path, tmp_path: Path, no_brokers: None
 ) -> None:
     shelf = own_shop.shelf
-    before = shelf.head().snapshots[0]
+    before, kind = shelf.head().snapshots[0], StoreKind.TIMESTAMPED_KEY_VALUE
     parts = [read.part for read in shelf.parts(shelf.manifest(before).value.parts).values()]
     stamped = [
-        replace(
-            part,
-            stores=tuple(
-                replace(one, kind=StoreKind.TIMESTAMPED_KEY_VALUE) if one.store == "plain" else one
-                for one in part.stores
-            ),
-        )
+        replace(part, stores=tuple(of_kind(one, kind) if one.store == "plain" else one for one in part.stores))
         for part in parts
     ]
     publication = Publication(
