@@ -17,6 +17,7 @@ from statecore.errors import Retryable
 from statecore.images.model import StoreDigest
 from statecore.repository.contents import keep_content
 from statecore.repository.head import HEAD
+from statecore.repository.manifest import ChangelogEnd
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, SECRET
 from tests.unit.repository.published import STORE, TOPIC, Publishing, flip
@@ -158,7 +159,10 @@ def test_one_snapshot_in_detail(run: Run, repository: Repository, named: str) ->
 
 
 def test_a_store_that_is_left_to_restore_says_so(run: Run, repository: Repository) -> None:
-    repository.orders.publish(40, [1], whole=False, left_to_restore=True, databases=(), rows=None)
+    of_another_topic = (ChangelogEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
+    repository.orders.publish(
+        40, [1], whole=False, left_to_restore=True, databases=(), rows=None, changelogs=of_another_topic
+    )
     _, out, _ = run("snapshots", "--repository", repository.url, "--application-id", "orders", "--snapshot", "newest")
     assert cells(out, "0_1")[3:] == ["0", "0", "0", "none: to be restored", "45", "unknown", "0"]
 

@@ -68,8 +68,9 @@ class Publishing:
         identity = image_identity(
             StoreKind.KEY_VALUE, {None: (None, [run])}, {TopicPartition(TOPIC, partition): end - 1}
         )
-        ends = (ChangelogEnd(TOPIC, partition, "a" * 32, end - 1, end, 0, end + 5, 3),)
         fields: dict[str, Any] = {
+            "changelogs": (ChangelogEnd(TOPIC, partition, "a" * 32, end - 1, end, 0, end + 5, 3),),
+            "isolation": "read_uncommitted",
             "cut_ms": CUT_MS,
             "rows": end,
             "bytes": 10,
@@ -77,7 +78,7 @@ class Publishing:
             "databases": (StoredDatabase(None, (StoredRun(run, extent),)),),
             **changed,
         }
-        store = StoreSnapshot(STORE, StoreKind.KEY_VALUE, identity, ends, "read_uncommitted", **fields)
+        store = StoreSnapshot(STORE, StoreKind.KEY_VALUE, identity, **fields)
         return TaskPart(f"0_{partition}", (store,))
 
     def begin(self) -> Publication:
