@@ -185,6 +185,27 @@ def test_a_disk_that_has_no_room_for_a_clone_is_full(tmp_path: Path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
+def test_what_a_file_system_cannot_clone_now_is_left_to_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ZFS says of blocks that are not on the disk yet."""
+    (tmp_path / "one").write_bytes(b"bytes")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(fcntl, "ioctl", refuse)
+    assert not clone(tmp_path / "one", tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_clone_that_was_cut_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one").write_bytes(b"bytes")
+    monkeypatch.setattr(fcntl, "ioctl", lambda made, *_: made.write(b"byte") and made.flush())
+    assert not clone(tmp_path / "one", tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
 # Files that others have, too
 
 
