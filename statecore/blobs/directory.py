@@ -39,7 +39,7 @@ from statecore.system_errors import Refusal, refusal_of, system_error
 
 _PARTIAL = "~partial"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
-_CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+_CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY, errno.EISDIR, errno.ENAMETOOLONG)
 """Another blob is in the way: its name is the directory of this one, or the other way round."""
 
 _FINAL = (Refusal.FULL, Refusal.TOO_MANY_FILES, Refusal.TOO_LARGE, Refusal.READ_ONLY, Refusal.DENIED)
@@ -83,6 +83,11 @@ class DirectoryBlobs(Blobs):
                     break
                 self._named.pop(directory, None)  # somebody has deleted it
             make_directories(final.parent)
+            if final.is_symlink() and not final.exists():  # a blob that leads to nothing is none
+                self.replace(name, content)
+                return True
+            if final.is_dir():
+                final.rmdir()  # what has blobs in it stays, and is in the way
             made = not final.exists() and self._made(content, final)
             if not made:
                 sync_file(final)  # what this one made was forced to the disk before it got its name
@@ -144,6 +149,7 @@ class DirectoryBlobs(Blobs):
 
     def _linked(self, file: Path, final: Path) -> bool | None:
         """Whether a file got its name as a blob; ``None`` where it has to be copied."""
+        file = file.resolve()  # a second name of a symbolic link would go with the file that it leads to
         sync_file(file)
         try:
             return True if link(file, final) else None

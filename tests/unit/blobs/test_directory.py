@@ -148,6 +148,43 @@ def test_a_directory_that_somebody_made_anew_is_forced_to_the_disk_again(
     assert happened[-3:] == ["b", "a", "blobs"]
 
 
+@pytest.mark.parametrize("sharing", Sharing)
+def test_a_blob_stays_when_the_file_goes_that_a_symbolic_link_led_to(tmp_path: Path, sharing: Sharing) -> None:
+    file, leading = tmp_path / "file", tmp_path / "leading"
+    file.write_bytes(b"bytes")
+    file.chmod(0o640)
+    leading.symlink_to("file")
+    blobs = DirectoryBlobs(tmp_path / "blobs", sharing)
+    assert blobs.put_if_absent("a/b", leading)
+    file.unlink()
+    assert blobs.get("a/b") == b"bytes"
+    assert leading.is_symlink()
+
+
+@pytest.mark.parametrize("kind", ["link", "directory"])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_what_is_no_file_in_the_place_of_a_blob_is_replaced(tmp_path: Path, kind: str, as_file: bool) -> None:
+    file, final = tmp_path / "file", tmp_path / "blobs" / "a" / "b"
+    file.write_bytes(b"bytes")
+    final.parent.mkdir(parents=True)
+    if kind == "link":
+        final.symlink_to("nowhere")
+    else:
+        final.mkdir()
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    assert blobs.put_if_absent("a/b", file if as_file else b"bytes")
+    assert blobs.get("a/b") == b"bytes"
+    assert not final.is_symlink()
+
+
+def test_a_directory_with_blobs_in_it_stays_and_no_blob_can_have_its_name(tmp_path: Path) -> None:
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    blobs.put_if_absent("a/b", b"bytes")
+    with pytest.raises(Invalid):
+        blobs.put_if_absent("a", b"")
+    assert blobs.get("a/b") == b"bytes"
+
+
 def test_a_name_below_a_blob_cannot_be(tmp_path: Path) -> None:
     blobs = DirectoryBlobs(tmp_path / "blobs")
     blobs.put_if_absent("a", b"")
