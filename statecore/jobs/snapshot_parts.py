@@ -120,6 +120,7 @@ def believed_of(shelf: Shelf, copies: Sequence[StoreCopy], files: Files, newest:
     """What of the newest snapshot need not be put again.
 
     Raises:
+        Corrupted: a file has changed since it was hashed.
         Invalid, Retryable: nobody could look.
     """
     standing = {key(copy): found for copy in copies if (found := standing_of(copy, files, newest)) is not None}

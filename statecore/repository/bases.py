@@ -71,7 +71,7 @@ def put_bases(
         done: told the bytes of each that is put, perhaps by several threads at once.
 
     Raises:
-        Invalid, Capacity, Retryable: see :func:`statecore.repository.upload.put_files`.
+        Corrupted, NotFound, Invalid, Capacity, Retryable: see :func:`statecore.repository.upload.put_files`.
     """
     new = {file.sha256: file for files in bases for file in files if file.sha256 not in known}
     extents = dict(zip(new, put_files(shelf.blobs, shelf.names, list(new.values()), done), strict=True))

@@ -26,7 +26,8 @@ from typing import NamedTuple, TypeVar
 
 from statecore.blobs.base import Blob, Blobs
 from statecore.blobs.checksum import Checksum
-from statecore.errors import NotFound
+from statecore.errors import Corrupted, NotFound
+from statecore.filesystem import file_sha256
 from statecore.repository.manifest import Extent
 from statecore.system_errors import Refusal, refusal_of, system_error
 
@@ -71,8 +72,16 @@ def is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
 
     Raises:
         NotFound: there is no such blob.
+        Corrupted: the blob and the file on this machine differ, and it is the file that is not what its hash says.
         Invalid, Retryable: nobody could look.
     """
+    whole = _is_whole(blobs, name, content, size)
+    if not whole and isinstance(content, Path):
+        refuse_changed(content, size, name.rpartition("/")[2])
+    return whole
+
+
+def _is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
     found = blobs.head(name)
     if found.size != size:
         return False
@@ -80,6 +89,36 @@ def is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
         return _sum_of(content, found.checksum.part) == found.checksum
     path = blobs.local_path(name)
     return path is None or _is_same(path, content) or _hash_of(path, 0, size) == name.rpartition("/")[2]
+
+
+def refuse_changed(file: Path, size: int, digest: str) -> None:
+    """Make sure that a finished file is what it was, before a blob that differs from it is taken for damaged.
+
+    Args:
+        file: the file.
+        size: its size when it was finished.
+        digest: hex SHA-256 of it then.
+
+    Raises:
+        Corrupted: it is not.
+        NotFound: it is not there.
+        Invalid: it may not be read.
+    """
+    try:
+        is_same = file_sha256(file) == digest
+    except OSError as error:
+        raise _unread(error, file) from error
+    if not is_same:
+        raise changed(file, size, digest)
+
+
+def changed(file: Path, size: int, digest: str) -> Corrupted:
+    """The error for a finished file that is not what it was any more."""
+    return Corrupted(
+        f"{file} is not what it was when it was finished ({size} bytes with the SHA-256 {digest}).",
+        action="Look who writes to it, or at the disk, and make it anew. Nothing of it was put.",
+        path=str(file),
+    )
 
 
 def lost(
@@ -94,6 +133,7 @@ def lost(
         read: bytes that may be read to look at theirs; ``None`` for all, 0 for none.
 
     Raises:
+        Corrupted: a blob and the files on this machine differ, and one of these is not what its hash says.
         Invalid, Retryable: nobody could look.
     """
     by_blob: dict[str, list[Named]] = {}
@@ -183,7 +223,11 @@ def _lost_of(
         return gone
     if found.checksum is not None:
         said = _sum_of_files(rest, at_hand, found)
-        return gone if said in (None, found.checksum) else list(together)
+        if said in (None, found.checksum):
+            return gone
+        for one in rest:
+            refuse_changed(at_hand[one.sha256], one.extent.bytes, one.sha256)
+        return list(together)
     path = blobs.local_path(found.name)
     if path is None:
         return gone

@@ -18,8 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from statecore.blobs.base import Blobs
-from statecore.errors import Corrupted, NotFound, Retryable
-from statecore.repository.believed import is_whole
+from statecore.errors import NotFound, Retryable
+from statecore.repository.believed import changed, is_whole
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
 from statecore.system_errors import system_error
@@ -75,7 +75,7 @@ def put_files(
     def put_alone(file: LocalFile) -> None:
         name = names.file(file.sha256)
         if _size(file) != file.bytes:
-            raise _changed(file)
+            raise changed(file.path, file.bytes, file.sha256)
         put_whole(blobs, name, file.path, file.bytes)
         found[file.sha256] = Extent(name, 0, file.bytes)
         done(file.bytes)
@@ -102,6 +102,7 @@ def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None
     """Put a blob that is named by what it holds; one of that name that is seen to be damaged is replaced.
 
     Raises:
+        Corrupted: a file differs from the blob, and is not what its hash says: the blob stays as it is.
         Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
     """
     for _ in range(_TRIES):
@@ -139,16 +140,8 @@ def _content(file: LocalFile) -> bytes:
             error, f"{file.path} could not be read", action="Check that it can be read.", path=str(file.path)
         ) from error
     if sha256(content).hexdigest() != file.sha256:
-        raise _changed(file)
+        raise changed(file.path, file.bytes, file.sha256)
     return content
-
-
-def _changed(file: LocalFile) -> Corrupted:
-    return Corrupted(
-        f"{file.path} is not what it was when it was finished ({file.bytes} bytes with the SHA-256 {file.sha256}).",
-        action="Look who writes to it, or at the disk, and make it anew. Nothing of it was put.",
-        path=str(file.path),
-    )
 
 
 def _packs(files: Sequence[LocalFile]) -> list[list[LocalFile]]:

@@ -10,7 +10,7 @@ import pytest
 
 from statecore.blobs.base import Blob, Blobs
 from statecore.blobs.directory import DirectoryBlobs
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.repository import believed, upload
 from statecore.repository.believed import Named, is_whole, lost, sizes
 from statecore.repository.layout import Layout
@@ -102,6 +102,19 @@ def test_damage_where_there_are_checksums_is_found_as_far_as_all_of_a_blob_is_at
     assert lost(blobs, named[:4], hands(files[2:])) == set()
     assert lost(blobs, named) == set()
     assert "get" not in blobs.asked
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_file_at_hand_that_has_changed_is_no_damage_of_the_repository(
+    storage: Storage, tmp_path: Path, at: int
+) -> None:
+    blobs = Counting(storage)
+    files, named = put(blobs, tmp_path, 10, 20, 500)
+    files[at].path.write_bytes(flipped(files[at].path.read_bytes(), 3))
+    with pytest.raises(Corrupted, match="is not what it was when it was finished") as caught:
+        lost(blobs, named, hands(files))
+    assert caught.value.context["path"] == str(files[at].path)
 
 
 def test_no_more_is_read_than_may_be_and_what_is_read_is_drawn_anew(

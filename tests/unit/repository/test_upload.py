@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from statecore.blobs.directory import DirectoryBlobs
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.repository import upload
+from statecore.repository.believed import Named, lost
 from statecore.repository.manifest import Extent
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files, put_whole
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
+from tests.unit.blobs.implementations import IMPLEMENTATIONS
 from tests.unit.repository.snapshots import APPLICATION, file_of, repository
 
 
@@ -152,6 +154,36 @@ def test_a_damaged_blob_in_a_directory_is_replaced(
     path.write_bytes(content)
     check(shelf, local, put_files(blobs, shelf.names, local))
     assert not list((tmp_path / "blobs" / "~partial").iterdir())
+
+
+@pytest.mark.parametrize("damage", [lambda content: content, lambda content: content[:-1]])
+def test_a_file_that_has_changed_since_it_was_hashed_never_replaces_a_blob(
+    shelf: Shelf, storage: Storage, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    """Nor one that is damaged itself: nobody would look for the damage in what was put last."""
+    local = files_of(tmp_path, (1 << 20) + 1)
+    (extent,) = put_files(shelf.blobs, shelf.names, local)
+    there = damage(storage.blobs[extent.blob][0])
+    storage.blobs[extent.blob] = (there, 0.0)
+    local[0].path.write_bytes(flipped(local[0].path.read_bytes(), 17))
+    with pytest.raises(Corrupted, match="is not what it was when it was finished") as caught:
+        put_files(shelf.blobs, shelf.names, local)
+    assert caught.value.context["path"] == str(local[0].path)
+    assert storage.blobs[extent.blob][0] == there
+
+
+@pytest.mark.parametrize("size", [3 << 20, 40 << 20])
+def test_a_server_keeps_its_blob_where_the_file_on_this_machine_is_the_damaged_one(tmp_path: Path, size: int) -> None:
+    blobs = IMPLEMENTATIONS["s3"](tmp_path)
+    shelf = Shelf(repository(blobs, SimulatedPointers(Network(Storage(), random.Random(0)))), APPLICATION)
+    local = files_of(tmp_path / "files", size)
+    extents = put_files(blobs, shelf.names, local)
+    local[0].path.write_bytes(flipped(local[0].path.read_bytes(), 8 * (size // 2)))
+    with pytest.raises(Corrupted, match="is not what it was when it was finished"):
+        lost(blobs, {Named(local[0].sha256, extents[0])}, {local[0].sha256: local[0].path})
+    with pytest.raises(Corrupted, match="is not what it was when it was finished"):
+        put_files(blobs, shelf.names, local)
+    check(shelf, local, extents)
 
 
 def test_a_blob_that_is_gone_when_it_is_looked_at_is_put(shelf: Shelf, storage: Storage, network: Network) -> None:
