@@ -31,6 +31,7 @@ _RECYCLED_HEADER = _HEADER.size + 4
 _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 4, 5, 6, 103
 _GROUP_LEFT = 300
 _FILE_FIELDS_END = 1
+_FILE_IDENTITY = 12
 _COLUMN_FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED = 200, 201, 202
 _SLICES = frozenset({1, _FAMILY_ADDED})  # comparator
 _NUMBERS = frozenset({2, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, 203, _GROUP_LEFT})
@@ -48,6 +49,7 @@ class LiveFile:
         size: bytes of it.
         entry: all that the MANIFEST says of it: level, number, size, first and last key, sequence numbers, and further
             fields, among them the identity of a file that RocksDB wrote itself.
+        identity: random, of the session that wrote it and its number there; empty where nobody has written it down.
     """
 
     number: int
@@ -55,6 +57,7 @@ class LiveFile:
     level: int
     size: int
     entry: bytes
+    identity: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -185,13 +188,13 @@ class _Version:
     """What edits add up to: the names of column families, and the files, each with the number of its family."""
 
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
-    files: dict[int, tuple[int, int, int, bytes]] = field(default_factory=dict)
+    files: dict[int, tuple[int, int, int, bytes, bytes]] = field(default_factory=dict)
     group_left: int = 0
 
     def live_files(self) -> dict[int, LiveFile]:
         return {
-            number: LiveFile(number, self.families[family], level, size, entry)
-            for number, (family, level, size, entry) in self.files.items()
+            number: LiveFile(number, self.families[family], level, size, entry, identity)
+            for number, (family, level, size, entry, identity) in self.files.items()
             if family in self.families
         }
 
@@ -201,7 +204,7 @@ def _apply(edit: bytes, version: _Version) -> int:
     at = sequence = 0
     numbers: dict[int, int] = {}
     slices: dict[int, bytes] = {}
-    added: dict[int, tuple[int, int, bytes]] = {}
+    added: dict[int, tuple[int, int, bytes, bytes]] = {}
     dropped = False
     while at < len(edit):
         tag, at = _varint(edit, at)
@@ -235,8 +238,8 @@ def _apply(edit: bytes, version: _Version) -> int:
     return max(sequence, numbers.get(_LAST_SEQUENCE, 0))
 
 
-def _new_file(edit: bytes, at: int) -> tuple[int, int, tuple[int, int, bytes], int]:
-    """Of an added file its number, its greatest sequence number, level, size and entry, and where that ends."""
+def _new_file(edit: bytes, at: int) -> tuple[int, int, tuple[int, int, bytes, bytes], int]:
+    """Of an added file its number, greatest sequence number, level, size, entry and identity, and where that ends."""
     begin = at
     level, at = _varint(edit, at)
     number, at = _varint(edit, at)
@@ -244,11 +247,15 @@ def _new_file(edit: bytes, at: int) -> tuple[int, int, tuple[int, int, bytes], i
     at = _past_slice(edit, _past_slice(edit, at))  # smallest and largest key
     _, at = _varint(edit, at)
     largest, at = _varint(edit, at)
+    identity = b""
     while True:
         tag, at = _varint(edit, at)
         if tag == _FILE_FIELDS_END:
-            return number, largest, (level, size, edit[begin:at]), at
+            return number, largest, (level, size, edit[begin:at], identity), at
+        _, start = _varint(edit, at)
         at = _past_slice(edit, at)
+        if tag == _FILE_IDENTITY:
+            identity = edit[start:at]
 
 
 def _past_slice(data: bytes, at: int) -> int:

@@ -36,6 +36,7 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.home import RepositoryHome
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
+from statecore.jobs.snapshot_changed import refuse_changed
 from statecore.jobs.snapshot_copies import Copier, StoreCopy
 from statecore.jobs.snapshot_logs import Logs, asked, not_asked
 from statecore.jobs.snapshot_parts import (
@@ -299,6 +300,7 @@ class _Snapshot(Job):
         where: Path,
     ) -> SnapshotReport:
         with self.phase("compare"):
+            refuse_changed(self.shelf, copies, files, newest)
             believed = believed_of(self.shelf, copies, files, newest)
             standing, known = believed.standing, believed.known
             if believed.gone:

@@ -825,6 +825,69 @@ def test_what_is_written_into_a_live_file_is_found_by_the_next_fetch(linked: Wor
     assert not (third / "app" / "0_0").exists()
 
 
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_is_written_into_a_live_file_never_becomes_a_snapshot(world: World, copied: bool, written: bool) -> None:
+    world.url += "?copy=1" if copied else ""
+    two_snapshots(world)
+    if written:
+        left_open(world.database())
+        world.snapshot()
+    there, before = world.shelf.head(), tree(world.root / "repository")
+    (changed, *_) = (path for path in sorted(world.database().glob("*.sst")) if path.stat().st_size > SMALL)
+    digest = file_sha256(changed)
+    written_in_place(changed)
+    for _ in range(2):
+        with pytest.raises(
+            Corrupted, match="Nothing was published: Store counts of task 0_0 has a file that has"
+        ) as caught:
+            world.snapshot()
+        assert caught.value.context["path"] == str(changed)
+        assert f"{changed} has the SHA-256 {file_sha256(changed)}, and that snapshot says {digest}." in str(
+            caught.value
+        )
+        assert world.shelf.head() == there
+    if copied:
+        assert tree(world.root / "repository") == before
+
+
+def test_a_changed_file_of_a_segment_is_named_by_its_own_path(clicks: World) -> None:
+    clicks.snapshot()
+    (changed, *_) = sorted(clicks.database("clicks", segment=INTERVAL).glob("*.sst"))
+    written_in_place(changed)
+    with pytest.raises(Corrupted, match="Nothing was published: Store clicks of task 0_0 has a file") as caught:
+        clicks.snapshot()
+    assert caught.value.context["path"] == str(changed)
+
+
+@pytest.mark.parametrize("kind", ["", "flipped", "missing"])
+def test_files_that_another_instance_gave_the_same_numbers_are_no_damage(world: World, kind: str) -> None:
+    """Both started from one snapshot; the task went there and came back."""
+    world.write(ROWS, 7)
+    world.snapshot()
+    elsewhere = world.root / "elsewhere"
+    shutil.copytree(world.database(), elsewhere)
+    world.write({b"more": b"1"}, 8)
+    world.snapshot()
+    world.write({b"more": b"2"}, 9, path=elsewhere)
+    here, other = ({path.name: path for path in at.glob("*.sst")} for at in (world.database(), elsewhere))
+    alike = [
+        name
+        for name in here.keys() & other.keys()
+        if here[name].stat().st_size == other[name].stat().st_size
+        and file_sha256(here[name]) != file_sha256(other[name])
+    ]
+    assert alike, "the same name and size, and another file"
+    shutil.rmtree(world.database())
+    elsewhere.rename(world.database())
+    for path in blobs_of(world, "files", "packs") if kind else ():  # so that nothing tells which file it was
+        damage(path, kind)
+    report = world.snapshot()
+    assert (report.outcome, bool(report.notes)) == (Outcome.PUBLISHED, bool(kind))
+    (laid,) = world.laid_out().values()
+    assert world.rows(laid)[0] == {**ROWS, b"more": b"2"}
+
+
 def test_copies_that_were_asked_for_are_not_damaged_through_a_live_file(world: World, tmp_path: Path) -> None:
     world.url += "?copy=1"
     two_snapshots(world)
