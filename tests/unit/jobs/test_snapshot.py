@@ -29,6 +29,7 @@ from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
 from statecore.repository.repository import make_repository
 from statecore.repository.upload import SMALL
+from tests.harness import s3_server
 from tests.unit.jobs.snapshots import World, tree
 from tests.unit.maintenance.stored import CASES, write_golden
 
@@ -851,10 +852,36 @@ def test_what_is_written_into_a_live_file_never_becomes_a_snapshot(world: World,
         assert tree(world.root / "repository") == before
 
 
+def test_a_file_that_changes_after_it_was_hashed_replaces_nothing_on_a_server(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
+    with s3_server.serving() as server:
+        world.url = server.bucket("states").below("repository").url
+        make_repository(world.url)
+        two_snapshots(world)
+        there = world.shelf.head()
+        (changed, *_) = (path for path in sorted(world.database().glob("*.sst")) if path.stat().st_size > SMALL)
+
+        class Damage:
+            def reach(self, point: str) -> None:
+                if point == "snapshot.after-hashes":
+                    written_in_place(changed)
+
+        with pytest.raises(Corrupted, match=f"{changed.name} is not what it was when it was finished"):
+            world.snapshot(faults=Damage())
+        assert world.shelf.head() == there
+        report, _ = fetched(world, tmp_path / "elsewhere")
+        assert (report.snapshot, report.passed_over) == (there.snapshots[0].snapshot, ())
+
+
 def test_a_changed_file_of_a_segment_is_named_by_its_own_path(clicks: World) -> None:
     clicks.snapshot()
     (changed, *_) = sorted(clicks.database("clicks", segment=INTERVAL).glob("*.sst"))
-    written_in_place(changed)
+    with changed.open("r+b") as file:
+        file.seek(5)  # of its rows: RocksDB reads the rest when it opens the database
+        file.write(b"damage")
     with pytest.raises(Corrupted, match="Nothing was published: Store clicks of task 0_0 has a file") as caught:
         clicks.snapshot()
     assert caught.value.context["path"] == str(changed)
