@@ -20,6 +20,8 @@ from statecore.faults import PUBLISH_POINTS, SNAPSHOT_POINTS, VARIABLE, FaultInj
 from statecore.filesystem import file_sha256
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.rocksdb_log import read_manifest
 from statecore.jobs import snapshot_parts
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_request import FetchRequest
@@ -878,7 +880,10 @@ def test_a_file_that_changes_after_it_was_hashed_replaces_nothing_on_a_server(
 
 def test_a_changed_file_of_a_segment_is_named_by_its_own_path(clicks: World) -> None:
     clicks.snapshot()
-    (changed, *_) = sorted(clicks.database("clicks", segment=INTERVAL).glob("*.sst"))
+    segment = clicks.database("clicks", segment=INTERVAL)
+    live = read_manifest((segment / (segment / "CURRENT").read_text().strip()).read_bytes()).files.values()
+    (number,) = (file.number for file in live if file.family != OFFSETS_COLUMN_FAMILY)
+    changed = segment / f"{number:06d}.sst"
     with changed.open("r+b") as file:
         file.seek(5)  # of its rows: RocksDB reads the rest when it opens the database
         file.write(b"damage")
