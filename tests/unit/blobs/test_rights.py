@@ -63,9 +63,9 @@ def test_who_may_not_read_is_told_that() -> None:
 
 
 def test_a_repository_below_a_directory_that_nobody_else_may_list_is_made_and_written() -> None:
-    what = "; ".join(
-        ("place.blobs.put_if_absent('apps/a', b'1')", "place.blobs.replace('apps/a', b'2')")
-        + ("print(place.pointers.swap('h', b'1', None) is not None, place.blobs.get('apps/a'))",)
+    what = (
+        "place.blobs.put_if_absent('apps/a', b'1'); place.blobs.replace('apps/a', b'2'); "
+        "print(place.pointers.swap('h', b'1', None) is not None, place.blobs.get('apps/a'))"
     )
     with another_user("022") as user:
         root = user.home / "closed" / "repository"

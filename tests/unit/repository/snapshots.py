@@ -7,7 +7,6 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
-from statecore.blobs.base import Blobs
 from statecore.blobs.pointers import Pointers
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import StoreKind
@@ -27,10 +26,11 @@ from statecore.repository.manifest import (
     extents_of,
 )
 from statecore.repository.publication import Publication
-from statecore.repository.repository import HASH, Mark, Place, Repository
+from statecore.repository.repository import HASH, MARK, MARK_NAME, Mark, Place, Repository
 from statecore.repository.shelf import ReadPart, Shelf
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from tests.harness.simulated_store import SimulatedBlobs
 
 APPLICATION = "orders"
 KIND = StoreKind.KEY_VALUE
@@ -46,9 +46,10 @@ def spec(*stores: str, kind: StoreKind = KIND, application_id: str = APPLICATION
     return ApplicationSpec(application_id, "broker:9092", ProcessingGuarantee.EXACTLY_ONCE_V2, declared)
 
 
-def repository(blobs: Blobs, pointers: Pointers, *, identifier: str = "r1") -> Repository:
-    """A repository that was opened."""
+def repository(blobs: SimulatedBlobs, pointers: Pointers, *, identifier: str = "r1") -> Repository:
+    """A repository that was opened; its mark is there."""
     mark = Mark(identifier, HASH, "2026-11-23T00:00:00Z", "tests")
+    blobs.storage.put(MARK_NAME, MARK.encode(mark))
     return Repository(Place("memory:///", blobs, pointers, lambda: None), mark)
 
 
