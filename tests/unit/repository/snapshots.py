@@ -7,6 +7,7 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
+from statecore.blobs.base import Blobs
 from statecore.blobs.pointers import Pointers
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import StoreKind
@@ -46,10 +47,9 @@ def spec(*stores: str, kind: StoreKind = KIND, application_id: str = APPLICATION
     return ApplicationSpec(application_id, "broker:9092", ProcessingGuarantee.EXACTLY_ONCE_V2, declared)
 
 
-def repository(blobs: SimulatedBlobs, pointers: Pointers, *, identifier: str = "r1") -> Repository:
-    """A repository that was opened; its mark is there."""
+def repository(blobs: Blobs, pointers: Pointers, *, identifier: str = "r1") -> Repository:
+    """A repository that was opened."""
     mark = Mark(identifier, HASH, "2026-11-23T00:00:00Z", "tests")
-    blobs.storage.put(MARK_NAME, MARK.encode(mark))
     return Repository(Place("memory:///", blobs, pointers, lambda: None), mark)
 
 
@@ -162,6 +162,8 @@ def publication(
     **more: object,
 ) -> Publication:
     """A publication that begins now."""
+    if isinstance(shelf.blobs, SimulatedBlobs):
+        shelf.blobs.storage.blobs.setdefault(MARK_NAME, (MARK.encode(shelf.repository.mark), NOW))  # nobody made it
     options = {"clock": lambda: NOW, "faults": faults, **more}
     return Publication(shelf, spec(*stores), request=request, origin="tests", **options)  # type: ignore[arg-type]
 

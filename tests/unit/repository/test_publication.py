@@ -20,7 +20,7 @@ from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.manifest import MANIFEST, TaskPart
 from statecore.repository.publication import Publication
 from statecore.repository.repair import apply_repair, plan_repair
-from statecore.repository.repository import MARK_NAME
+from statecore.repository.repository import MARK, MARK_NAME
 from statecore.repository.shelf import Shelf
 from tests.harness.simulated_store import Network, Storage, version_of
 from tests.unit.repository.snapshots import (
@@ -29,7 +29,6 @@ from tests.unit.repository.snapshots import (
     ends_of,
     fetched,
     publication,
-    repository,
     spec,
     store_of,
     uploaded,
@@ -273,7 +272,7 @@ def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and
     assert storage.pointers == before[0]
     for name in set(blobs_of(storage, "manifests")) - set(before[1]):
         del storage.blobs[name]
-    repository(shelf.blobs, shelf.pointers, identifier="another")
+    storage.put(MARK_NAME, MARK.encode(replace(shelf.repository.mark, id="another")))
     with pytest.raises(Fenced, match="was the repository r1 when this job began, and is the repository another now"):
         job.publish(parts, whole=False)
     assert (storage.pointers, blobs_of(storage, "manifests")) == before
