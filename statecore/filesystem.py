@@ -131,6 +131,12 @@ def sync_file(path: AnyPath) -> None:
         os.close(descriptor)
 
 
+def sync_if_readable(directory: Path) -> None:
+    """Force a directory's content to the disk; of another user's that may not be read nobody can."""
+    with suppress(PermissionError):
+        sync_file(directory)
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Replace a file so that after a crash it is wholly the old or wholly the new one.
 

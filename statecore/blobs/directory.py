@@ -34,6 +34,7 @@ from statecore.filesystem import (
     link,
     make_directories,
     sync_file,
+    sync_if_readable,
 )
 from statecore.system_errors import Refusal, refusal_of, system_error
 
@@ -123,7 +124,7 @@ class DirectoryBlobs(Blobs):
         for directory in (final.parent, *final.parent.parents):
             inode = directory.stat().st_ino
             if self._named.get(directory) != inode:
-                sync_file(directory.parent)
+                (sync_if_readable if directory == self._root else sync_file)(directory.parent)
                 unsure[directory] = inode
             if directory == self._root:
                 break

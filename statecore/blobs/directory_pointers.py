@@ -22,7 +22,7 @@ from statecore.blobs.base import checked_name
 from statecore.blobs.pointers import Pointed, Pointers
 from statecore.blobs.rights import denied
 from statecore.errors import StatecoreError
-from statecore.filesystem import AnyPath, give_to_owner, make_directories, sync_file
+from statecore.filesystem import AnyPath, give_to_owner, make_directories, sync_file, sync_if_readable
 from statecore.system_errors import Refusal, refusal_of, system_error
 
 _LOCKS, _PARTIAL = "~locks", "~partial"
@@ -67,9 +67,10 @@ class DirectoryPointers(Pointers):
                 give_to_owner(partial)
                 partial.replace(path)
                 for directory in (path.parent, *path.parent.parents):
-                    sync_file(directory)
                     if directory == self._root.parent:
+                        sync_if_readable(directory)
                         break
+                    sync_file(directory)
             except OSError as error:
                 with suppress(OSError):
                     partial.unlink()

@@ -11,6 +11,9 @@ meanwhile and none of the tasks that it has worked on is among theirs, its parts
 again; where one is, it is ``Fenced``. It is, too, where the head has another epoch, and where a snapshot that counts is
 ahead of it: heads only go forward.
 
+**Another mark.** Where the place has become another repository since it was opened, nobody would find what the head
+names. So the mark is read again before each swap, and a driver that finds another id is ``Fenced``.
+
 **A lost reply.** A driver knows its own swap by the id of its snapshot. A retry knows what an earlier try has published
 by the request, as long as the head still has that snapshot. So does a try that finds the head swapped by another try of
 its own request: one whose reply came late, or that was taken for dead.
@@ -51,6 +54,7 @@ from statecore.repository.manifest import (
     new_bytes,
 )
 from statecore.repository.part_structure import check_made
+from statecore.repository.repository import refuse_another_mark
 from statecore.repository.shelf import ReadPart, Shelf
 from statecore.repository.taken_over import warnings_of
 from statecore.repository.upload import put_whole
@@ -162,7 +166,8 @@ class Publication:
             The snapshot; where another try of the same request was first, that one, also while this one was at work.
 
         Raises:
-            Fenced: others have published one of these tasks meanwhile, or are ahead of it.
+            Fenced: others have published one of these tasks meanwhile, or are ahead of it; or the place has become
+                another repository.
             Corrupted, Invalid, Retryable, Capacity: the repository cannot be used, or nobody knows whether it was
                 published: a retry of the same request finds out.
             StatecoreError: a part contradicts itself, and nothing was put.
@@ -290,14 +295,25 @@ class Publication:
         version = None if seen.head is None else seen.head.version
         document = encoded_head(head, None if seen.head is None else seen.head.raw)
         self._faults.reach("publish.before-head")
+        self._refuse_another_mark(name)
         if shelf.pointers.swap(shelf.names.head, document, version) is None:
             found = shelf.read_head()
             if found is None or found.head.entry(manifest.snapshot) is None:
-                with suppress(StatecoreError):  # it is garbage, and no more than that
-                    shelf.blobs.delete(name)
+                self._delete(name)
                 return None
         self._faults.reach("publish.after-head")
         return _published(entry, beside=seen.generation - self._begun.generation)
+
+    def _refuse_another_mark(self, manifest: str) -> None:
+        try:
+            refuse_another_mark(self._shelf.repository)
+        except Fenced:
+            self._delete(manifest)  # whoever looked for ids would find that of the repository that is no more
+            raise
+
+    def _delete(self, manifest: str) -> None:
+        with suppress(StatecoreError):  # it is garbage, and no more than that
+            self._shelf.blobs.delete(manifest)
 
     def _encoded(self, manifest: Manifest, seen: _Seen) -> bytes:
         document = MANIFEST.to_json(manifest)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,10 +27,10 @@ from statecore import __version__
 from statecore.blobs.base import Blobs
 from statecore.blobs.directory import DirectoryBlobs, Sharing
 from statecore.blobs.directory_pointers import DirectoryPointers
-from statecore.blobs.pointers import Pointers
+from statecore.blobs.pointers import Pointed, Pointers
 from statecore.blobs.probe import probe
-from statecore.documents import DocumentType, parsed
-from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.documents import DocumentType
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.lost_mark import carried_ids
 
 MARK_NAME = "repository.json"
@@ -66,6 +66,7 @@ MARK = DocumentType(
     Mark,
     "Use the release of statecore that made the repository, or name another place.",
     is_open=True,
+    is_sealed=True,
 )
 
 
@@ -126,12 +127,7 @@ def open_repository(url: str) -> Repository:
         return Repository(place, found)
     one = next(carried_ids(place.blobs, place.pointers), None)
     if one is not None:
-        raise Corrupted(
-            f"The mark of the repository at {place.url} ({MARK_NAME}) is missing: {one.name} is of the repository "
-            f"{one.repository}.",
-            action=f"Put it back, then run this again: {_init(place)}",
-            repository=place.url,
-        )
+        raise _missing(place, f"{one.name} is of the repository {one.repository}")
     raise NotFound(
         f"There is no repository at {place.url}.",
         action=f"Check the URL, or make one there: {_init(place)}",
@@ -152,23 +148,46 @@ def make_repository(url: str) -> Made:
         Capacity, Retryable: the place is full, or cannot be reached.
     """
     place = place_of(url)
-    damaged = False
-    try:
-        found = _mark(place)
-    except Corrupted:
-        found, damaged = None, True
+    found, _ = _usable_mark(place)
+    if found is None:
+        _carried_id(place)  # which may refuse
+        place.probe()
+        found, damaged = _usable_mark(place)  # somebody else may have made it meanwhile
     if found is not None:
         return Made(Repository(place, found), now=False)
-    carried = _carried_id(place)
-    place.probe()
+    carried = _carried_id(place)  # after the mark was looked at: see refuse_another_mark
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    mark = Mark(carried or str(uuid.uuid4()), HASH, now, __version__)
-    if damaged and carried:
-        place.blobs.replace(MARK_NAME, MARK.encode(mark))
-    elif damaged:
-        place.blobs.delete(MARK_NAME)
-    made = place.blobs.put_if_absent(MARK_NAME, MARK.encode(mark)) or (damaged and bool(carried))
+    content = MARK.encode(Mark(carried or str(uuid.uuid4()), HASH, now, __version__))
+    if damaged is None:
+        made = place.blobs.put_if_absent(MARK_NAME, content)
+    else:
+        made = place.pointers.swap(MARK_NAME, content, damaged.version) is not None
     return Made(open_repository(url), now=made, again=made and bool(carried))
+
+
+def refuse_another_mark(repository: Repository) -> None:
+    """Refuse to go on in a repository that has become another one since it was opened: nobody would find what is named.
+
+    Whoever names something asks this when a document that carries the id is there, and before a head names it. Whoever
+    makes a mark looks first that there is none, then for that id. So one of the two sees the other.
+
+    Raises:
+        Fenced: the mark has another id.
+        Corrupted: there is no mark, or it is damaged.
+        Invalid, Retryable: nobody could look.
+    """
+    place, before = repository.place, repository.mark.id
+    found = _mark(place)
+    if found is None:
+        raise _missing(place, f"this job began in the repository {before}")
+    if found.id != before:
+        raise Fenced(
+            f"The place {place.url} was the repository {before} when this job began, and is the repository {found.id} "
+            "now.",
+            action="Look who has made or copied a mark there (statecore init), and start a new job (under a new "
+            "request id).",
+            repository=place.url,
+        )
 
 
 def _carried_id(place: Place) -> str:
@@ -196,15 +215,38 @@ def _init(place: Place) -> str:
     return shlex.join(["statecore", "init", "--repository", place.url])
 
 
+def _missing(place: Place, because: str) -> Corrupted:
+    return Corrupted(
+        f"The mark of the repository at {place.url} ({MARK_NAME}) is missing: {because}.",
+        action=f"Put it back, then run this again: {_init(place)}",
+        repository=place.url,
+    )
+
+
 def _mark(place: Place) -> Mark | None:
     try:
         content = place.blobs.get(MARK_NAME)
     except NotFound:
         return None
+    return _decoded(place, content)
+
+
+def _usable_mark(place: Place) -> tuple[Mark | None, Pointed | None]:
+    """The mark, or the damaged one that is in its place, if any: the one document that is both a blob and a pointer."""
+    found = place.pointers.read(MARK_NAME)
+    if found is None:
+        return None, None
+    try:
+        return _decoded(place, found.content), None
+    except Corrupted:
+        return None, found
+
+
+def _decoded(place: Place, content: bytes) -> Mark:
     try:
         found = MARK.decode(content)
     except Invalid as error:
-        if _is_of_another_version(content):
+        if MARK.seal_holds(content):  # of a version that this release does not know
             error.context.setdefault("repository", place.url)
             raise
         raise Corrupted(
@@ -219,14 +261,6 @@ def _mark(place: Place) -> Mark | None:
             repository=place.url,
         )
     return found
-
-
-def _is_of_another_version(content: bytes) -> bool:
-    try:
-        document = parsed(content)
-    except ValueError:
-        return False
-    return isinstance(document, Mapping) and type(number := document.get("version")) is int and number != MARK.version
 
 
 def place_of(url: str) -> Place:

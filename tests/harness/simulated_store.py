@@ -180,6 +180,11 @@ class SimulatedBlobs(Blobs):
     def __init__(self, network: Network) -> None:
         self._network = network
 
+    @property
+    def storage(self) -> Storage:
+        """Where they are kept."""
+        return self._network.storage
+
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         """See :meth:`Blobs.put_if_absent`."""
         checked_name(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,8 @@ from tests.harness.another_user import AnotherUser, another_user
 _COMMAND = """
 import sys
 from statecore.errors import Invalid
-from statecore.repository.repository import open_repository
+from statecore.repository.repository import make_repository, open_repository, place_of
 try:
-    place = open_repository(sys.argv[1]).place
     {what}
 except Invalid as error:
     print(error)
@@ -43,11 +43,11 @@ def of_root(user: AnotherUser) -> Path:
     return root
 
 
-@pytest.mark.parametrize("what", ["place.blobs.put_if_absent('apps/a', b'1')", "place.pointers.swap('h', b'1', None)"])
+@pytest.mark.parametrize("what", ["blobs.put_if_absent('apps/a', b'1')", "pointers.swap('h', b'1', None)"])
 def test_who_may_not_write_is_told_who_where_and_whose_that_is(what: str) -> None:
     with another_user("022") as user:
         root = of_root(user)
-        told = said(user, root.as_uri(), what)
+        told = said(user, root.as_uri(), f"open_repository(sys.argv[1]).place.{what}")
     assert f"{root} could not be " in told
     assert f" may not write to {root}, which belongs to root:root and has the mode drwxr-xr-x." in told
     assert f"the right to read and write all of {root}, or run this as a user that has it." in told
@@ -57,9 +57,23 @@ def test_who_may_not_read_is_told_that() -> None:
     with another_user("022") as user:
         root = of_root(user)
         (root / "repository.json").chmod(0o600)
-        told = said(user, root.as_uri(), "pass")
+        told = said(user, root.as_uri(), "open_repository(sys.argv[1])")
     assert f" may not read {root}/repository.json, which belongs to root:root and has the mode -rw-------." in told
     assert f"the right to read all of {root}" in told
+
+
+def test_a_repository_below_a_directory_that_nobody_else_may_list_is_made_and_written() -> None:
+    what = (
+        "place.blobs.put_if_absent('apps/a', b'1'); place.blobs.replace('apps/a', b'2'); "
+        "print(place.pointers.swap('h', b'1', None) is not None, place.blobs.get('apps/a'))"
+    )
+    with another_user("022") as user:
+        root = user.home / "closed" / "repository"
+        root.mkdir(parents=True)
+        os.chown(root, user.uid, user.uid)
+        root.parent.chmod(0o711)
+        told = said(user, root.as_uri(), f"make_repository(sys.argv[1]); place = place_of(sys.argv[1]); {what}")
+    assert told == "True b'2'\n"
 
 
 def test_a_repository_on_a_disk_that_is_mounted_read_only_is_read_and_not_written(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import FlexibleChecksumError
+from botocore.httpchecksum import StreamingChecksumBody
 
 from statecore.blobs.checksum import Checksum
 from statecore.blobs.s3 import S3Blobs
 from statecore.blobs.s3_location import S3Location, make_client
 from statecore.blobs.s3_pointers import S3Pointers
+from statecore.blobs.s3_requests import TRIES
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from tests.harness import faulty_http, s3_server
 from tests.harness.broker import free_ports
@@ -51,6 +54,14 @@ def blobs_at(endpoint: str, *, attempts: int = 3, timeout: float = 20.0, **chang
     location = S3Location(**given)
     client = make_client(location, attempts, timeout)
     return S3Blobs(location, client, part=PART, uniform=lambda low, high: low)
+
+
+def turn_a_bit(server: S3Server, location: S3Location, name: str) -> None:
+    """Turn a bit of an object below the server, which keeps the checksum that it had."""
+    with (server.root / "data" / location.bucket / location.key(name)).open("r+b") as file:
+        (first,) = file.read(1)
+        file.seek(0)
+        file.write(bytes([first ^ 1]))
 
 
 @pytest.fixture
@@ -221,6 +232,55 @@ def test_a_whole_blob_that_comes_damaged_is_read_again(blobs: S3Blobs, proxy: Fa
     proxy.fail(Fault("GET", Kind.FLIPPED))
     assert blobs.get("name") == LARGE[: 1 << 20]
     assert len(proxy.asked) == 2
+
+
+def test_bytes_that_turned_at_rest_are_handed_out_for_hashes_to_tell(
+    blobs: S3Blobs, proxy: FaultyProxy, server: S3Server
+) -> None:
+    blobs.put_if_absent("name", LARGE[: 1 << 20])
+    version = S3Pointers(blobs._location, blobs._client).swap("head", b"a head", None)
+    for name in ("name", "head"):
+        turn_a_bit(server, blobs._location, name)
+    proxy.fail()
+    content = blobs.get("name")
+    assert content != LARGE[: 1 << 20]
+    assert len(content) == 1 << 20
+    assert len(proxy.asked) == 2, "the network may have done it once"
+    found = S3Pointers(blobs._location, blobs._client).read("head")
+    assert found is not None
+    assert found.content != b"a head"
+    assert S3Pointers(blobs._location, blobs._client).swap("head", b"another", found.version), "it can be repaired"
+    assert version == found.version
+
+
+def test_a_damaged_object_that_breaks_off_each_time_is_still_worth_another_try(
+    blobs: S3Blobs, proxy: FaultyProxy, server: S3Server
+) -> None:
+    blobs.put_if_absent("name", LARGE[: 1 << 20])
+    turn_a_bit(server, blobs._location, "name")
+    proxy.fail(Fault("GET", Kind.TRUNCATED, times=100))
+    with pytest.raises(Retryable, match="did not come whole"):
+        blobs.get("name")
+    assert len(proxy.asked) == TRIES
+
+
+def test_wrong_bytes_that_are_others_each_time_are_nobodys(
+    blobs: S3Blobs, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs.put_if_absent("name", b"content")
+    turned = itertools.count(1)
+    read = StreamingChecksumBody.read
+
+    def other(body: Any, amt: int | None = None) -> bytes:
+        piece: bytes = read(body, amt)
+        if not piece:
+            raise FlexibleChecksumError(error_msg="as the test wants it")
+        return b"%d" % next(turned)
+
+    monkeypatch.setattr(StreamingChecksumBody, "read", other)
+    with pytest.raises(Retryable, match="did not come whole"):
+        blobs.get("name")
+    assert next(turned) == TRIES + 1
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError")])

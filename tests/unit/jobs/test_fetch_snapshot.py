@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ from statecore.jobs.fetch_request import FetchRequest
 from statecore.repository.head import HEAD
 from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication
+from statecore.repository.repair import apply_repair, plan_repair
+from statecore.repository.repository import MARK_NAME, make_repository, place_of
+from statecore.repository.shelf import Shelf
+from tests.harness import s3_server
 from tests.unit.jobs.fetching import cut, fetch, files_of, flipped, refused
 from tests.unit.jobs.published import CUT, TOPIC_ID, Shop, expected, rows_in
 
@@ -58,6 +62,54 @@ def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_nam
     assert any(f"{new.snapshot} is passed over" in line for line in said)
     assert any(new.snapshot in note for note in report.notes)
     assert rows_in(state_dir) == expected(200)
+
+
+@pytest.fixture
+def stored(own_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    """The same repository on a real server, and the directory in which that keeps its bytes."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
+    with s3_server.serving() as server:
+        url = server.bucket("states").url
+        place, root = place_of(url), own_shop.root / "repository"
+        for file in sorted(path for path in root.rglob("*") if path.is_file()):
+            if not (name := str(file.relative_to(root))).startswith("~"):
+                assert place.blobs.put_if_absent(name, file)
+        yield url, server.root / "data" / "states"
+
+
+@pytest.mark.parametrize("of", ["manifest", "part", "file"])
+def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
+    own_shop: Shop, stored: tuple[str, Path], state_dir: Path, of: str
+) -> None:
+    url, data = stored
+    new, old = own_shop.shelf.head().snapshots
+    request = FetchRequest(repository=url, application_id="orders", state_dir=str(state_dir))
+    flipped(data / files_of(own_shop)[of].relative_to(own_shop.root / "repository"))
+    with pytest.raises(Corrupted, match="is not what was written"):
+        run_fetch(replace(request, snapshot=new.snapshot), say=lambda _: None)
+    report = run_fetch(request, say=lambda _: None)
+    assert (report.snapshot, [one.snapshot for one in report.passed_over]) == (old.snapshot, [new.snapshot])
+    assert rows_in(state_dir) == expected(200)
+
+
+def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
+    own_shop: Shop, stored: tuple[str, Path], state_dir: Path
+) -> None:
+    url, data = stored
+    newest, head = own_shop.shelf.head().snapshots[0], own_shop.shelf.names.head
+    request = FetchRequest(repository=url, application_id="orders", state_dir=str(state_dir))
+    flipped(data / head)
+    with pytest.raises(Corrupted, match="The head of orders is damaged"):
+        run_fetch(request, say=lambda _: None)
+    shelf = Shelf.at(url, "orders")
+    apply_repair(shelf, plan_repair(shelf))
+    flipped(data / MARK_NAME)
+    with pytest.raises(Corrupted, match=r"The mark of the repository .* is damaged"):
+        run_fetch(request, say=lambda _: None)
+    made = make_repository(url)
+    assert (made.again, made.repository.mark.id) == (True, shelf.repository.mark.id)
+    assert run_fetch(request, say=lambda _: None).snapshot == newest.snapshot
 
 
 def test_every_bit_of_a_manifest_and_a_part_counts(own_shop: Shop, state_dir: Path) -> None:

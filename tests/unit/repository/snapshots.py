@@ -27,10 +27,11 @@ from statecore.repository.manifest import (
     extents_of,
 )
 from statecore.repository.publication import Publication
-from statecore.repository.repository import HASH, Mark, Place, Repository
+from statecore.repository.repository import HASH, MARK, MARK_NAME, Mark, Place, Repository
 from statecore.repository.shelf import ReadPart, Shelf
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from tests.harness.simulated_store import SimulatedBlobs
 
 APPLICATION = "orders"
 KIND = StoreKind.KEY_VALUE
@@ -161,6 +162,8 @@ def publication(
     **more: object,
 ) -> Publication:
     """A publication that begins now."""
+    if isinstance(shelf.blobs, SimulatedBlobs):
+        shelf.blobs.storage.blobs.setdefault(MARK_NAME, (MARK.encode(shelf.repository.mark), NOW))  # nobody made it
     options = {"clock": lambda: NOW, "faults": faults, **more}
     return Publication(shelf, spec(*stores), request=request, origin="tests", **options)  # type: ignore[arg-type]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -18,9 +20,19 @@ from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.manifest import MANIFEST, TaskPart
 from statecore.repository.publication import Publication
 from statecore.repository.repair import apply_repair, plan_repair
+from statecore.repository.repository import MARK, MARK_NAME
 from statecore.repository.shelf import Shelf
 from tests.harness.simulated_store import Network, Storage, version_of
-from tests.unit.repository.snapshots import APPLICATION, NOW, ends_of, fetched, publication, spec, store_of, uploaded
+from tests.unit.repository.snapshots import (
+    APPLICATION,
+    NOW,
+    ends_of,
+    fetched,
+    publication,
+    spec,
+    store_of,
+    uploaded,
+)
 
 Stores = dict[str, dict[str, int]]
 BOTH: Stores = {"0_0": {"left": 50, "right": 50}, "0_1": {"left": 50, "right": 50}}
@@ -38,7 +50,7 @@ def first(shelf: Shelf, directory: Path) -> None:
 
 
 def blobs_of(storage: Storage, kind: str) -> list[str]:
-    return sorted(name for name in storage.blobs if name.split("/")[2] == kind)
+    return sorted(name for name in storage.blobs if name.split("/")[2:3] == [kind])
 
 
 def test_the_first_snapshot_makes_the_head(shelf: Shelf, storage: Storage, directory: Path) -> None:
@@ -242,6 +254,51 @@ def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_
     assert found == replace(done, earlier=True)
     assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
     assert len(blobs_of(storage, "manifests")) == 2
+
+
+@pytest.mark.parametrize("first_one", [False, True])
+def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and_leaves_no_id(
+    shelf: Shelf, storage: Storage, directory: Path, first_one: bool
+) -> None:
+    if not first_one:
+        publication(shelf, "first").publish(uploaded(shelf, directory, BOTH), whole=True)
+    job = publication(shelf, "late")
+    parts = uploaded(shelf, directory, {"0_0": {"left": 300, "right": 300}})
+    before = dict(storage.pointers), blobs_of(storage, "manifests")
+    del storage.blobs[MARK_NAME]
+    with pytest.raises(Corrupted, match=r"The mark of the repository .* is missing") as missing:
+        job.publish(parts, whole=False)
+    assert "statecore init" in missing.value.action
+    assert storage.pointers == before[0]
+    for name in set(blobs_of(storage, "manifests")) - set(before[1]):
+        del storage.blobs[name]
+    storage.put(MARK_NAME, MARK.encode(replace(shelf.repository.mark, id="another")))
+    with pytest.raises(Fenced, match="was the repository r1 when this job began, and is the repository another now"):
+        job.publish(parts, whole=False)
+    assert (storage.pointers, blobs_of(storage, "manifests")) == before
+
+
+def test_a_mark_that_nobody_could_look_at_is_worth_another_try(
+    shelf: Shelf, first: None, network: Network, storage: Storage, directory: Path
+) -> None:
+    job = publication(shelf, "next")
+    parts = uploaded(shelf, directory, {"0_0": {"left": 300, "right": 300}})
+    before = dict(storage.pointers)
+    with patch.object(network, "read", side_effect=unread(network.read)), pytest.raises(Retryable):
+        job.publish(parts, whole=False)
+    assert storage.pointers == before
+    assert not publication(shelf, "next").publish(parts, whole=False).earlier
+
+
+def unread(read: Callable[..., str]) -> Callable[..., str]:
+    """Reads of which those of the mark fail."""
+
+    def fail(request: str, name: str, faults: tuple[str, ...]) -> str:
+        if name == MARK_NAME:
+            raise Retryable("Nobody could look.", action="Try again.")
+        return read(request, name, faults)
+
+    return fail
 
 
 @pytest.mark.parametrize("fault", ["timeout", "late"])
@@ -454,7 +511,7 @@ def test_who_takes_nothing_over_looks_at_nothing(
     asked: list[str] = []
     network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
     assert publication(shelf, "second").publish(parts, whole=True).warnings == ()
-    assert sorted(asked) == ["get", "get", "put", "put", "read", "swap"]
+    assert sorted(asked) == ["get", "get", "get", "put", "put", "read", "swap"]
 
 
 def test_what_is_taken_over_costs_a_look_at_each_blob(
@@ -464,7 +521,7 @@ def test_what_is_taken_over_costs_a_look_at_each_blob(
     asked: list[str] = []
     network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
     assert publication(shelf, "second").publish(parts, whole=False).warnings == ()
-    assert sorted(asked) == ["get", "get", "get", "head", "put", "put", "read", "swap"]
+    assert sorted(asked) == ["get", "get", "get", "get", "head", "put", "put", "read", "swap"]
 
 
 @pytest.mark.parametrize("request_", ["head", "get"])

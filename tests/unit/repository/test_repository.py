@@ -6,12 +6,19 @@ import errno
 import json
 import os
 import shlex
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.repository.repository import MARK_NAME, make_repository, open_repository, place_of
+from statecore.repository import repository
+from statecore.repository.repository import MARK, MARK_NAME, Made, Place, make_repository, open_repository, place_of
+from statecore.repository.shelf import Shelf
+from tests.unit.repository.published import Publishing
 
 
 def url(path: Path) -> str:
@@ -47,7 +54,7 @@ def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: 
 def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, object], said: str) -> None:
     make_repository(url(tmp_path))
     mark = tmp_path / MARK_NAME
-    mark.write_text(json.dumps({**json.loads(mark.read_text()), **changed}))
+    mark.write_bytes(encoded(MARK.sealed({**json.loads(mark.read_text()), **changed})))
     for ask in (open_repository, make_repository):
         with pytest.raises(Invalid, match=said) as caught:
             ask(url(tmp_path))
@@ -57,8 +64,84 @@ def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, ob
 def test_what_a_newer_release_adds_is_no_reason_to_refuse(tmp_path: Path) -> None:
     made, *_ = make_repository(url(tmp_path))
     mark = tmp_path / MARK_NAME
-    mark.write_text(json.dumps({**json.loads(mark.read_text()), "more": 1}))
+    mark.write_bytes(encoded(MARK.sealed({**json.loads(mark.read_text()), "more": 1})))
     assert open_repository(url(tmp_path)).mark == made.mark
+
+
+def test_every_flipped_bit_of_a_mark_is_damage_and_no_other_repository(tmp_path: Path) -> None:
+    made, *_ = make_repository(url(tmp_path))
+    mark = tmp_path / MARK_NAME
+    whole = mark.read_bytes()
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        mark.write_bytes(damaged)
+        with suppress(Corrupted):
+            assert open_repository(url(tmp_path)).mark == made.mark, "of white space"
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, then: Callable[[Path], object]) -> None:
+    """Have something happen while the next place is put to the test."""
+    probe = repository._probe_directory
+
+    def probed(path: Path) -> None:
+        monkeypatch.setattr(repository, "_probe_directory", probe)
+        probe(path)
+        then(path)
+
+    monkeypatch.setattr(repository, "_probe_directory", probed)
+
+
+@pytest.mark.parametrize("left", [b"", b"damaged", None], ids=["empty", "damaged", "none"])
+def test_of_two_who_make_a_damaged_mark_at_the_same_time_both_get_that_of_the_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | None
+) -> None:
+    if left is not None:
+        (tmp_path / MARK_NAME).write_bytes(left)
+    faster: list[Made] = []
+    meanwhile(monkeypatch, lambda path: faster.append(make_repository(url(path))))
+    slower = make_repository(url(tmp_path))
+    assert (faster[0].now, slower.now) == (True, False)
+    assert slower.repository.mark == faster[0].repository.mark == open_repository(url(tmp_path)).mark
+
+
+def test_a_damaged_mark_is_replaced_by_one_of_those_who_have_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / MARK_NAME).write_bytes(b"damaged")
+    carried, faster, looks = repository._carried_id, list[Made](), count()
+
+    def look(place: Place) -> str:
+        found = carried(place)
+        if next(looks) == 1:  # the last look, after which it is replaced
+            faster.append(make_repository(place.url))
+        return found
+
+    monkeypatch.setattr(repository, "_carried_id", look)
+    slower = make_repository(url(tmp_path))
+    assert (faster[0].now, slower.now) == (True, False)
+    assert slower.repository.mark == faster[0].repository.mark == open_repository(url(tmp_path)).mark
+
+
+def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, scratch = tmp_path / "r", tmp_path / "scratch"
+    scratch.mkdir()
+    publishing = Publishing(url(root), scratch)
+    before = publishing.shelf.repository.mark
+    mark = (root / MARK_NAME).read_bytes()
+    (root / MARK_NAME).write_bytes(b"")
+
+    def publish(_: Path) -> None:
+        (root / MARK_NAME).write_bytes(mark)
+        publishing.publish(10)
+        (root / MARK_NAME).write_bytes(b"")
+
+    meanwhile(monkeypatch, publish)
+    made = make_repository(url(root))
+    assert (made.again, made.repository.mark.id) == (True, before.id)
+    assert Shelf.at(url(root), publishing.shelf.application_id).head().snapshots
 
 
 def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:
