@@ -142,7 +142,7 @@ def _wanted(files: Sequence[LocalFile], extents: Sequence[Extent]) -> list[Wante
 def _crt(endpoint: str) -> Any:
     """boto3's manager of transfers by the CRT, at an endpoint."""
     import botocore.session
-    from s3transfer import crt
+    from s3transfer import crt  # type: ignore[import-untyped]
 
     session = botocore.session.Session()
     credentials = crt.BotocoreCRTCredentialsWrapper(session.get_credentials()).to_crt_credentials_provider()
