@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from statecore.cores import usable_cores
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.jobs import preloading
 from statecore.jobs.engine import Failure, Question, ResultT, TaskT
@@ -65,13 +66,13 @@ class ProcessEngine:
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
         """See :class:`statecore.jobs.engine.Engine`."""
-        return self.processes or _cores()
+        return self.processes or usable_cores()
 
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[ProcessWorkers]:  # noqa: ARG002
         """See :class:`statecore.jobs.engine.Engine`."""
         with tempfile.TemporaryDirectory(prefix="statecore-workers-") as traces:
-            workers = ProcessWorkers(self.processes or _cores(), Path(traces), self.preloaded)
+            workers = ProcessWorkers(self.processes or usable_cores(), Path(traces), self.preloaded)
             try:
                 yield workers
             finally:
@@ -226,10 +227,3 @@ def receive(pipe: IO[bytes]) -> bytes | None:
     if length is None or len(data := pipe.read(length)) < length:
         return None
     return data
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from statecore.cores import usable_cores
 from statecore.errors import Corrupted
 from statecore.filesystem import FileMoment, link_or_copy, make_directories, sync_file
 from statecore.repository.manifest import Extent
@@ -32,7 +33,8 @@ FILES = "files"
 """Below this name in a directory lie whole files."""
 
 PIECE_BYTES = 8 << 20
-PIECES_AT_ONCE = 8
+PIECES_AT_ONCE = max(4, min(16, 2 * usable_cores()))
+"""Requests at the same time: more than the cores can decrypt, hash and write only stand in one another's way."""
 
 _PARTIAL = "partial"
 

@@ -17,7 +17,17 @@ import statecore
 PACKAGE = Path(statecore.__file__).parent
 TABLE = PACKAGE.parent / "docs" / "architecture.md"
 
-EVERYBODY_S = {"choices", "errors", "isolation", "progress", "faults", "filesystem", "system_errors", "documents"}
+EVERYBODY_S = {
+    "choices",
+    "cores",
+    "errors",
+    "isolation",
+    "progress",
+    "faults",
+    "filesystem",
+    "system_errors",
+    "documents",
+}
 """The row of modules that know nobody: everybody may know them."""
 
 
