@@ -32,7 +32,7 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.examination import AT_ONCE, Damage, Examination
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.manifest import MANIFEST, Manifest, first_cut, new_bytes
-from statecore.repository.repository import MARK_NAME
+from statecore.repository.repository import MARK_NAME, refuse_another_mark
 from statecore.repository.shelf import Shelf
 
 _GREATEST = 1 << 53
@@ -112,11 +112,14 @@ def apply_repair(shelf: Shelf, plan: RepairPlan) -> None:
     """Do what a plan says.
 
     Raises:
-        Fenced: somebody has swapped the head since it was read; nothing was changed.
+        Fenced: somebody has swapped the head since it was read, or this is another repository by now; nothing was
+            changed.
+        Corrupted: the repository has lost its mark meanwhile.
         Invalid, Capacity, Retryable: it could not be swapped, or nobody knows whether it was.
     """
     if plan.wrong is None:
         return
+    refuse_another_mark(shelf.repository)
     if shelf.pointers.swap(shelf.names.head, plan.document, plan.expected) is None:
         found = shelf.pointers.read(shelf.names.head)
         if found is not None and found.content == plan.document:

@@ -18,6 +18,7 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.repository.head import HEAD, Head
 from statecore.repository.manifest import MANIFEST
 from statecore.repository.repair import RepairPlan, apply_repair, plan_repair
+from statecore.repository.repository import MARK, MARK_NAME
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server
 from tests.harness.s3_server import ACCESS, SECRET
@@ -423,3 +424,14 @@ def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: 
         apply_repair(shelf, plan_repair(shelf))
         assert names(shelf.head()) == [last, snapshots[0], snapshots[2]]
         assert shelf.head().epoch == before.epoch + 2
+
+
+def test_a_place_that_became_another_repository_while_it_was_looked_at_gets_no_head_of_this_one(lost: Lost) -> None:
+    lost.publish(10)
+    lost.head_file.unlink()
+    plan = plan_repair(lost.shelf)
+    mark = lost.root / MARK_NAME
+    mark.write_bytes(MARK.encode(replace(lost.shelf.repository.mark, id="another")))
+    with pytest.raises(Fenced, match="is the repository another now"):
+        apply_repair(lost.shelf, plan)
+    assert not lost.head_file.exists()
