@@ -110,9 +110,10 @@ def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
     name: str, part: TaskPart, shelf: Shelf, storage: Storage
 ) -> None:
     change, why = WRONG[name]
+    job = publication(shelf)
     before = sorted(storage.blobs)
     with pytest.raises(StatecoreError, match=why) as caught:
-        publication(shelf).publish([change(part)], whole=True)
+        job.publish([change(part)], whole=True)
     assert type(caught.value) is StatecoreError
     assert (sorted(storage.blobs), storage.pointers) == (before, {})
 
