@@ -103,6 +103,11 @@ class FileMoment:
         return FileMoment(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
+def is_as_it_was(path: Path, moment: FileMoment | None) -> bool:
+    """Whether nobody has written to a file since a moment; nobody can tell where there is none."""
+    return moment is not None and moment == FileMoment.of(path)
+
+
 def file_sha256(path: Path) -> str:
     """Hex digest of a whole file."""
     digest = sha256()

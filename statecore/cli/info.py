@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.info_repository import look
-from statecore.cli.output import Output
+from statecore.cli.output import Output, print_line
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.system_errors import system_error
 
@@ -175,7 +175,7 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         in_directory = f" in {one.instance.state_dir}" if one.instance.state_dir else ", published"
         console.print(f"{one.instance.application_id}{where}{in_directory}", style="bold", markup=False)
         for line in _holder(one) if one.instance.state_dir else ():
-            _line(console, line)
+            print_line(console, line)
         if one.later is not None:
             _show_later(console, one.later)
         for unfinished in one.unfinished:
@@ -183,19 +183,19 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         _show_last(console, one)
         _show_fetches(console, one.fetches)
         for left in one.left:
-            _line(console, f"left in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
+            print_line(console, f"left in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
         for trouble in one.trouble:
-            _line(console, f"trouble: {trouble}", "red")
+            print_line(console, f"trouble: {trouble}", "red")
         console.print()
 
 
 def _show_later(console: Console, later: ReportHead) -> None:
     if later.error:
-        _line(console, f"the latest attempt failed {_when(later)}{_by(later)}", "bold red")
-        _line(console, _error(later), "red", 4)
+        print_line(console, f"the latest attempt failed {_when(later)}{_by(later)}", "bold red")
+        print_line(console, _error(later), "red", 4)
     else:
-        _line(console, f"an attempt began {_when(later)}{_by(later)}; its end was not reported", "bold yellow")
-    _line(console, f"request {later.attempt.request_id or 'not said'}", indent=4)
+        print_line(console, f"an attempt began {_when(later)}{_by(later)}; its end was not reported", "bold yellow")
+    print_line(console, f"request {later.attempt.request_id or 'not said'}", indent=4)
 
 
 def _holder(one: Restores) -> list[str]:
@@ -212,46 +212,46 @@ def _holder(one: Restores) -> list[str]:
 def _show_last(console: Console, one: Restores) -> None:
     last, published = one.last, one.published
     if published is not None:
-        _line(console, f"last snapshot {_when(published)}{_by(published)}", "bold")
-        _line(console, f"{published.snapshot} in {published.repository}", indent=4)
+        print_line(console, f"last snapshot {_when(published)}{_by(published)}", "bold")
+        print_line(console, f"{published.snapshot} in {published.repository}", indent=4)
     if last is None:
         if one.instance.state_dir:
-            _line(console, "no finished restore is known")
+            print_line(console, "no finished restore is known")
         return
-    _line(console, f"last restore {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
+    print_line(console, f"last restore {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
     request = f"request {last.attempt.request_id or 'not said'}"
     plan = f"plan {last.plan_id}" if last.plan_id else ""
-    _line(console, ", ".join(part for part in (request, plan, last.processing_guarantee) if part), indent=4)
+    print_line(console, ", ".join(part for part in (request, plan, last.processing_guarantee) if part), indent=4)
     stores = f"{last.stores} store{'s' if last.stores != 1 else ''}"
-    _line(
+    print_line(
         console,
         f"{last.partitions} store partition{'s' if last.partitions != 1 else ''} of {stores}, {last.rows:,} rows",
         indent=4,
     )
     for note in last.notes:
-        _line(console, f"note: {note}", indent=4)
+        print_line(console, f"note: {note}", indent=4)
     _show_stores(console, one.stores)
 
 
 def _show_fetches(console: Console, fetches: Fetches) -> None:
     if (begun := fetches.unfinished) is not None:
-        _line(console, f"unfinished fetch since {_when_of(begun.started)}{_made_by(begun)}", "bold yellow")
-        _line(console, f"it had begun to place stores of {begun.snapshot} in {begun.repository}", indent=4)
-        _line(console, f"go on with the same command and --request-id {begun.request_id}", indent=4)
+        print_line(console, f"unfinished fetch since {_when_of(begun.started)}{_made_by(begun)}", "bold yellow")
+        print_line(console, f"it had begun to place stores of {begun.snapshot} in {begun.repository}", indent=4)
+        print_line(console, f"go on with the same command and --request-id {begun.request_id}", indent=4)
     if (last := fetches.last) is None:
         return
-    _line(console, f"last fetch {_when_of(last.finished)}, {last.seconds:,.1f} s{_made_by(last)}", "bold")
-    _line(console, f"snapshot {last.snapshot} in {last.repository}", indent=4)
+    print_line(console, f"last fetch {_when_of(last.finished)}, {last.seconds:,.1f} s{_made_by(last)}", "bold")
+    print_line(console, f"snapshot {last.snapshot} in {last.repository}", indent=4)
     tasks = sorted({store.task for store in last.stores})
     kept = f"; kept as they were: {', '.join(last.kept)}" if last.kept else ""
-    _line(
+    print_line(
         console,
         f"{len(last.stores)} stores of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes came, "
         f"{last.at_hand_bytes:,} were here{kept}",
         indent=4,
     )
     for note in last.notes:
-        _line(console, f"note: {note}", indent=4)
+        print_line(console, f"note: {note}", indent=4)
 
 
 def _made_by(report: FetchReport) -> str:
@@ -291,18 +291,18 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
     attempt = unfinished.attempt
     state = "restore at work" if unfinished.running else "unfinished restore"
     since = f" since {_when(attempt)}{_by(attempt)}" if attempt else ""
-    _line(console, f"{state}{since}", "bold yellow")
+    print_line(console, f"{state}{since}", "bold yellow")
     parts = f", {unfinished.done} of {unfinished.total} {unfinished.unit}" if unfinished.unit else ""
     planned = f"; planned {_age(unfinished.planned)}" if unfinished.planned else ""
-    _line(console, f"it has reached the phase {unfinished.reached}{parts}{planned}", indent=4)
+    print_line(console, f"it has reached the phase {unfinished.reached}{parts}{planned}", indent=4)
     if attempt is not None and attempt.error:
-        _line(console, _error(attempt), "red", 4)
+        print_line(console, _error(attempt), "red", 4)
     if not unfinished.running:
         words = ["statecore", "restore", "--spec", "STORES.YAML", "--state-dir", one.instance.state_dir]
         command = shlex.join([*words, "--request-id", unfinished.request_id])
-        _line(console, f"go on with: {command}", indent=4)
+        print_line(console, f"go on with: {command}", indent=4)
     else:
-        _line(console, f"request {unfinished.request_id}", indent=4)
+        print_line(console, f"request {unfinished.request_id}", indent=4)
 
 
 def _offsets(one: RestoredStore) -> str:
@@ -335,13 +335,3 @@ def _age(when: str) -> str:
 
     found = moment(when)
     return age(found) if found else when
-
-
-def _line(console: Console, line: str, style: str | None = None, indent: int = 2) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    if style == "red":  # it may end with a command, which is to be pasted as one line
-        console.print(Text(" " * indent + line, style=style), soft_wrap=True)
-        return
-    console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, indent), expand=False))

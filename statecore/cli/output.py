@@ -108,3 +108,14 @@ def result_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(highlight=False, width=LOG_WIDTH)
     return console
+
+
+def print_line(console: Console, line: str, style: str | None = None, indent: int = 2) -> None:
+    """Print a line, indented; one in red stays whole: it may end with a command, which is to be pasted."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if style == "red":
+        console.print(Text(" " * indent + line, style=style), soft_wrap=True)
+        return
+    console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, indent), expand=False))

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from statecore.cli.output import print_line
 from statecore.errors import Corrupted
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
     _table(console, header, rows, numbers=header[4:7])
     for view in views:
         if view.trouble is not None:
-            _line(console, f"trouble: {view.trouble}", "red")
+            print_line(console, f"trouble: {view.trouble}", "red")
 
 
 def show_snapshots(found: Sequence[Examined], console: Console) -> None:
@@ -139,27 +140,27 @@ def show_snapshots(found: Sequence[Examined], console: Console) -> None:
     for one in found:
         for task, error in one.damage.items():
             what = f"{one.entry.snapshot}, task {task}" if task else one.entry.snapshot
-            _line(console, f"damaged: {what}: {error.what}", "red")
+            print_line(console, f"damaged: {what}: {error.what}", "red")
 
 
 def show_snapshot(view: SnapshotView, console: Console) -> None:
     """Print one snapshot: what it is, its stores task by task, what is damaged."""
     entry, manifest = view.entry, view.manifest
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
-    _line(console, f"made {made_age(entry.made)} ({entry.made}) by {entry.origin}, request {entry.request}")
+    print_line(console, f"made {made_age(entry.made)} ({entry.made}) by {entry.origin}, request {entry.request}")
     cut = f" ({_moment(entry.cut_ms)})" if entry.cut_ms is not None else ""
-    _line(console, f"cut {cut_age(entry.cut_ms)}{cut}")
-    _line(
+    print_line(console, f"cut {cut_age(entry.cut_ms)}{cut}")
+    print_line(
         console,
         f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
     )
-    _line(console, f"identity {entry.identity}")
+    print_line(console, f"identity {entry.identity}")
     if view.damage is not None:
-        _line(console, f"damaged: {view.damage}", "red")
+        print_line(console, f"damaged: {view.damage}", "red")
     if manifest is None:
         return
     parent = f"after {manifest.parent}" if manifest.parent else "the first"
-    _line(
+    print_line(
         console,
         f"{parent}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
         f"made by statecore {manifest.made_by}",
@@ -171,7 +172,7 @@ def show_snapshot(view: SnapshotView, console: Console) -> None:
         _table(console, header, rows, numbers=header[len(left) :])
     for task in view.tasks:
         if task.damage is not None:
-            _line(console, f"damaged: task {task.reference.task}: {task.damage}", "red")
+            print_line(console, f"damaged: task {task.reference.task}: {task.damage}", "red")
 
 
 def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str, ...]:
@@ -229,7 +230,7 @@ def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]
         for first, *others in rows:
             console.print(Text(first))
             said = [f"{name} {cell}" for name, cell in zip(header[1:], others, strict=True) if cell]
-            _line(console, ", ".join(said), indent=4)
+            print_line(console, ", ".join(said), indent=4)
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     for column in header:
@@ -237,13 +238,3 @@ def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
-
-
-def _line(console: Console, line: str, style: str | None = None, indent: int = 2) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    if style == "red":  # it may end with a command, which is to be pasted as one line
-        console.print(Text(" " * indent + line, style=style), soft_wrap=True)
-        return
-    console.print(Padding(Text(line, overflow="fold", style=style or ""), (0, 0, 0, indent), expand=False))

@@ -31,7 +31,7 @@ from types import MappingProxyType
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.filesystem import FileMoment, file_hashes, file_sha256, link_or_copy, sync_file, sync_tree, tree_bytes
+from statecore.filesystem import file_hashes, file_sha256, is_as_it_was, link_or_copy, sync_file, sync_tree, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
@@ -360,7 +360,7 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
             action="Run the job again, and report this if it happens twice.",
         )
     together = zip(runs, files, strict=True)
-    unseen = [(run, file) for run, file in together if run.hashed is None or run.hashed != FileMoment.of(file)]
+    unseen = [(run, file) for run, file in together if not is_as_it_was(file, run.hashed)]
     hashes = file_hashes([file for _, file in unseen])
     for (run, file), sha256 in zip(unseen, hashes, strict=True):
         if file.stat().st_size != run.file_bytes or sha256 != run.sha256:

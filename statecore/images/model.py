@@ -180,9 +180,9 @@ class RunFile(Run):
         return Run(**{item.name: getattr(self, item.name) for item in fields(Run)})
 
     @staticmethod
-    def of(run: Run, path: Path, hashed: FileMoment | None = None) -> RunFile:
+    def of(run: Run, path: Path) -> RunFile:
         """The run, with the place of its file."""
-        return RunFile(**{item.name: getattr(run, item.name) for item in fields(Run)}, path=path, hashed=hashed)
+        return RunFile(**{item.name: getattr(run, item.name) for item in fields(Run)}, path=path)
 
 
 class StoreDigest(NamedTuple):

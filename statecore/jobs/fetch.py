@@ -116,9 +116,8 @@ def _run_fetch(
         if request.plan_only:
             say(directory.owner_note())
             return job.plan(found)
-        owner_note = (
-            directory.owner_note()
-        )  # before the lock, which makes the directory that would then be its own model
+        # Before the lock, which makes the directory that would then be its own model.
+        owner_note = directory.owner_note()
         with directory.lock():
             faults.reach("fetch.after-lock")
             say(owner_note)

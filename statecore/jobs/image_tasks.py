@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from statecore.blobs.base import Blobs
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.filesystem import FileMoment, file_sha256, link_or_copy, tree_bytes
+from statecore.filesystem import file_sha256, is_as_it_was, link_or_copy, tree_bytes
 from statecore.formats.releases import GLOBAL
 from statecore.images.model import Image, RunFormat
 from statecore.jobs import staging
@@ -230,8 +230,7 @@ def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
     Raises:
         Corrupted: it is not.
     """
-    moment = built.hashed.get(sha256)
-    if (moment is None or moment != FileMoment.of(path)) and file_sha256(path) != sha256:
+    if not is_as_it_was(path, built.hashed.get(sha256)) and file_sha256(path) != sha256:
         raise Corrupted(
             f"The file {path.name} of store {built.store!r} of task {built.task} is not what it was when it came.",
             action="Look at the disk, and run this again: the file is brought anew.",

@@ -6,16 +6,14 @@ not there.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 from statecore.images.model import StoreDigest
+from statecore.repository.believed import each
 from statecore.repository.shelf import Shelf
-
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -60,17 +58,14 @@ def keep_content(shelf: Shelf, identity: str, content: StoreDigest, made_by: str
         shelf.blobs.put_if_absent(name, document)
 
 
-def known_contents(shelf: Shelf, identities: Collection[str]) -> dict[str, StoreDigest]:
+def known_contents(shelf: Shelf, identities: Sequence[str]) -> dict[str, StoreDigest]:
     """What stores hold, of each of which somebody knows it; several are asked for at once.
 
     Raises:
         Retryable: nobody could look.
     """
-    if not identities:
-        return {}
-    with ThreadPoolExecutor(min(_AT_ONCE, len(identities)), "statecore-contents") as pool:
-        found = pool.map(lambda identity: known_content(shelf, identity), identities)
-        return {identity: content for identity, content in zip(identities, found, strict=True) if content is not None}
+    found = each(lambda identity: known_content(shelf, identity), identities)
+    return {identity: content for identity, content in zip(identities, found, strict=True) if content is not None}
 
 
 def known_content(shelf: Shelf, identity: str) -> StoreDigest | None:

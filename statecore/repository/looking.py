@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.images.model import StoreDigest
-from statecore.repository.contents import known_content
+from statecore.repository.contents import known_contents
 from statecore.repository.examination import AT_ONCE, Damage, Examination, Examined
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.layout import NEWEST
@@ -185,6 +185,4 @@ def _contents(shelf: Shelf, tasks: Sequence[TaskView]) -> dict[str, StoreDigest]
     stores = [store for task in tasks for store in task.stores]
     known = {store.identity: content for store in stores if (content := store.content) is not None}
     asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())
-    with ThreadPoolExecutor(AT_ONCE, "statecore-look") as pool:
-        found = zip(asked, pool.map(lambda identity: known_content(shelf, identity), asked), strict=True)
-        return known | {identity: content for identity, content in found if content is not None}
+    return known | known_contents(shelf, asked)
