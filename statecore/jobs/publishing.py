@@ -11,14 +11,14 @@ from statecore import __version__
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
-from statecore.images.identity import image_identity
-from statecore.images.model import Image, Run, StoreDigest, segment_order
+from statecore.images.model import Image, StoreDigest, segment_order
 from statecore.jobs.frozen_plan import FrozenPlan, request_name
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.version_tasks import VersionResult
+from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     ChangelogEnd,
     StoredDatabase,
@@ -190,13 +190,10 @@ def _store(
 def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase], stream_time: int) -> str:
     """The identity that an image of these runs has."""
     one = parts[0]
-    made_of: dict[int | None, tuple[str | None, Sequence[Run]]] = {
-        database.segment: (None, [stored.run for stored in database.runs]) for database in databases
-    }
-    if not made_of:  # an image has one database at least
-        interval = one.segment_interval_ms if one.kind.is_segmented else None
-        made_of[None if interval is None else max(stream_time, 0) // interval] = (None, [])
-    return image_identity(one.kind, made_of, {part.topic_partition: part.committed_offset for part in parts})
+    interval = one.segment_interval_ms if one.kind.is_segmented else None
+    segment = None if interval is None else max(stream_time, 0) // interval
+    offsets = {part.topic_partition: part.committed_offset for part in parts}
+    return store_identity(one.kind, databases, offsets, segment)
 
 
 def _content(kind: StoreKind, databases: Sequence[StoredDatabase]) -> StoreDigest | None:

@@ -8,14 +8,12 @@ from typing import NamedTuple
 from statecore import __version__
 from statecore.errors import Fenced
 from statecore.filesystem import file_sha256
-from statecore.images.identity import image_identity
-from statecore.images.model import Run
 from statecore.jobs.plan import isolation_of
 from statecore.jobs.snapshot_copies import StoreCopy
 from statecore.jobs.snapshot_logs import Logs
 from statecore.jobs.snapshot_report import StoreTaken
-from statecore.repository.bases import base_identity
 from statecore.repository.believed import Named, lost
+from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     BaseFile,
     Extent,
@@ -141,15 +139,10 @@ def snapshot_of(
     """A store, as a manifest says it. What it holds nobody has read, and its stream time lies on no disk."""
     store = copy.taken.spec
     expires = retention_of(store) is not None and not copy.left_to_restore
-    bases: dict[int | None, tuple[str | None, Sequence[Run]]] = {
-        database.segment: (base_identity(database.base), ()) for database in databases
-    }
-    if not bases:  # an image has one database at least
-        bases = {0 if store.kind.is_segmented else None: (None, ())}
     return StoreSnapshot(
         store=store.name,
         kind=store.kind,
-        identity=image_identity(store.kind, bases, copy.offsets),
+        identity=store_identity(store.kind, databases, copy.offsets, 0 if store.kind.is_segmented else None),
         changelogs=logs.ends[key(copy)],
         isolation=str(isolation_of(spec.processing_guarantee)),
         databases=tuple(databases),
