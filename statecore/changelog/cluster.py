@@ -9,9 +9,11 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statecore.changelog.client import BrokerClient
+from statecore.changelog.leader_questions import EpochEndsQuestion, LeaderQuestion, OffsetsQuestion
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
@@ -19,7 +21,6 @@ from statecore.formats.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from statecore.changelog.wire import Wire
 
-_EARLIEST, _LATEST = -2, -1  # timestamps with a meaning of their own in ListOffsets
 _TOPIC = 2  # resource type in DescribeConfigs
 _UNKNOWN_TOPIC, _LEADER_NOT_AVAILABLE, _INVALID_TOPIC, _TOPIC_DENIED = 3, 5, 17, 29
 
@@ -117,7 +118,29 @@ class Cluster(BrokerClient):
         wanted = sorted(set(tps))
         if not wanted:
             return {}
-        return self.run(self._log_offsets, wanted, self.deadline())
+        return self.run(self._offsets, wanted, self.deadline())
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Where leader epochs end in the logs as they are: one request to each leader, all at once.
+
+        A log that was truncated and has grown again has other records from the end of the epoch on that it had before.
+
+        Args:
+            wanted: an epoch by partition; -1 where it is not known.
+
+        Returns:
+            Partition → the end offset of the largest epoch that is not later than the one asked for, which is the log
+            end where no later one has begun; ``None`` where the brokers do not tell it: they are too old, the epoch is
+            not known, or it is later than all that the log knows.
+
+        Raises:
+            NotFound: some topics or partitions do not exist.
+            Retryable: a leader did not answer in time.
+            Invalid: this client may not describe a topic.
+        """
+        if not wanted:
+            return {}
+        return self.run(self._epoch_ends, dict(sorted(wanted.items())), self.deadline())
 
     def leader(self, tp: TopicPartition, *, refresh: bool = False, deadline: float | None = None) -> Leader:
         """Who leads a partition.
@@ -239,15 +262,25 @@ class Cluster(BrokerClient):
             }
         return configs
 
-    async def _log_offsets(self, wanted: list[TopicPartition], deadline: float) -> dict[TopicPartition, LogOffsets]:
+    async def _offsets(self, wanted: list[TopicPartition], deadline: float) -> dict[TopicPartition, LogOffsets]:
         await self._look_up(sorted({tp.topic for tp in wanted} - self._topics.keys()) or [wanted[0].topic], deadline)
-        found: dict[TopicPartition, dict[str, int]] = {tp: {} for tp in wanted}
+        question = OffsetsQuestion(wanted, self.timeout)
+        await self._ask_leaders(question, deadline)
+        return question.answers()
+
+    async def _epoch_ends(self, wanted: dict[TopicPartition, int], deadline: float) -> dict[TopicPartition, int | None]:
+        question = EpochEndsQuestion(wanted)
+        unknown = {tp.topic for tp in question.missing()} - self._topics.keys()
+        if unknown:
+            await self._look_up(sorted(unknown), deadline)
+        await self._ask_leaders(question, deadline)
+        return question.answers()
+
+    async def _ask_leaders(self, question: LeaderQuestion, deadline: float) -> None:
+        """Ask the leaders until nothing is missing, anew where one did not answer or leads no more."""
         pause = 0.05
-        while True:
-            missing = [tp for tp in wanted if len(found[tp]) < 3]
-            if not missing:
-                return {tp: LogOffsets(**values) for tp, values in found.items()}
-            problem = await self._ask_offsets(missing, found, deadline)
+        while missing := question.missing():
+            problem = await self._ask_once(question, missing, deadline)
             if problem is None:
                 continue
             if time.monotonic() + pause >= deadline:
@@ -259,60 +292,34 @@ class Cluster(BrokerClient):
             pause = min(2 * pause, 1.0)
             await self._look_up(sorted({tp.topic for tp in missing}), deadline)
 
-    async def _ask_offsets(
-        self, missing: list[TopicPartition], found: dict[TopicPartition, dict[str, int]], deadline: float
-    ) -> str | None:
-        """One round of ListOffsets; returns what failed in it for a reason that may pass."""
-        from kafka.protocol.consumer.offsets import ListOffsetsRequest
+    async def _ask_once(self, question: LeaderQuestion, missing: list[TopicPartition], deadline: float) -> str | None:
+        """One round; returns what failed in it for a reason that may pass."""
+        from kafka.errors import IncompatibleBrokerVersion
 
-        by_leader: dict[int, list[TopicPartition]] = {}
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
         for tp in missing:
-            by_leader.setdefault(self._leader(tp).node, []).append(tp)
-        # One request asks one time of each partition, under one isolation level.
-        kinds = (("log_start", _EARLIEST, 0), ("last_stable", _LATEST, 1), ("log_end", _LATEST, 0))
+            leader = self._leader(tp)
+            by_leader.setdefault(leader.node, {})[tp] = leader.epoch
         waiting = []
-        for node, tps in by_leader.items():
-            for field, timestamp, isolation in kinds:
-
-                def request(
-                    tps: list[TopicPartition] = tps, timestamp: int = timestamp, isolation: int = isolation
-                ) -> Any:
-                    topic_type = ListOffsetsRequest.ListOffsetsTopic
-                    by_topic: dict[str, list[Any]] = {}
-                    for tp in tps:
-                        by_topic.setdefault(tp.topic, []).append(
-                            topic_type.ListOffsetsPartition(
-                                partition_index=tp.partition,
-                                current_leader_epoch=self._leader(tp).epoch,
-                                timestamp=timestamp,
-                            )
-                        )
-                    return ListOffsetsRequest(
-                        replica_id=-1,
-                        isolation_level=isolation,
-                        topics=[topic_type(name=name, partitions=parts) for name, parts in by_topic.items()],
-                        timeout_ms=int(self.timeout * 1000),
-                    )
-
-                def nodes(node: int = node) -> list[int]:
-                    return [node]
-
-                # A leader that died is found out by asking for metadata again, not by insisting.
-                until = min(deadline, time.monotonic() + max(1.0, self.timeout / 4))
-                waiting.append((field, self.manager.call_soon(self.ask, nodes, request, until)))
+        for node, epochs in by_leader.items():
+            # A leader that died is found out by asking for metadata again, not by insisting.
+            until = min(deadline, time.monotonic() + max(1.0, self.timeout / 4))
+            for one in question.exchanges(epochs):
+                sent = self.manager.call_soon(self.ask, partial(list, [node]), one.request, until)
+                waiting.append((one, sent))
         problem = None
-        for field, future in waiting:
+        for one, sent in waiting:
             try:
-                response = await future
+                response = await sent
             except Retryable as error:
                 problem = error.what
                 continue
-            for topic in response.topics:
-                for partition in topic.partitions:
-                    tp = TopicPartition(topic.name, partition.partition_index)
-                    if partition.error_code == 0:
-                        found[tp][field] = partition.offset
-                    else:
-                        self._check_rights({tp.topic: partition.error_code})
-                        problem = f"{tp} (error {partition.error_code})"
+            except Invalid as error:
+                if one.not_spoken is None or not isinstance(error.__cause__, IncompatibleBrokerVersion):
+                    raise
+                one.not_spoken()
+                continue
+            for tp, code in one.take(response):
+                self._check_rights({tp.topic: code})
+                problem = f"{tp} (error {code})"
         return problem

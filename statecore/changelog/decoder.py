@@ -69,6 +69,7 @@ class RangeDecoder:
         self._scratch = Scratch()
         self._scan: Scan | None = None
         self._start = whole.start
+        self._control = 0
         self._data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def scan(self, data: npt.NDArray[np.uint8], position: int, aborted: npt.NDArray[np.int64] = NO_ABORTED) -> int:
@@ -117,6 +118,7 @@ class RangeDecoder:
         if found is None:
             return
         self._scan = None
+        self._control += found.control
         self._count(aborted=found.aborted, batches=len(found.meta), bytes_fetched=found.consumed, fetches=1)
         view = self._data.data
         base = address_of(self._data)
@@ -165,7 +167,10 @@ class RangeDecoder:
 
     def reached(self, position: int) -> None:
         """Note that everything before `position` was delivered or is known to be gone."""
-        self.statistics = replace(self.statistics, position=position)
+        now = self.statistics
+        # Each record has an offset of its own (the kernel sees to it), so counts tell how many offsets have none.
+        there = now.records + now.aborted + self._control
+        self.statistics = replace(now, position=position, removed=position - self._range.start - there)
 
     def moved(self, log_start: int) -> None:
         """Note that the log's start moved past the position."""

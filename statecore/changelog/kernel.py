@@ -42,6 +42,7 @@ class Found(NamedTuple):
     position: int = 0
     batches: int = 0
     aborted: int = 0
+    control: int = 0
     consumed: int = 0
 
 
@@ -115,6 +116,7 @@ class Scan:
         position: the next offset to fetch, at most the range's end.
         meta: one row a batch, by the column numbers of this module; a view that the next scan overwrites.
         aborted: records of aborted batches that lie wholly in the range.
+        control: control records of batches that lie wholly in the range. They have one each, so none lies across.
         consumed: bytes of whole batches seen.
     """
 
@@ -122,6 +124,7 @@ class Scan:
     position: int
     meta: Int64Array
     aborted: int
+    control: int
     consumed: int
 
 
@@ -219,7 +222,8 @@ class Scanner:
             found=found,
         )
         seen = Found(*found.tolist())
-        return Scan(Code(code), seen.position, self._meta[: seen.batches], seen.aborted, seen.consumed)
+        meta = self._meta[: seen.batches]
+        return Scan(Code(code), seen.position, meta, seen.aborted, seen.control, seen.consumed)
 
 
 def decode(

@@ -125,6 +125,7 @@ def scan(  # noqa: C901
     end = data + size
     rows = 0
     dropped = 0
+    controls = 0
     upcoming = 0
     actives = 0
     previous = -1
@@ -187,6 +188,8 @@ def scan(  # noqa: C901
         mode = MODE_DECODE
         if control or count == 0 or last < range_start:
             mode = MODE_SKIP
+            if control and base >= range_start and last < range_end:
+                controls += count
         elif is_aborted:
             if base >= range_start and last < range_end:
                 mode = MODE_SKIP
@@ -212,6 +215,7 @@ def scan(  # noqa: C901
     put(found, FOUND.position, min(position, range_end))
     put(found, FOUND.batches, rows)
     put(found, FOUND.aborted, dropped)
+    put(found, FOUND.control, controls)
     put(found, FOUND.consumed, p - data)
     return code
 

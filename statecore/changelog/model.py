@@ -53,11 +53,14 @@ class LogOffsets:
         log_start: first offset that still exists.
         last_stable: first offset of the oldest open transaction, or the log end (LSO).
         log_end: offset of the next record to be written (LEO).
+        leader_epoch: the epoch of the leader that said the ends: nothing before them was written under a later one. The
+            lower one where a new leader said one of them; -1 where the broker is too old to tell it.
     """
 
     log_start: int
     last_stable: int
     log_end: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,9 @@ class ReadStatistics:
             position (the last such place), or None.
         fetches: Fetch responses received.
         bytes_decoded: bytes of record data after decompression.
+        removed: offsets before the position that no record batch had: compaction, retention or DeleteRecords removed
+            them. Control records, records of aborted transactions and records without a key are there. 0 means that
+            every record that was ever written there was read.
     """
 
     records: int = 0
@@ -107,3 +113,4 @@ class ReadStatistics:
     log_start_moved_to: int | None = None
     fetches: int = 0
     bytes_decoded: int = 0
+    removed: int = 0

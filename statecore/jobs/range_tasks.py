@@ -125,7 +125,7 @@ class RangeResult:
 
 
 RANGE_RESULT = DocumentType(
-    "result of a range", 4, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
+    "result of a range", 5, RangeResult, "Nothing is to be done: the range is read again.", is_sealed=True
 )
 
 

@@ -38,7 +38,12 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 from kafka.protocol.consumer.group import OffsetFetchRequest, OffsetFetchResponse
-from kafka.protocol.consumer.offsets import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.consumer.offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kafka.protocol.sasl import (
@@ -63,6 +68,7 @@ _REQUESTS = {
         ListOffsetsRequest,
         MetadataRequest,
         OffsetFetchRequest,
+        OffsetForLeaderEpochRequest,
         SaslAuthenticateRequest,
         SaslHandshakeRequest,
     )
@@ -76,7 +82,10 @@ PATIENCE = 20.0
 
 @dataclass
 class Part:
-    """A partition, as its leader has it. An offset that is not given is the one that follows from the batches."""
+    """A partition, as its leader has it. An offset that is not given is the one that follows from the batches.
+
+    ``epoch_starts`` is where later epochs begin in it.
+    """
 
     batches: Sequence[bytes] = ()
     leader: int = 0
@@ -85,6 +94,7 @@ class Part:
     last_stable: int = -1
     log_end: int = -1
     aborted: Sequence[tuple[int, int]] = ()
+    epoch_starts: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.log_end < 0:
@@ -381,6 +391,24 @@ class ScriptedBrokers:
             throttle_time_ms=0,
             topics=[
                 topic_type(name=topic.name, partitions=[answer(topic.name, one) for one in topic.partitions])
+                for topic in request.topics
+            ],
+        )
+
+    def _offsetforleaderepoch(self, request: Any) -> Any:
+        topic_type = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+        part_type = topic_type.EpochEndOffset
+
+        def answer(topic: str, asked: Any) -> Any:
+            part = self.topics[topic].parts[asked.partition]
+            later = [start for epoch, start in sorted(part.epoch_starts.items()) if epoch > asked.leader_epoch]
+            end = -1 if asked.leader_epoch > part.epoch else [*later, part.log_end][0]
+            return part_type(error_code=0, partition=asked.partition, leader_epoch=asked.leader_epoch, end_offset=end)
+
+        return OffsetForLeaderEpochResponse(
+            throttle_time_ms=0,
+            topics=[
+                topic_type(topic=topic.topic, partitions=[answer(topic.topic, one) for one in topic.partitions])
                 for topic in request.topics
             ],
         )

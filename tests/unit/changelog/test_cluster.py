@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import DescribeConfigsRequest
-from kafka.protocol.consumer.offsets import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.consumer.offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from statecore.changelog.cluster import Leader
@@ -56,6 +61,26 @@ def offsets_error(code: int) -> Callable[[Any], Any]:
                 for asked in request.topics
             ],
         )
+
+    return answer
+
+
+def epochs_error(code: int, number: int) -> Callable[[Any], Any]:
+    """An answer to OffsetForLeaderEpoch that has an error for one of the partitions, made without the brokers' help."""
+    topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+
+    def answer(request: Any) -> Any:
+        (asked,) = request.topics
+        parts = [
+            topic.EpochEndOffset(
+                error_code=code if one.partition == number else 0,
+                partition=one.partition,
+                leader_epoch=-1 if one.partition == number else 7,
+                end_offset=-1 if one.partition == number else 5,
+            )
+            for one in asked.partitions
+        ]
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=[topic(topic=asked.topic, partitions=parts)])
 
     return answer
 
@@ -235,9 +260,9 @@ def spread(brokers: ScriptedBrokers) -> dict[TopicPartition, LogOffsets]:
     brokers.add("orders", [Part(log_start=3, last_stable=8, log_end=9, leader=0), Part(log_end=20, leader=1)])
     brokers.add("clicks", [Part(log_end=0, leader=0)])
     return {
-        ORDERS: LogOffsets(3, 8, 9),
-        TopicPartition("orders", 1): LogOffsets(0, 20, 20),
-        TopicPartition("clicks", 0): LogOffsets(0, 0, 0),
+        ORDERS: LogOffsets(3, 8, 9, 7),
+        TopicPartition("orders", 1): LogOffsets(0, 20, 20, 7),
+        TopicPartition("clicks", 0): LogOffsets(0, 0, 0, 7),
     }
 
 
@@ -300,7 +325,7 @@ def test_one_answer_of_three_is_missing_and_only_the_partition_is_asked_again(
 ) -> None:
     brokers.add("orders", [Part(log_start=1, last_stable=2, log_end=3)])
     brokers.next(ListOffsetsRequest, offsets_error(6))
-    assert connect(brokers).log_offsets([ORDERS]) == {ORDERS: LogOffsets(1, 2, 3)}
+    assert connect(brokers).log_offsets([ORDERS]) == {ORDERS: LogOffsets(1, 2, 3, 7)}
     assert clock.pauses == [0.05]
 
 
@@ -351,4 +376,104 @@ def test_a_leader_that_hangs_is_left_in_time_to_find_the_next(start: Start, conn
         return brokers.respond(request)
 
     brokers.always(MetadataRequest, elect)
-    assert connect(brokers, timeout=3.0).log_offsets([ORDERS]) == {ORDERS: LogOffsets(0, 0, 0)}
+    assert connect(brokers, timeout=3.0).log_offsets([ORDERS]) == {ORDERS: LogOffsets(0, 0, 0, 7)}
+
+
+def test_ends_of_two_leaders_count_as_those_of_the_earlier_one(
+    brokers: ScriptedBrokers, connect: Connect, clock: Clock
+) -> None:
+    topic = brokers.add("orders", [part(log_end=5)])
+
+    def elect(request: Any) -> Any:
+        topic.parts[0].epoch = 8
+        return brokers.respond(request)
+
+    fenced = offsets_error(74)
+    # In the order of the requests: log start, last stable offset, log end.
+    brokers.next(ListOffsetsRequest, brokers.respond, brokers.respond, fenced, brokers.respond, fenced)
+    brokers.next(MetadataRequest, brokers.respond, elect)
+    cluster = connect(brokers)
+    assert cluster.log_offsets([ORDERS]) == {ORDERS: LogOffsets(0, 5, 5, 7)}
+    assert cluster.log_offsets([ORDERS]) == {ORDERS: LogOffsets(0, 5, 5, 8)}
+
+
+def test_brokers_that_are_too_old_say_no_epoch_with_the_offsets(start: Start, connect: Connect) -> None:
+    brokers = start(versions=NEWEST | {ListOffsetsRequest.API_KEY: (0, 3)})
+    brokers.add("orders", [part(log_end=5)])
+    assert connect(brokers).log_offsets([ORDERS]) == {ORDERS: LogOffsets(0, 5, 5, -1)}
+
+
+def test_the_ends_of_epochs_are_asked_of_each_leader_for_all_its_partitions_at_once(
+    start: Start, connect: Connect
+) -> None:
+    brokers = start(2)
+    brokers.add("orders", [part(log_end=9, epoch_starts={6: 4, 7: 8}), part(log_end=20, leader=1)])
+    brokers.add("clicks", [part(log_end=3)])
+    other, clicks = TopicPartition("orders", 1), TopicPartition("clicks", 0)
+    wanted = {other: 7, ORDERS: 5, clicks: 6}
+    assert connect(brokers).epoch_ends(wanted) == {ORDERS: 4, other: 20, clicks: 3}
+    asked = brokers.seen(OffsetForLeaderEpochRequest)
+    assert sorted(
+        (one.node, topic.topic, p.partition, p.leader_epoch, p.current_leader_epoch)
+        for one in asked
+        for topic in one.request.topics
+        for p in topic.partitions
+    ) == [(0, "clicks", 0, 6, 7), (0, "orders", 0, 5, 7), (1, "orders", 1, 7, 7)]
+    assert {one.request.replica_id for one in asked} == {-1}
+    assert len(asked) == 2
+    assert len(brokers.asked(MetadataRequest)) == 1
+
+
+def test_an_epoch_that_is_not_known_has_no_end_and_nobody_is_asked(brokers: ScriptedBrokers, connect: Connect) -> None:
+    cluster = connect(brokers)
+    assert cluster.epoch_ends({}) == {}
+    assert cluster.epoch_ends({ORDERS: -1}) == {ORDERS: None}
+    assert brokers.asked(MetadataRequest) == []
+
+
+def test_an_epoch_later_than_all_of_the_log_has_no_end(brokers: ScriptedBrokers, connect: Connect) -> None:
+    brokers.add("orders", [part(log_end=9)])
+    assert connect(brokers).epoch_ends({ORDERS: 8}) == {ORDERS: None}
+
+
+@pytest.mark.parametrize("versions", [(0, 2), None])
+def test_brokers_that_do_not_speak_of_epochs_to_clients_tell_no_end(
+    start: Start, connect: Connect, versions: tuple[int, int] | None, clock: Clock
+) -> None:
+    known = {key: value for key, value in NEWEST.items() if key != OffsetForLeaderEpochRequest.API_KEY}
+    brokers = start(versions=known if versions is None else {**known, OffsetForLeaderEpochRequest.API_KEY: versions})
+    brokers.add("orders", [part(log_end=9)])
+    assert connect(brokers).epoch_ends({ORDERS: 7}) == {ORDERS: None}
+    assert clock.pauses == []
+
+
+def test_the_end_of_an_epoch_is_asked_again_where_the_leader_has_moved(
+    start: Start, connect: Connect, clock: Clock
+) -> None:
+    brokers = start(2)
+    topic = brokers.add("orders", [part(log_end=9), part(log_end=5)])
+    other = TopicPartition("orders", 1)
+    cluster = connect(brokers)
+    cluster.leader(ORDERS)
+    topic.parts[0].leader, topic.parts[0].epoch, topic.parts[0].epoch_starts = 1, 8, {8: 6}
+    brokers.next(OffsetForLeaderEpochRequest, epochs_error(6, 0))
+    assert cluster.epoch_ends({ORDERS: 7, other: 7}) == {ORDERS: 6, other: 5}
+    asked = brokers.seen(OffsetForLeaderEpochRequest)
+    assert [one.node for one in asked] == [0, 1]
+    assert [p.partition for p in asked[1].request.topics[0].partitions] == [0]
+    assert clock.pauses == [0.05]
+
+
+def test_ends_of_epochs_that_may_not_be_seen_are_refused_at_once(
+    brokers: ScriptedBrokers, connect: Connect, clock: Clock
+) -> None:
+    brokers.add("orders")
+    brokers.next(OffsetForLeaderEpochRequest, epochs_error(29, 0))
+    with pytest.raises(Invalid, match=r"may not describe the topics orders\."):
+        connect(brokers).epoch_ends({ORDERS: 7})
+    assert clock.pauses == []
+
+
+def test_ends_of_epochs_of_a_topic_that_is_gone_are_not_found(brokers: ScriptedBrokers, connect: Connect) -> None:
+    with pytest.raises(NotFound, match="orders"):
+        connect(brokers).epoch_ends({ORDERS: 7})

@@ -49,6 +49,7 @@ def decode(
     for one in batches:
         one.validate(full=True)
         assert one.num_rows
+    decoder.reached(position)
     return batches, position, decoder.statistics
 
 
@@ -479,3 +480,108 @@ def test_undecodable_compression_is_corrupt(codec: int) -> None:
     _seal(data)
     with pytest.raises(Corrupted, match="offset 0 cannot be decompressed"):
         decode(bytes(data))
+
+
+def test_a_range_of_which_all_is_there_has_nothing_removed() -> None:
+    for isolation in IsolationLevel:
+        _, _, seen = decode(_interleaved(), OffsetRange("t", 0, 0, 20), isolation, aborted=[(1, 0)])
+        assert seen.removed == 0
+    nobody = [Record(n, 0, None, b"v") for n in range(5)]
+    assert decode(batch(nobody), OffsetRange("t", 0, 0, 5))[2].removed == 0
+
+
+def test_what_compaction_left_out_is_removed_wherever_it_was() -> None:
+    sparse = batch([TEN[2], TEN[5]], base_offset=0, last_offset=9, base_timestamp=1000)
+    late = batch([Record(50, 1, b"k", b"v")])
+    assert decode(sparse, OffsetRange("t", 0, 0, 10))[2].removed == 8
+    assert decode(sparse, OffsetRange("t", 0, 2, 6))[2].removed == 2
+    assert decode(sparse + late, OffsetRange("t", 0, 0, 51))[2].removed == 8 + 40
+    assert decode(late, OffsetRange("t", 0, 40, 51))[2].removed == 10
+    assert decode(late, OffsetRange("t", 0, 40, 45))[2].removed == 5
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_a_batch_that_compaction_emptied_has_nothing(control: bool) -> None:
+    empty = batch([], base_offset=0, last_offset=9, producer=7, transactional=True, control=control)
+    assert decode(empty, OffsetRange("t", 0, 0, 10))[2].removed == 10
+
+
+def test_a_control_record_counts_as_there_only_inside_the_range() -> None:
+    data = batch(TEN[:5], producer=9, transactional=True) + marker(5, 9, commit=True)
+    for start in range(7):
+        for end in range(start, 7):
+            assert decode(data, OffsetRange("t", 0, start, end))[2].removed == 0
+
+
+def test_what_a_log_start_has_passed_is_removed_even_where_its_batch_is_sent() -> None:
+    decoder = RangeDecoder(OffsetRange("t", 0, 2, 10), COMMITTED)
+    decoder.moved(7)
+    decoder.reached(7)
+    assert decoder.statistics.removed == 5
+    position = decoder.scan(as_array(batch(TEN)), 7)
+    assert offsets(list(decoder.batches())) == [7, 8, 9]
+    decoder.reached(position)
+    assert decoder.statistics.removed == 5
+
+
+KEPT, ABORTED, COMMIT = "kept", "aborted", "commit"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pieces=st.lists(
+        st.tuples(st.sampled_from([KEPT, ABORTED, COMMIT]), st.lists(st.booleans(), max_size=6)), max_size=9
+    ),
+    start=st.integers(0, 40),
+    size=st.integers(0, 40),
+    codec=st.sampled_from(["none", "lz4"]),
+    isolation=st.sampled_from(IsolationLevel),
+    cuts=st.sets(st.integers(0, 9)),
+)
+def test_the_offsets_that_are_removed_are_those_that_no_batch_has(
+    pieces: list[tuple[str, list[bool]]],
+    start: int,
+    size: int,
+    codec: str,
+    isolation: IsolationLevel,
+    cuts: set[int],
+) -> None:
+    present: set[int] = set()
+    batches: list[bytes] = []
+    aborted: list[tuple[int, int]] = []
+    offset = 0
+    for number, (kind, there) in enumerate(pieces):
+        base, offset = offset, offset + max(1, len(there))
+        if kind == COMMIT:
+            if not there or there[0]:
+                batches.append(marker(base, 1000 + number, commit=True))
+                present.add(base)
+            offset = base + 1
+            continue
+        kept = [Record(base + n, 5, b"k", b"v") for n, one in enumerate(there) if one]
+        present.update(record.offset for record in kept)
+        producer = number if kind == ABORTED else -1
+        if kind == ABORTED:
+            aborted.append((number, base))
+        if kept or kind == ABORTED:
+            batches.append(
+                batch(
+                    kept,
+                    codec,
+                    base_offset=base,
+                    last_offset=offset - 1,
+                    producer=producer,
+                    transactional=kind == ABORTED,
+                )
+            )
+    whole = OffsetRange("t", 0, start, start + size)
+    decoder = RangeDecoder(whole, isolation)
+    position = start
+    ends = sorted(cut for cut in cuts if cut < len(batches))
+    for first, last in zip([0, *ends], [*ends, len(batches)], strict=True):
+        if position < whole.end:
+            data = as_array(b"".join(batches[first:last]))
+            position = decoder.scan(data, position, np.array(aborted, np.int64).reshape(-1, 2))
+            list(decoder.batches())
+            decoder.reached(position)
+    assert decoder.statistics.removed == sum(n not in present for n in range(start, position))

@@ -187,6 +187,7 @@ def test_a_log_start_that_has_moved_is_where_reading_goes_on(brokers: ScriptedBr
     reader = ChangelogReader(connect(brokers))
     assert read(reader, 2, 20) == list(range(10, 20))
     assert (reader.statistics.log_start_moved_to, reader.statistics.position) == (10, 20)
+    assert reader.statistics.removed == 8
     assert read(reader, 2, 8) == []
     assert (reader.statistics.log_start_moved_to, reader.statistics.position) == (10, 8)
 

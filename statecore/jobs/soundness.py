@@ -1,0 +1,138 @@
+"""Whether the tail of a changelog may be put above a parent: a store of a snapshot, or of a local state directory.
+
+A parent holds what the changelog said up to its end. Its tail begins there, and both together are what a rebuild would
+read only if they are of the same log and nothing of the tail is missing that would have removed a row of the parent.
+
+**The same log.** A topic that was deleted and created again has another id. A log that was truncated below the parent's
+end and has grown since has other records there: the epoch that the parent's end was told under ends before it
+(``OffsetForLeaderEpoch``).
+
+**Nothing is missing.** Retention and DeleteRecords move the log's start; past the parent's end they take of the tail.
+Compaction takes records that later ones replace, which harms nobody, and deletes (tombstones), which does: the row that
+one deleted would live on. It keeps a delete for ``delete.retention.ms`` at least after it was written. So one of two
+things is shown of the tail of a compacted topic:
+
+- **It was read in time.** When the parent's end was read nothing lay behind it, so every delete of the tail is younger
+  than that, and the read was over before ``delete.retention.ms`` had passed.
+- **It is whole.** Every offset of it lay in a record batch that was read, so compaction has removed nothing of it.
+
+The first needs the parent's age. The machine that read the parent's end is another one than the one that reads the
+tail, and each broker compacts by a clock of its own; `CLOCK_MARGIN_MS` is kept for what these clocks differ by. Where
+more than that shows (a read that was over before the parent's end was read) age proves nothing, and the tail must be
+whole.
+
+These are pure functions: who calls them asks the brokers, and may ask `refusal` before the tail is read, to save the
+read, and once more after it, because a log may be truncated or a topic be created again meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
+from statecore.formats.topic_partition import TopicPartition
+
+CLOCK_MARGIN_MS = 300_000
+"""What the clocks of the machines that take part may differ by: five minutes, as much as Kerberos lets them."""
+
+_DEFAULT_DELETE_RETENTION_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class ParentEnd:
+    """How far a parent has come in one changelog partition.
+
+    Attributes:
+        topic_partition: the partition.
+        topic_id: the topic's id, 32 hex digits; empty where it is not known.
+        end: the first offset that it has not.
+        leader_epoch: the epoch of the leader that the end was read from; -1 where it is not known.
+        read_at_ms: a moment at which nothing lay behind the end, in ms since the epoch; ``None`` where none is known.
+    """
+
+    topic_partition: TopicPartition
+    topic_id: str
+    end: int
+    leader_epoch: int
+    read_at_ms: int | None
+
+
+def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> str | None:
+    """Why nothing that is read now could be put above a parent, or ``None`` while something could.
+
+    Args:
+        end: of the parent.
+        topic: its topic as it is now.
+        log: its partition as it is now.
+        epoch_end: where its leader epoch ends in the log now; ``None`` where the brokers do not tell it.
+    """
+    name = str(end.topic_partition)
+    known = [topic_id for topic_id in (end.topic_id, topic.topic_id) if topic_id.strip("0")]
+    if len(set(known)) > 1:
+        return f"{name} was deleted and created again: its topic's id was {end.topic_id} and is {topic.topic_id} now"
+    if log.log_start > end.end:
+        return f"{name} begins at {log.log_start} now, after the parent's end {end.end}: what lay between is gone"
+    if end.end > log.log_end:
+        return (
+            f"{name} ends at {log.log_end} now, before the parent's end {end.end}: the log was truncated, or this is "
+            "another cluster"
+        )
+    if end.leader_epoch > log.leader_epoch >= 0:
+        return (
+            f"{name} is in leader epoch {log.leader_epoch}, before that of the parent's end {end.end}, which is "
+            f"{end.leader_epoch}: the cluster was set back to an older state, or this is another one"
+        )
+    if epoch_end is not None and epoch_end < end.end:
+        return (
+            f"{name} was truncated at {epoch_end}, below the parent's end {end.end}, and has other records since: "
+            f"leader epoch {end.leader_epoch}, which the parent's end was read under, ends there"
+        )
+    return None
+
+
+def horizon_ms(topic: TopicDescription) -> int | None:
+    """How long deletes stay in a topic at least, in ms; ``None`` where it is not compacted, and they stay.
+
+    A topic whose policy nobody told counts as compacted.
+    """
+    if "compact" not in topic.configs.get("cleanup.policy", "compact"):
+        return None
+    return int(topic.configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS))
+
+
+def refusal_of_tail(
+    end: ParentEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int
+) -> str | None:
+    """Why a tail that was read must not be put above its parent, or ``None`` where it may.
+
+    Args:
+        end: of the parent.
+        topic: its topic as it was described before the tail was read.
+        statistics: of all ranges of the tail, each read to its end; none where the tail is empty.
+        finished_ms: when the last of them had been read, in ms since the epoch.
+    """
+    name = str(end.topic_partition)
+    moved = [one.log_start_moved_to for one in statistics if one.log_start_moved_to is not None]
+    if moved:
+        return (
+            f"{name} began at {max(moved)}, after the parent's end {end.end}, before all that lies behind it had been "
+            "read: retention or DeleteRecords removed what lay between"
+        )
+    removed = sum(one.removed for one in statistics)
+    horizon = horizon_ms(topic)
+    if horizon is None or not removed:
+        return None
+    gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
+    if end.read_at_ms is None:
+        return f"{gone}: nobody knows since when something has lain behind the parent's end"
+    age = finished_ms - end.read_at_ms
+    if age < -CLOCK_MARGIN_MS:
+        return f"{gone}: by the clocks the parent's end was read {-age / 1000:,.0f} s after the tail, so they are wrong"
+    if age + CLOCK_MARGIN_MS < horizon:
+        return None
+    return (
+        f"{gone}: the tail had been read {age / 1000:,.0f} s after the parent's end, and deletes are kept for "
+        f"{horizon / 1000:,.0f} s (delete.retention.ms), of which {CLOCK_MARGIN_MS / 1000:,.0f} s are for clocks that "
+        "differ"
+    )

@@ -1,0 +1,229 @@
+"""A tail may be put above a parent only if it is of the same log and nothing that would delete a row is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.soundness import CLOCK_MARGIN_MS, ParentEnd, horizon_ms, refusal, refusal_of_tail
+
+HERE = TopicPartition("app-counts-changelog", 3)
+ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
+HOUR = 3_600_000
+MOMENT = 1_700_000_000_000
+END = ParentEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT)
+LOG = LogOffsets(40, 150, 150, 5)
+
+
+def topic(topic_id: str = ID, policy: str | None = "compact", retention: int | None = HOUR) -> TopicDescription:
+    configs = {"cleanup.policy": policy, "delete.retention.ms": None if retention is None else str(retention)}
+    return TopicDescription(
+        HERE.topic, topic_id, 4, {name: value for name, value in configs.items() if value is not None}
+    )
+
+
+def said(end: ParentEnd = END, log: LogOffsets = LOG, epoch_end: int | None = 150, **of_topic: Any) -> str | None:
+    return refusal(end, topic(**of_topic), log, epoch_end)
+
+
+def seen(removed: int = 0, moved_to: int | None = None) -> ReadStatistics:
+    return ReadStatistics(removed=removed, log_start_moved_to=moved_to)
+
+
+def of_tail(*statistics: ReadStatistics, after: int = HOUR, end: ParentEnd = END, **of_topic: Any) -> str | None:
+    return refusal_of_tail(end, topic(**of_topic), statistics, MOMENT + after)
+
+
+def test_a_log_that_has_only_grown_is_no_reason() -> None:
+    assert said() is None
+    assert said(log=LogOffsets(100, 100, 100, 6), epoch_end=100) is None
+
+
+def test_a_topic_that_was_created_again_is_refused_whatever_its_offsets() -> None:
+    text = said(topic_id=OTHER)
+    assert text is not None
+    assert "app-counts-changelog-3 was deleted and created again" in text
+    assert ID in text
+    assert OTHER in text
+
+
+@pytest.mark.parametrize("unknown", ["", "0" * 32])
+def test_a_topic_whose_id_nobody_tells_is_not_taken_for_another(unknown: str) -> None:
+    assert said(topic_id=unknown) is None
+    assert said(replace(END, topic_id=unknown)) is None
+    assert said(replace(END, topic_id=""), topic_id="0" * 32) is None
+
+
+def test_a_log_that_begins_after_the_end_is_refused() -> None:
+    assert said(log=replace(LOG, log_start=100)) is None
+    text = said(log=replace(LOG, log_start=101))
+    assert text is not None
+    assert text.startswith("app-counts-changelog-3 begins at 101 now, after the parent's end 100")
+
+
+def test_a_log_that_ends_before_the_parent_does_is_refused() -> None:
+    assert said(log=LogOffsets(0, 100, 100, 5), epoch_end=100) is None
+    text = said(log=LogOffsets(0, 99, 99, 5), epoch_end=99)
+    assert text is not None
+    assert text.startswith("app-counts-changelog-3 ends at 99 now, before the parent's end 100")
+
+
+def test_an_open_transaction_below_the_end_of_the_parent_is_no_reason() -> None:
+    assert said(log=LogOffsets(0, 90, 150, 5)) is None  # read uncommitted, the parent may end behind it
+
+
+def test_a_log_that_was_truncated_below_the_end_is_refused() -> None:
+    later = replace(LOG, leader_epoch=6)
+    assert said(log=later, epoch_end=100) is None
+    text = said(log=later, epoch_end=99)
+    assert text is not None
+    assert text.startswith("app-counts-changelog-3 was truncated at 99, below the parent's end 100")
+    assert "epoch 5" in text
+
+
+def test_what_the_brokers_do_not_tell_of_epochs_is_no_reason() -> None:
+    assert said(epoch_end=None) is None
+    assert said(replace(END, leader_epoch=-1), epoch_end=None) is None
+    assert said(log=replace(LOG, leader_epoch=-1), epoch_end=None) is None
+
+
+def test_a_log_in_an_earlier_epoch_than_the_parents_is_refused() -> None:
+    text = said(log=replace(LOG, leader_epoch=4), epoch_end=None)
+    assert text is not None
+    assert text.startswith(
+        "app-counts-changelog-3 is in leader epoch 4, before that of the parent's end 100, which is 5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "retention", "expected"),
+    [
+        ("compact", HOUR, HOUR),
+        ("compact,delete", HOUR, HOUR),
+        ("delete, compact", 0, 0),
+        ("delete", HOUR, None),
+        ("", HOUR, None),
+        (None, HOUR, HOUR),
+        ("compact", None, 24 * HOUR),
+    ],
+)
+def test_deletes_are_kept_for_a_time_only_where_a_topic_is_compacted(
+    policy: str | None, retention: int | None, expected: int | None
+) -> None:
+    assert horizon_ms(topic(policy=policy, retention=retention)) == expected
+
+
+def test_a_tail_that_is_whole_is_sound_whatever_its_age() -> None:
+    for read_at in (None, MOMENT, MOMENT + 50 * HOUR):
+        assert of_tail(seen(), seen(), after=99 * HOUR, end=replace(END, read_at_ms=read_at)) is None
+
+
+def test_an_empty_tail_is_sound_whatever_the_parents_age() -> None:
+    assert of_tail(after=99 * HOUR) is None
+    assert of_tail(end=replace(END, read_at_ms=None)) is None
+
+
+def test_a_tail_that_was_compacted_is_sound_if_it_was_read_in_time() -> None:
+    latest = HOUR - CLOCK_MARGIN_MS
+    assert of_tail(seen(7), after=0) is None
+    assert of_tail(seen(7), after=latest - 1) is None
+    text = of_tail(seen(), seen(1_007), after=latest)
+    assert text is not None
+    assert "removed 1,007 offsets of app-counts-changelog-3 from 100 on" in text
+    assert "3,300 s after the parent's end" in text
+    assert "deletes are kept for 3,600 s (delete.retention.ms), of which 300 s" in text
+
+
+def test_where_deletes_are_kept_for_less_than_clocks_differ_a_tail_must_be_whole() -> None:
+    assert of_tail(seen(1), after=0, retention=CLOCK_MARGIN_MS) is not None
+    assert of_tail(seen(1), after=0, retention=0) is not None
+    assert of_tail(seen(0), after=0, retention=0) is None
+
+
+def test_a_parent_of_unknown_age_is_refused_where_its_tail_was_compacted_and_the_reason_says_so() -> None:
+    text = of_tail(seen(3), after=0, end=replace(END, read_at_ms=None))
+    assert text is not None
+    assert "removed 3 offsets of app-counts-changelog-3" in text
+    assert "nobody knows since when" in text
+
+
+def test_clocks_that_contradict_each_other_prove_no_age() -> None:
+    assert of_tail(seen(3), after=-CLOCK_MARGIN_MS) is None
+    text = of_tail(seen(3), after=-CLOCK_MARGIN_MS - 1000)
+    assert text is not None
+    assert "301 s after the tail" in text
+    assert of_tail(seen(0), after=-HOUR) is None
+
+
+def test_a_log_start_that_passed_the_end_during_the_read_is_refused_in_every_topic() -> None:
+    for policy in ("compact", "delete", "compact,delete"):
+        text = of_tail(seen(), seen(20, moved_to=120), after=0, policy=policy)
+        assert text is not None
+        assert text.startswith("app-counts-changelog-3 began at 120, after the parent's end 100")
+
+
+def test_a_topic_that_is_not_compacted_has_no_horizon() -> None:
+    assert of_tail(seen(5), after=99 * HOUR, end=replace(END, read_at_ms=None), policy="delete") is None
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    deletes=st.lists(st.tuples(st.integers(0, 3 * HOUR), st.booleans()), max_size=5),
+    retention=st.integers(0, 2 * HOUR),
+    skews=st.tuples(*[st.integers(0, CLOCK_MARGIN_MS)] * 2),
+    finished=st.integers(0, 4 * HOUR),
+    known=st.booleans(),
+    replaced=st.integers(0, 2),
+)
+def test_no_tail_passes_of_which_a_delete_was_removed_before_it_was_read(
+    deletes: Sequence[tuple[int, bool]],
+    retention: int,
+    skews: tuple[int, int],
+    finished: int,
+    known: bool,
+    replaced: int,
+) -> None:
+    """Times are true ones since the parent's end was read; the planner's clock and the reader's are ahead of them.
+
+    ``replaced`` records were removed because later ones replace them, which harms nobody.
+    """
+    # The broker may remove a delete from the moment on at which it has been kept for long enough.
+    lost = sum(compacted and at + retention <= finished for at, compacted in deletes)
+    planner, reader = skews
+    end = replace(END, read_at_ms=MOMENT + planner if known else None)
+    found = refusal_of_tail(end, topic(retention=retention), [seen(lost + replaced)], MOMENT + reader + finished)
+    if lost:
+        assert found is not None
+    elif not replaced or (known and finished + 2 * CLOCK_MARGIN_MS < retention):
+        assert found is None
+
+
+@settings(deadline=None, max_examples=500)
+@given(history=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=6), taken=st.data())
+def test_a_parent_is_refused_exactly_where_what_it_read_is_not_in_the_log_any_more(
+    history: list[tuple[int, int]], taken: st.DataObject
+) -> None:
+    """Epoch by epoch a leader appends; the next one begins where it has the log, which may be further down."""
+    log: list[tuple[int, int]] = []  # of each offset: its epoch, and which record it is
+    starts: dict[int, int] = {}
+    parents: list[tuple[ParentEnd, list[tuple[int, int]]]] = []
+    for epoch, (appended, cut) in enumerate(history):
+        log = log[: max(0, len(log) - cut)]
+        starts = {older: start for older, start in starts.items() if start < len(log)} | {epoch: len(log)}
+        log = log + [(epoch, number) for number in range(appended)]
+        parents.append((ParentEnd(HERE, ID, len(log), epoch, None), list(log)))
+    now = LogOffsets(0, len(log), len(log), len(history) - 1)
+    parent, read = taken.draw(st.sampled_from(parents))
+    later = [start for epoch, start in sorted(starts.items()) if epoch > parent.leader_epoch]
+    found = refusal(parent, topic(), now, [*later, len(log)][0])
+    assert (found is None) == (log[: parent.end] == read)
+    if found is not None:
+        assert re.search(r"app-counts-changelog-3 (was truncated at|ends at) \d+", found)
