@@ -59,6 +59,13 @@ PUBLISH_POINTS: tuple[str, ...] = (
 )
 """The driver of a job that publishes a snapshot; all of its files are in the repository before the first."""
 
+CHECKPOINT_POINTS: tuple[str, ...] = (
+    "checkpoint.after-plan",
+    "checkpoint.after-runs",
+    "checkpoint.after-publication",
+)
+"""A checkpoint; between the last two lie those of a publication."""
+
 FETCH_POINTS: tuple[str, ...] = (
     "fetch.after-lock",
     "fetch.after-plan",
@@ -77,7 +84,14 @@ SNAPSHOT_POINTS: tuple[str, ...] = (
 )
 """A job that publishes a state directory, before the publication."""
 
-FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS + PUBLISH_POINTS + FETCH_POINTS + SNAPSHOT_POINTS
+FAULT_POINTS: tuple[str, ...] = (
+    *PLACEMENT_POINTS,
+    *RESTORE_POINTS,
+    *PUBLISH_POINTS,
+    *CHECKPOINT_POINTS,
+    *FETCH_POINTS,
+    *SNAPSHOT_POINTS,
+)
 """Every fault point there is."""
 
 _REGISTERED = frozenset(FAULT_POINTS)

@@ -14,14 +14,20 @@ if TYPE_CHECKING:
     from statecore.jobs.engine import Engine
 
 
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options, under a heading of their own."""
+def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", who: str = "who does the work") -> None:
+    """Declare the options, under a heading of their own.
+
+    Args:
+        parser: where.
+        default: the engine that is taken where none is named.
+        who: what the engine does, for the help.
+    """
     engine = parser.add_argument_group("engine")
     engine.add_argument(
         "--engine",
         choices=("spark", "processes"),
-        default="spark",
-        help="who does the work: spark (default), or processes on this machine, without Java",
+        default=default,
+        help=f"{who}: spark, or processes on this machine, without Java (default: {default})",
     )
     engine.add_argument("--processes", type=_processes, metavar="N", help="how many processes (default: one a core)")
     engine.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")

@@ -27,6 +27,7 @@ from statecore.errors import Capacity, Retryable, StatecoreError
 from statecore.extras import explained
 
 COMMANDS: dict[str, str] = {
+    "checkpoint": "advance the newest snapshot of a repository by what was written since, once or as a service",
     "discover": "write the spec of an application from its topics, topology and state directory",
     "dump": "print the rows of a store, decoded",
     "fetch": "bring stores from a repository into a state directory, so that the application starts from a snapshot",
@@ -51,6 +52,9 @@ A first restore:
 A start from a snapshot:
   statecore fetch --repository s3://states/production --application-id orders \\
       --state-dir /var/lib/kafka-streams --instance 0/3
+
+State that stays fresh, while the application works:
+  statecore checkpoint --spec stores.yaml --repository s3://states/production --follow
 
 A look at what is there:
   statecore info --state-dir /var/lib/kafka-streams

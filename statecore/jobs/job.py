@@ -23,7 +23,7 @@ from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.home import JobHome
 from statecore.jobs.report import RanOn
-from statecore.jobs.request import OfApplication
+from statecore.jobs.request import OfSpec
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
@@ -167,7 +167,7 @@ def nobody(line: str) -> None:
     """Hears nothing."""
 
 
-def spec_of(request: OfApplication) -> ApplicationSpec:
+def spec_of(request: OfSpec) -> ApplicationSpec:
     """The spec that a request names or carries.
 
     Raises:

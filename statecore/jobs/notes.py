@@ -5,14 +5,14 @@ from __future__ import annotations
 from statecore.changelog.cluster import Cluster
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.plan import RestorePlan
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.plan_request import PlanRequest
 from statecore.maintenance.evidence import listed, of_topic
 from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.spec.reader import default_changelog
 
 
-def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
+def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: PlanRequest) -> tuple[str, ...]:
     """What an operator should know of a plan although nothing speaks against it."""
     exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     notes = [

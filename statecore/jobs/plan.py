@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -38,6 +38,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
+from statecore.jobs.parents import Key, Parent
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.derived import retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -54,7 +55,7 @@ class PartitionPlan:
         topic: the changelog topic.
         topic_id: its id when the plan was made.
         partition: the partition (of topic and task).
-        start: first offset of the log when the plan was made.
+        start: first offset that is read: where the parent ends, or the first of the log when the plan was made.
         end: the read stops before this offset.
         log_end: the log end offset when the plan was made; ``log_end - end`` is the tail left to the application.
         ranges: ``(start, end)`` pairs that cover ``[start, end)``, one task each; none where it is empty, and
@@ -63,6 +64,9 @@ class PartitionPlan:
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
         left_to_restore: nothing is read and the image is empty, its offset unknown: Kafka Streams restores the store.
         leader_epoch: the leader's epoch when the plan was made; -1 where the brokers do not tell it.
+        log_start: first offset of the log when the plan was made.
+        parent: what lies below the runs that are read (:attr:`statecore.jobs.parents.Parent.name`); empty where nothing
+            does, and the whole log is read.
     """
 
     store: str
@@ -79,6 +83,8 @@ class PartitionPlan:
     segment_interval_ms: int | None = None
     left_to_restore: bool = False
     leader_epoch: int = -1
+    log_start: int = -1
+    parent: str = ""
 
     @property
     def is_global(self) -> bool:
@@ -174,7 +180,7 @@ class RestorePlan:
 
 PLAN = DocumentType(
     "plan",
-    3,
+    4,
     RestorePlan,
     "Finish the restore with the release that began it, or delete the plan file and start again.",
 )
@@ -207,6 +213,7 @@ def make_plan(
     versioned: VersionedStart = VersionedStart.HISTORY,
     shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _nothing_known,
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+    parents: Mapping[Key, Parent] = MappingProxyType({}),
 ) -> RestorePlan:
     """Freeze the offsets of a restore and cut them into ranges.
 
@@ -220,17 +227,24 @@ def make_plan(
         versioned: what versioned stores are to find when the application starts.
         shapes: tells of partitions that are read what is known of their records; decides where they are split.
         epochs: the epochs of the leaders, as far as they are known.
+        parents: (task, store) → what its runs are put upon; the others are read whole.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
         for partition in numbers:
-            seen = offsets[TopicPartition(store.changelog, partition)]
+            changelog = TopicPartition(store.changelog, partition)
+            seen, parent = offsets[changelog], parents.get((task_of(store, partition), store.name))
             end = end_of(seen, spec.processing_guarantee)
-            whole.append((store, OffsetRange(store.changelog, partition, min(seen.log_start, end), end)))
-    ranges: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+            start = min(seen.log_start, end) if parent is None else parent.ends[changelog].end
+            whole.append((store, OffsetRange(store.changelog, partition, start, end)))
     read = {span for store, span in whole if span.start < span.end and not is_left(store, versioned)}
-    for part in plan_ranges(read, parallelism, shapes(read), memory_budget=memory_budget):
-        ranges[part.topic_partition].append((part.start, part.end))
+    counts = Counter(span.topic_partition for span in read)
+    alone = {span for span in read if counts[span.topic_partition] == 1}
+    # Of stores that share a changelog and begin at different offsets each reads its own range.
+    ranges = {span: [(span.start, span.end)] for span in read - alone}
+    of = {span.topic_partition: span for span in alone}
+    for part in plan_ranges(alone, parallelism, shapes(alone), memory_budget=memory_budget):
+        ranges.setdefault(of[part.topic_partition], []).append((part.start, part.end))
     partitions = tuple(
         PartitionPlan(
             store=store.name,
@@ -242,15 +256,21 @@ def make_plan(
             start=span.start,
             end=span.end,
             log_end=offsets[span.topic_partition].log_end,
-            ranges=() if is_left(store, versioned) else tuple(sorted(ranges[span.topic_partition])),
+            ranges=() if is_left(store, versioned) else tuple(sorted(ranges.get(span, ()))),
             retention_ms=retention_of(store),
             segment_interval_ms=segment_interval_of(store),
             left_to_restore=is_left(store, versioned),
             leader_epoch=epochs.get(span.topic_partition, -1),
+            log_start=offsets[span.topic_partition].log_start,
+            parent=_name(parents.get((task_of(store, span.partition), store.name))),
         )
         for store, span in whole
     )
     return RestorePlan(spec.application_id, spec.processing_guarantee, partitions)
+
+
+def _name(parent: Parent | None) -> str:
+    return "" if parent is None else parent.name
 
 
 def is_left(store: StoreSpec, versioned: VersionedStart) -> bool:

@@ -9,6 +9,7 @@ exactly-once, would wipe the task. Such a plan is made anew (:func:`why_stale`).
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.notes import notes_of
+from statecore.jobs.parents import NO_PARENTS, Candidates, Chosen, Key, choose
 from statecore.jobs.plan import (
     PartitionPlan,
     RestorePlan,
@@ -30,7 +32,7 @@ from statecore.jobs.plan import (
     is_left,
     make_plan,
 )
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.plan_request import PlanRequest
 from statecore.jobs.selection import check_partitions, select_stores
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.derived import retention_of, segment_interval_of, task_of
@@ -43,19 +45,30 @@ _DEFAULT_DELETE_RETENTION_MS = 86_400_000
 
 
 class PlannedRestore(NamedTuple):
-    """A plan that was just made: what it is, what the operator should know, and the disk that it takes."""
+    """A plan that was just made.
+
+    Attributes:
+        plan: the plan.
+        notes: what the operator should know.
+        disk: what it takes of the disk.
+        chosen: what lies below its runs, and what was refused.
+        topics: the changelogs.
+    """
 
     plan: RestorePlan
     notes: tuple[str, ...]
     disk: DiskNeed
+    chosen: Chosen
+    topics: Mapping[str, TopicDescription]
 
 
 def plan_restore(
     cluster: Cluster,
     spec: ApplicationSpec,
-    request: RestoreRequest,
+    request: PlanRequest,
     *,
     parallelism: Callable[[], int],
+    candidates: Candidates | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PlannedRestore:
@@ -70,6 +83,7 @@ def plan_restore(
         spec: the application.
         request: what of it to restore.
         parallelism: batches that the engine works on at once; asked for late, because the engine starts meanwhile.
+        candidates: who knows what the runs may be put upon; ``None`` to read every log whole.
         clock: monotonic seconds.
         sleep: waits for seconds.
 
@@ -91,39 +105,61 @@ def plan_restore(
     committed = committed_offsets(cluster, spec.application_id, reused)
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
     consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
+    seen = {**offsets, **consumed}
+    chosen = NO_PARENTS if candidates is None else _chosen(cluster, spec, wanted, topics, seen, candidates)
     workers = parallelism()
     budget = request.memory_budget
     weights = Weights({}, 0)
 
     def shapes(spans: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
         nonlocal weights
-        weights = weigh(cluster, spans, workers, budget, all_of_them=request.plan_only)
+        tails = [span for span in spans if span.start > seen[span.topic_partition].log_start]
+        whole = [span for span in spans if span not in tails]
+        told = weigh(cluster, whole, workers, budget, all_of_them=request.plan_only) if whole else Weights({}, 0)
+        unseen = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
+        weights = Weights({**told.shapes, **unseen}, told.log_bytes)
         return weights.shapes
 
     plan = make_plan(
         spec,
         wanted,
         topics,
-        {**offsets, **consumed},
+        seen,
         parallelism=workers,
         memory_budget=budget,
         versioned=request.versioned,
         shapes=shapes,
-        epochs={part: _epoch(cluster, part) for part in offsets},
+        epochs={part: log.leader_epoch for part, log in offsets.items()},
+        parents=chosen.parents,
     )
     notes = notes_of(cluster, spec, plan, request)
     disk = disk_need(plan, weights, workers, budget)
     if request.plan_only:
         notes = (*notes, estimate_of(plan, weights, disk, budget))
-    return PlannedRestore(plan, notes, disk)
+    return PlannedRestore(plan, notes, disk, chosen, topics)
 
 
-def _epoch(cluster: Cluster, part: TopicPartition) -> int:
-    """The epoch of a partition's leader; -1 where nobody says it, which is no reason not to read."""
-    try:
-        return cluster.leader(part).epoch
-    except Retryable:
-        return -1
+def _chosen(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    wanted: Mapping[StoreSpec, Sequence[int]],
+    topics: Mapping[str, TopicDescription],
+    seen: Mapping[TopicPartition, LogOffsets],
+    candidates: Candidates,
+) -> Chosen:
+    """What the runs of each store are put upon; nothing where it is left to Kafka Streams, or made of all records."""
+    stores: dict[Key, set[TopicPartition]] = defaultdict(set)
+    for store, numbers in wanted.items():
+        for number in () if store.kind.is_versioned else numbers:
+            stores[task_of(store, number), store.name].add(TopicPartition(store.changelog, number))
+    ends = {part: replace(log, log_end=end_of(log, spec.processing_guarantee)) for part, log in seen.items()}
+    return choose(
+        {key: frozenset(parts) for key, parts in stores.items()},
+        candidates,
+        topics,
+        ends,
+        cluster.epoch_ends,
+    )
 
 
 def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:
@@ -202,6 +238,8 @@ def why_stale(
             return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
         if part.end > 0 and seen.log_start > part.end:
             return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
+        if part.parent and seen.log_start > part.start:
+            return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.parent}"
         retention = delete_retention_of(topics[part.topic])
         # Half of it, because the application needs time, too, to read what lies beyond the end.
         if seen.log_end > part.log_end and now - frozen.made_at > retention / 2:
@@ -237,7 +275,7 @@ def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -
         )
 
 
-def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: RestoreRequest) -> bool:
+def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> bool:
     """Whether a frozen plan answers this request: same application, guarantee, partitions, and stores as declared."""
     plan = frozen.plan
     if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:

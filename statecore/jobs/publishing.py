@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore import __version__
@@ -13,6 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Image, StoreDigest, segment_order
 from statecore.jobs.frozen_plan import FrozenPlan, request_name
+from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.request import RestoreRequest
@@ -30,9 +33,6 @@ from statecore.repository.publication import Publication, Published
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
-
-Key = tuple[str, str]
-"""Task and store."""
 
 
 class Made(NamedTuple):
@@ -104,6 +104,7 @@ def task_parts(
     made: Made,
     images: Mapping[Key, Image],
     *,
+    parents: Mapping[Key, Parent] = MappingProxyType({}),
     cut_ms: int | None = None,
     spec_digest: str = "",
 ) -> list[TaskPart]:
@@ -113,6 +114,7 @@ def task_parts(
         plan: what was restored.
         made: what the tasks made of it, published.
         images: the images that were built of it, where any were: they tell what a store holds.
+        parents: stores of snapshots, by (task, store), upon which the runs are put.
         cut_ms: when the plan's ends were read, in ms since the epoch.
         spec_digest: hash of the spec.
     """
@@ -120,10 +122,14 @@ def task_parts(
     tasks: dict[str, list[StoreSnapshot]] = defaultdict(list)
     for key, parts in sorted(plan.stores.items()):
         stored = _stored(parts[0], runs.get(key, ()), versions.get(key))
-        stream_time = max((result.stream_time for result in runs.get(key, ())), default=-1)
-        tasks[key[0]].append(
-            _store(plan, parts, _live(parts[0], stored, stream_time), stream_time, images.get(key), cut_ms, spec_digest)
-        )
+        parent = parents.get(key)
+        below = None if parent is None else parent.snapshot
+        seen = max((result.stream_time for result in runs.get(key, ())), default=-1)
+        seen = max(seen, -1 if parent is None else parent.stream_time)
+        stream_time = None if below is not None and below.stream_time is None else seen
+        databases = _live(parts[0], below, stored, seen)
+        content = _content(parts[0].kind, databases, below, images.get(key))
+        tasks[key[0]].append(_store(plan, parts, databases, stream_time, content, cut_ms, spec_digest))
     return [TaskPart(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 
@@ -133,32 +139,35 @@ def _stored(part: PartitionPlan, results: Sequence[RangeResult], rows: VersionRe
     return [stored for result in results for stored in map(StoredRun, result.runs, result.extents)]
 
 
-def _live(part: PartitionPlan, stored: Sequence[StoredRun], stream_time: int) -> list[StoredDatabase]:
+def _live(
+    part: PartitionPlan, below: StoreSnapshot | None, stored: Sequence[StoredRun], stream_time: int
+) -> list[StoredDatabase]:
     """The databases that have not expired, each with its runs in the order they are applied."""
     of = part.segmentation if part.kind.is_segmented else None
     first = 0 if of is None else first_live_segment(stream_time, of.retention_ms, of.interval_ms)
-    databases: dict[int | None, list[StoredRun]] = defaultdict(list)
+    databases = {one.segment: one for one in (() if below is None else below.databases)}
     for one in stored:
-        if one.run.segment is None or one.run.segment >= first:
-            databases[one.run.segment].append(one)
-    return [StoredDatabase(segment, tuple(databases[segment])) for segment in sorted(databases, key=segment_order)]
+        there = databases.get(one.run.segment, StoredDatabase(one.run.segment, ()))
+        databases[one.run.segment] = replace(there, runs=(*there.runs, one))
+    return [
+        databases[segment] for segment in sorted(databases, key=segment_order) if segment is None or segment >= first
+    ]
 
 
 def _store(
     plan: RestorePlan,
     parts: Sequence[PartitionPlan],
     databases: Sequence[StoredDatabase],
-    stream_time: int,
-    image: Image | None,
+    stream_time: int | None,
+    content: StoreDigest | None,
     cut_ms: int | None,
     spec_digest: str,
 ) -> StoreSnapshot:
     one = parts[0]
-    content = _content(one.kind, databases) if image is None else image.content
     return StoreSnapshot(
         store=one.store,
         kind=one.kind,
-        identity=_identity(parts, databases, stream_time),
+        identity=_identity(parts, databases, stream_time or -1),
         changelogs=tuple(
             ChangelogEnd(
                 part.topic,
@@ -166,7 +175,7 @@ def _store(
                 part.topic_id,
                 part.committed_offset,
                 0 if part.left_to_restore else part.end,
-                part.start,
+                part.log_start,
                 part.log_end,
                 part.leader_epoch,
             )
@@ -196,13 +205,21 @@ def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase
     return store_identity(one.kind, databases, offsets, segment)
 
 
-def _content(kind: StoreKind, databases: Sequence[StoredDatabase]) -> StoreDigest | None:
-    """What a store holds, where no database has runs that could overlap; those of versioned stores share no key."""
+def _content(
+    kind: StoreKind, databases: Sequence[StoredDatabase], below: StoreSnapshot | None, image: Image | None
+) -> StoreDigest | None:
+    """What a store holds, where somebody has read it, or no database has files that could overlap; those of versioned
+    stores share no key.
+    """
     from statecore.images.digest import EMPTY, combined  # which a plan does without
 
+    if image is not None:
+        return image.content
+    if below is not None and tuple(databases) == below.databases:
+        return below.content
     content = StoreDigest(0, 0, EMPTY)
     for database in databases:
-        if len(database.runs) > 1 and not kind.is_versioned:
+        if database.base or (len(database.runs) > 1 and not kind.is_versioned):
             return None
         for stored in database.runs:
             content = combined(content, StoreDigest(stored.run.rows, stored.run.bytes, stored.run.digest))

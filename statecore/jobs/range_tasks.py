@@ -66,6 +66,7 @@ class RangeTask:
         memory_budget: bytes of records to hold at once.
         segmentation: how the store is divided by time, if it is.
         shelf: where its runs are published; ``None`` for nowhere.
+        stream_time: greatest time in ms of what lies below all ranges of the store; -1 without one.
     """
 
     cluster: ClusterSettings
@@ -80,6 +81,7 @@ class RangeTask:
     memory_budget: int
     segmentation: Segmentation | None = None
     shelf: ShelfAddress | None = None
+    stream_time: int = -1
 
     @property
     def where(self) -> str:
@@ -281,6 +283,7 @@ def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
         changelog=changelog,
         store=task.store,
         start=start,
+        stream_time=task.stream_time,
     )
 
 

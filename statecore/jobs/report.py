@@ -58,6 +58,8 @@ class StoreReport:
             index row counts, and so does a key met again in another range): a statistic, not a sum to reconcile.
         left_to_restore: nothing was read (``start`` and ``end`` say what there was), the image is empty, and Kafka
             Streams restores the store itself.
+        parent: what its runs were put upon: the id of a snapshot, or the state directory; empty where the whole
+            changelog was read.
     """
 
     task: str
@@ -85,6 +87,7 @@ class StoreReport:
     segments: int = 0
     expired: int = 0
     left_to_restore: bool = False
+    parent: str = ""
 
 
 PROCESSES = "processes"

@@ -57,6 +57,7 @@ def store_report(
         segments=0 if image is None else image.segments,
         expired=(0 if image is None else image.expired) + sum(result.expired for result in read),
         left_to_restore=one.left_to_restore,
+        parent=one.parent,
     )
 
 

@@ -100,10 +100,20 @@ PATIENCE = declare(
 )
 """What is said of ``timeout``, wherever brokers are asked."""
 
+VERSIONED = declare(
+    Choice(VersionedStart),
+    title="Versioned stores",
+    help="what versioned stores find when the application starts. history: queries of the past answer, because "
+    "Kafka Streams restores these stores itself, and nothing of them is read here. latest: nothing is "
+    "restored, and queries of the past find only what is written from then on",
+    section=WHERE,
+)
+"""What is said of ``versioned``, wherever stores are made of changelogs."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class OfApplication(Request):
-    """The stores of one application that are meant, and where they lie."""
+class OfSpec(Request):
+    """An application, as it is declared."""
 
     spec_path: str | None = field(
         default=None,
@@ -126,6 +136,26 @@ class OfApplication(Request):
             in_form=False,
         ),
     )
+
+    def __post_init__(self) -> None:
+        """Look at every value. Raises ``Invalid``."""
+        if (self.spec_path is None) == (self.spec is None):
+            raise Invalid(
+                "A job takes either the path of a spec or the spec itself.",
+                action="Give exactly one of spec_path and spec.",
+            )
+        super().__post_init__()
+
+    @property
+    def spec_source(self) -> str:
+        """Where the spec comes from, for messages."""
+        return str(Path(self.spec_path)) if self.spec_path is not None else "<spec of the request>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InStateDirectory(Request):
+    """Where the stores lie."""
+
     state_dir: str = field(
         default="",
         metadata=declare(
@@ -135,6 +165,12 @@ class OfApplication(Request):
             otherwise="none: nothing is placed",
         ),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected(Request):
+    """The stores that are meant."""
+
     stores: tuple[str, ...] = field(
         default=(),
         metadata=declare(
@@ -159,13 +195,13 @@ class OfApplication(Request):
         ),
     )
 
+
+@dataclass(frozen=True, kw_only=True)
+class OfApplication(OfSpec, InStateDirectory, Selected):
+    """The stores of one application that are meant, and where they lie."""
+
     def __post_init__(self) -> None:
         """Look at every value. Raises ``Invalid``."""
-        if (self.spec_path is None) == (self.spec is None):
-            raise Invalid(
-                "A job takes either the path of a spec or the spec itself.",
-                action="Give exactly one of spec_path and spec.",
-            )
         super().__post_init__()
         if not self.state_dir and self.needs_state_dir:
             raise Invalid("No state directory was given.", action=self.lacks_state_dir)
@@ -178,14 +214,25 @@ class OfApplication(Request):
         """Whether the job cannot do without a state directory."""
         return True
 
-    @property
-    def spec_source(self) -> str:
-        """Where the spec comes from, for messages."""
-        return str(Path(self.spec_path)) if self.spec_path is not None else "<spec of the request>"
+
+@dataclass(frozen=True, kw_only=True)
+class Budgeted(Request):
+    """Records are held by tasks of an engine."""
+
+    memory_budget: int = field(
+        default=DEFAULT_MEMORY_BUDGET,
+        metadata=declare(
+            Size(),
+            title="Memory of a task",
+            help="memory for the records of one task; what it does not hold lies on disk meanwhile",
+            section=LIMITS,
+            check=check_memory_budget,
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Staged(Request):
+class Staged(Budgeted):
     """Runs and images are built by tasks of an engine, before anything of them is placed."""
 
     staging_dir: str | None = field(
@@ -197,16 +244,6 @@ class Staged(Request):
             "another one images are copied",
             section=WHERE,
             otherwise="in the state directory",
-        ),
-    )
-    memory_budget: int = field(
-        default=DEFAULT_MEMORY_BUDGET,
-        metadata=declare(
-            Size(),
-            title="Memory of a task",
-            help="memory for the records of one task; what it does not hold lies on disk meanwhile",
-            section=LIMITS,
-            check=check_memory_budget,
         ),
     )
 
@@ -294,17 +331,7 @@ class RestoreRequest(OfApplication, Published, Staged, Reading, Planned):
         default=None,
         metadata=OWNER,
     )
-    versioned: VersionedStart = field(
-        default=VersionedStart.HISTORY,
-        metadata=declare(
-            Choice(VersionedStart),
-            title="Versioned stores",
-            help="what versioned stores find when the application starts. history: queries of the past answer, because "
-            "Kafka Streams restores these stores itself, and nothing of them is read here. latest: nothing is "
-            "restored, and queries of the past find only what is written from then on",
-            section=WHERE,
-        ),
-    )
+    versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
 
     lacks_state_dir: ClassVar[str] = (
         "Give Kafka Streams' state.dir as state_dir (--state-dir), or a repository (--repository), or both."

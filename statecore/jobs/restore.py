@@ -110,7 +110,7 @@ def _run_restore(
     if request.plan_only:
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
-            plan, notes, disk = plan_restore(cluster, spec, request, parallelism=lambda: engine.expected(spec))
+            plan, notes, disk, *_ = plan_restore(cluster, spec, request, parallelism=lambda: engine.expected(spec))
         progress.done()
         about = () if directory is None else (*_doubts(directory, request, disk), directory.owner_note())
         for note in (*notes, *about):
@@ -264,7 +264,7 @@ class _Restore(Job):
                     return frozen, ("The plan of an earlier attempt of this request was taken up.", *notes)
                 why = (f"The plan of an earlier attempt of this request was made anew: {stale}.",)
             made_at = time.time()
-            plan, notes, disk = plan_restore(cluster, self.spec, self.request, parallelism=workers.parallelism)
+            plan, notes, disk, *_ = plan_restore(cluster, self.spec, self.request, parallelism=workers.parallelism)
             self._placement(plan)
             room = self._ensure_room(disk)
             self.brokers = cluster.brokers()

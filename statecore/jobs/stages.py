@@ -11,13 +11,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
+from statecore.changelog.model import OffsetRange
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.images.model import Below
 from statecore.jobs import staging
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
 from statecore.jobs.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
+from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import by_size
 from statecore.jobs.range_tasks import ClusterSettings, RangeResult, RangeTask, read_ranges
@@ -42,6 +45,7 @@ def read_runs(
     memory_budget: int,
     progress: Progress,
     shelf: ShelfAddress | None = None,
+    parents: Mapping[Key, Parent] = MappingProxyType({}),
 ) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
     """Read every range of a plan into runs.
 
@@ -53,6 +57,7 @@ def read_runs(
         memory_budget: bytes of records a task may hold.
         progress: told the offsets done so far, twice a second, as far as the place has it so often.
         shelf: where the runs are published; ``None`` for nowhere.
+        parents: what lies below the runs, by (task, store).
 
     Returns:
         (task, store) → results in offset order.
@@ -63,6 +68,12 @@ def read_runs(
     firsts = {
         key: next((span for part in parts for span in part.offset_ranges), None) for key, parts in plan.stores.items()
     }
+
+    def below(key: Key, span: OffsetRange) -> Below:
+        if firsts[key] != span:
+            return Below.ANYTHING
+        return parents[key].below if key in parents else Below.NOTHING
+
     tasks = [
         RangeTask(
             cluster,
@@ -73,10 +84,11 @@ def read_runs(
             span,
             part.topic_id,
             plan.isolation,
-            below=Below.NOTHING if firsts[part.task, part.store] == span else Below.ANYTHING,
+            below=below((part.task, part.store), span),
             memory_budget=memory_budget,
             segmentation=part.segmentation,
             shelf=shelf,
+            stream_time=parents[part.task, part.store].stream_time if (part.task, part.store) in parents else -1,
         )
         for part in by_size(plan.partitions)
         for span in part.offset_ranges

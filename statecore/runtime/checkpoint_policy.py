@@ -32,10 +32,11 @@ from statecore.metrics import (
 )
 from statecore.progress import Clock
 from statecore.runtime.task_offsets import TakenOver, TaskOffsets
+from statecore.spec.model import CHECKPOINT_INTERVAL, DEFAULT_CHECKPOINT_INTERVAL_MS
 
-INTERVAL_PROPERTY = "statestore.checkpoint.interval.ms"
-DEFAULT_INTERVAL_MS = 300_000
-"""Five minutes, the default of KIP-116; ``docs/checkpoints.md`` measures why."""
+INTERVAL_PROPERTY = CHECKPOINT_INTERVAL
+DEFAULT_INTERVAL_MS = DEFAULT_CHECKPOINT_INTERVAL_MS
+"""Five minutes; ``docs/checkpoints.md`` measures why."""
 
 
 @dataclass(frozen=True)

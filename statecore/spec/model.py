@@ -16,6 +16,12 @@ NO_CHANGELOG = "none"
 UNKNOWN_CHANGELOG = "?"
 """In place of a changelog's name: nobody has decided yet; ``restore`` refuses it."""
 
+CHECKPOINT_INTERVAL = "statestore.checkpoint.interval.ms"
+"""The setting that says how often an application's state is checkpointed (KIP-116)."""
+
+DEFAULT_CHECKPOINT_INTERVAL_MS = 300_000
+"""Five minutes, the default of KIP-116."""
+
 _GLOBAL_TABLE_KINDS = frozenset(
     {
         StoreKind.KEY_VALUE,
@@ -106,6 +112,8 @@ class ApplicationSpec:
         kafka_connection: id of the Airflow connection that fills in ``${KAFKA_USERNAME}`` and ``${KAFKA_PASSWORD}``, or
             ``None``; of no meaning without Airflow.
         spark: how Spark is to run this application's jobs; no part of what the application is, so not compared.
+        checkpoint_interval_ms: :data:`CHECKPOINT_INTERVAL`: least milliseconds between two checkpoints of the
+            application; likewise.
     """
 
     application_id: str
@@ -118,6 +126,7 @@ class ApplicationSpec:
     kafka_declared: Mapping[str, Any] = field(default_factory=dict)
     kafka_connection: str | None = None
     spark: SparkSettings = field(default_factory=SparkSettings, compare=False)
+    checkpoint_interval_ms: int = field(default=DEFAULT_CHECKPOINT_INTERVAL_MS, compare=False)
 
     def store(self, name: str) -> StoreSpec | None:
         """The declared store of that name, global ones included; ``None`` if no store is called so."""

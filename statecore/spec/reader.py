@@ -9,6 +9,7 @@ would build a store that is silently wrong.
     application_id: orders
     bootstrap_servers: localhost:9092
     processing_guarantee: exactly_once_v2
+    statestore.checkpoint.interval.ms: 300000
     kafka: {security_protocol: SASL_SSL, sasl_plain_password: "${KAFKA_PASSWORD}"}
     spark: {executor_python: /opt/statecore/bin/python, executor_memory: 2g, conf: {spark.cores.max: 8}}
     subtopologies:
@@ -33,7 +34,15 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.spec import duration
 from statecore.spec.client_settings import read_client_settings
-from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import (
+    CHECKPOINT_INTERVAL,
+    DEFAULT_CHECKPOINT_INTERVAL_MS,
+    NO_CHANGELOG,
+    UNKNOWN_CHANGELOG,
+    ApplicationSpec,
+    ProcessingGuarantee,
+    StoreSpec,
+)
 from statecore.spec.spark_settings import SparkSettings, read_spark_settings
 from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, tree_of_text
 from statecore.system_errors import system_error
@@ -42,7 +51,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
 _TOP = (
     *("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "kafka_connection", "spark"),
-    *("subtopologies", "global_stores"),
+    *(CHECKPOINT_INTERVAL, "subtopologies", "global_stores"),
 )
 _STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
 _GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
@@ -103,6 +112,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
         kafka, declared = read_client_settings(root.fields["kafka"][1], environ, problems)
     connection = _connection(root, problems)
     spark = read_spark_settings(root.fields["spark"][1], problems) if "spark" in root.fields else SparkSettings()
+    interval = _checkpoint_interval(root, problems)
     stores = _subtopologies(root, application_id, problems)
     global_stores = _global_stores(root, problems)
     if not stores and not global_stores and not problems:
@@ -120,6 +130,7 @@ def _application(root: Node, environ: Mapping[str, str], problems: Problems) -> 
         kafka_declared=declared,
         kafka_connection=connection,
         spark=spark,
+        checkpoint_interval_ms=interval,
     )
 
 
@@ -191,6 +202,16 @@ def _connection(root: Node, problems: Problems) -> str | None:
     if value is not None and not _CONNECTION.fullmatch(value.text or ""):
         problems.expected(value, expectation)
     return value.text if value is not None else None
+
+
+def _checkpoint_interval(root: Node, problems: Problems) -> int:
+    expectation = "milliseconds above zero, or a duration such as 90s or 5m"
+    value = _text(root, CHECKPOINT_INTERVAL, expectation, problems, required=False)
+    text = "" if value is None else value.text or ""
+    found = int(text) if re.fullmatch("[0-9]{1,15}", text) else duration.parse_duration(text)
+    if value is not None and not found:
+        problems.expected(value, expectation)
+    return found or DEFAULT_CHECKPOINT_INTERVAL_MS
 
 
 def _subtopologies(root: Node, application_id: str, problems: Problems) -> list[tuple[Node, StoreSpec]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from statecore.spec.duration import format_duration, parse_duration
-from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.model import CHECKPOINT_INTERVAL, DEFAULT_CHECKPOINT_INTERVAL_MS, ApplicationSpec, StoreSpec
 from statecore.spec.reader import default_changelog, parse_spec
 
 
@@ -33,6 +33,8 @@ def spec_to_mapping(spec: ApplicationSpec) -> dict[str, Any]:
         document["kafka_connection"] = spec.kafka_connection
     if settings := spec.spark.to_mapping():
         document["spark"] = settings
+    if spec.checkpoint_interval_ms != DEFAULT_CHECKPOINT_INTERVAL_MS:
+        document[CHECKPOINT_INTERVAL] = spec.checkpoint_interval_ms
     if subtopologies:
         document["subtopologies"] = subtopologies
     if spec.global_stores:
@@ -70,7 +72,7 @@ def spec_from_json(text: str, *, source: str = "<spec>", environ: Mapping[str, s
 
 def spec_hash(spec: ApplicationSpec) -> str:
     """SHA-256 (hex) of what is declared; order, comments, how Kafka is reached and how Spark runs do not change it."""
-    apart = ("kafka", "kafka_connection", "spark")
+    apart = ("bootstrap_servers", "kafka", "kafka_connection", "spark", CHECKPOINT_INTERVAL)
     document = {key: value for key, value in spec_to_mapping(spec).items() if key not in apart}
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -95,6 +97,8 @@ def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: 
         lines.append(f"kafka_connection: {_scalar(document['kafka_connection'])}")
     if "spark" in document:
         lines.append(f"spark: {json.dumps(document['spark'])}")
+    if CHECKPOINT_INTERVAL in document:
+        lines.append(f"{CHECKPOINT_INTERVAL}: {document[CHECKPOINT_INTERVAL]}")
     if "subtopologies" in document:
         lines.append("subtopologies:")
         for number, body in document["subtopologies"].items():

@@ -1,0 +1,125 @@
+"""``statecore checkpoint``: advance the newest snapshot by the tails of the changelogs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from statecore.cli.engine_options import add_engine_options, engine_of
+from statecore.cli.output import Output, result_console
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.errors import Invalid
+from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.spec.duration import EXPECTED, parse_duration
+
+if TYPE_CHECKING:
+    from statecore.jobs.report import RestoreReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_request_options(parser, CheckpointRequest)
+    service = parser.add_argument_group("as a service")
+    service.add_argument(
+        "--follow", action="store_true", help="make a checkpoint at every interval, until the process is stopped"
+    )
+    service.add_argument(
+        "--interval",
+        type=_interval,
+        metavar="TIME",
+        help="time between two checkpoints, such as 90s or 5m (default: statestore.checkpoint.interval.ms of the spec)",
+    )
+    add_engine_options(parser, default="processes", who="who reads tails that are long; this process reads the others")
+
+
+def _interval(text: str) -> int:
+    milliseconds = parse_duration(text)
+    if not milliseconds:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time between two checkpoints; expected {EXPECTED}")
+    return milliseconds
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Make one checkpoint, or one after the other, and show what became of it."""
+    from statecore.faults import fault_points_from_environment
+    from statecore.spec.reader import load_spec
+
+    spec = load_spec(arguments.spec_path)
+    request = request_of(CheckpointRequest, arguments)
+    _check(arguments, request)
+    engine = engine_of(arguments)
+
+    from statecore.jobs.checkpoint import run_checkpoint
+    from statecore.jobs.follow import follow
+    from statecore.jobs.report import RestoreReport
+    from statecore.telemetry import metered
+
+    def made(report: RestoreReport) -> None:
+        output.document(report.to_json())
+        output.text(line_of(report))
+
+    with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
+        if arguments.follow:
+            interval = arguments.interval or spec.checkpoint_interval_ms
+            output.say(f"A checkpoint of {spec.application_id} into {request.repository} every {interval / 1000:g} s.")
+            follow(request, engine, interval / 1000, made, progress=progress, say=output.say)
+        if not request.plan_only:
+            output.go_on_with(request.request_id)
+        faults = fault_points_from_environment()
+        result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
+    output.document(result.to_json())
+    if not output.json:
+        if isinstance(result, RestoreReport):
+            show(result)
+        else:
+            from statecore.cli.restore import show_plan
+
+            show_plan(result)
+    return 0
+
+
+def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
+    if arguments.follow and request.plan_only:
+        raise Invalid("A service does not only plan.", action="Leave out --follow, or --plan.")
+    if arguments.interval is not None and not arguments.follow:
+        raise Invalid("--interval is for --follow: one checkpoint has none.", action="Add --follow, or leave it out.")
+
+
+def line_of(report: RestoreReport) -> str:
+    """What became of a checkpoint, in one line."""
+    totals, published = report.totals, report.published
+    read = f"{totals['records']:,.0f} records in {report.seconds:.1f} s"
+    if published is None:
+        return f"nothing is new: {read}"
+    earlier = " (by an earlier try of this request)" if published.earlier else ""
+    return f"{published.snapshot}: {read}, {published.new_bytes:,} bytes new of {published.file_bytes:,}{earlier}"
+
+
+def show(report: RestoreReport) -> None:
+    """The stores that have news as a table, and what became of it."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console = result_console()
+    rows = [store for store in report.stores if store.records or not (store.parent or store.left_to_restore)]
+    if rows:
+        title = Text(f"{report.application_id} in {report.repository}")
+        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for name in ("task", "store", "kind"):
+            table.add_column(name, overflow="fold")
+        for name in ("from", "to", "records", "new bytes", "seconds"):
+            table.add_column(name, justify="right", overflow="fold")
+        table.add_column("upon", overflow="fold")
+        for store in rows:
+            row = (
+                *(store.task, store.store, store.kind),
+                *(f"{count:,}" for count in (store.start, store.end, store.records, store.file_bytes)),
+                f"{store.seconds:.1f}",
+                store.parent or "nothing: read whole",
+            )
+            table.add_row(*(Text(cell) for cell in row))
+        console.print(table)
+    for note in report.notes:
+        console.print(Text(f"note: {note}"))
+    console.print(Text(line_of(report)))

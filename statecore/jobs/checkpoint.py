@@ -1,0 +1,328 @@
+"""The checkpoint: the newest snapshot of an application, advanced by the tails of its changelogs, at the tails' cost.
+
+Order of things, and why a kill at any moment is harmless::
+
+    look      head, manifest and parts of the newest snapshot       nothing is changed
+    plan      a parent for each store, then freeze the offsets      nothing was published before this line
+    read      [parent's end, end) of each changelog → runs, put into the repository under their hashes
+    judge     was each tail whole, or read in time?                 else the next parent, and a new plan
+    publish   parts of the tasks that have news, manifest, head     one swap; what has no news is taken over
+    fold      where runs became many (statecore.jobs.fold)          a publication of its own
+
+Neither the older runs nor the files below them are read or moved. Where nothing is new nothing is published, but for
+the moment up to which that is known, now and then: the age of a snapshot decides whether deletes may be missing.
+
+A small tail is read by this process itself, which is done before an engine has started; the runs are the same.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.checkpoint_news import news_of
+from statecore.jobs.checkpoint_plan import CheckpointPlan, plan_checkpoint
+from statecore.jobs.checkpoint_request import CheckpointRequest, WhenRefused
+from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.frozen_plan import PLAN_SUFFIX, request_name
+from statecore.jobs.home import RepositoryHome
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.job import Job, Surroundings, nobody, spec_of
+from statecore.jobs.parents import Key, Refused
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.publishing import Made, task_parts
+from statecore.jobs.range_tasks import ClusterSettings
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.reporting import cpu_of, store_report, work_of
+from statecore.jobs.run_keeper import ShelfAddress
+from statecore.jobs.soundness import refusal_of_tail
+from statecore.jobs.stages import publish_rows, read_runs
+from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
+from statecore.progress import NullProgress, Progress
+from statecore.repository.publication import Publication, Published
+from statecore.repository.rebase import advanced
+from statecore.repository.shelf import Shelf
+from statecore.spec.writer import spec_hash
+
+ORIGIN = "checkpoint"
+
+LITTLE = 2_000_000
+"""Offsets of all tails below which this process reads them itself: about as long as an engine takes to start."""
+
+_ROUNDS = 5
+_READERS = (
+    "statecore.jobs.range_tasks",
+    "statecore.images.runs",
+    "statecore.images.kernel",
+    "statecore.changelog.reader",
+)
+
+
+@dataclass(frozen=True)
+class Warm:
+    """What a service keeps from one checkpoint to the next.
+
+    Attributes:
+        shelf: the repository, opened.
+        cluster: the brokers, connected.
+    """
+
+    shelf: Shelf
+    cluster: Cluster
+
+
+def run_checkpoint(
+    request: CheckpointRequest,
+    engine: Engine,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = nobody,
+    warm: Warm | None = None,
+) -> RestoreReport | RestorePlan:
+    """Advance the newest snapshot of an application.
+
+    Args:
+        request: of which application, in which repository.
+        engine: who reads tails that are long.
+        progress: told how far it is; ``None`` for nobody.
+        faults: points at which tests let the process die.
+        say: told what an operator should read at once.
+        warm: what an earlier checkpoint of this process has opened.
+
+    Returns:
+        The report; with ``request.plan_only`` the plan, and nothing was changed.
+
+    Raises:
+        NotFound: there is no repository, or no such topic.
+        Fenced: others have published what this one worked on, and it cannot be put upon that.
+        Invalid, Capacity, Corrupted, Retryable: as their docs say; nothing was published.
+        StatecoreError: a defect of this program.
+    """
+    try:
+        spec = spec_of(request)
+        shelf = Shelf.at(request.repository, spec.application_id) if warm is None else warm.shelf
+        home = RepositoryHome(shelf, request.request_id)
+        around = Surroundings(spec, home, progress or NullProgress(), faults, say)
+        return _Checkpoint(request, around, shelf, engine, None if warm is None else warm.cluster).run()
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, _doing(request)) from error
+
+
+def _doing(request: CheckpointRequest) -> str:
+    return f"a checkpoint was made in {request.repository}"
+
+
+class _Checkpoint(Job):
+    """One run of a checkpoint."""
+
+    def __init__(
+        self,
+        request: CheckpointRequest,
+        around: Surroundings,
+        shelf: Shelf,
+        engine: Engine,
+        cluster: Cluster | None,
+    ) -> None:
+        super().__init__(around, request_id=request.request_id, state_dir="", doing=_doing(request))
+        self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
+        self.refused: dict[tuple[Key, str], str] = {}
+
+    def run(self) -> RestoreReport | RestorePlan:
+        """Make the checkpoint, or its plan."""
+        if self.request.plan_only:
+            planned = self._plan(self._publication())
+            for note in planned.notes:
+                self.say(f"note: {note}")
+            return planned.frozen.plan
+        with self.attempted():
+            return self._run()
+
+    def _run(self) -> RestoreReport:
+        with self.phase("plan"):
+            self.progress.phase("plan")
+            publication = self._publication()
+            if (earlier := publication.earlier()) is not None:
+                self.home.forget(PLAN_SUFFIX)  # which the killed attempt did not come to
+                self.progress.done("published already")
+                return self._report(None, Made({}, {}), (), earlier)
+            planned = self._plan(publication)
+            self.progress.done()
+        self.faults.reach("checkpoint.after-plan")
+        for _ in range(_ROUNDS):
+            made = self._read(planned)
+            self.faults.reach("checkpoint.after-runs")
+            unsound = list(_judged(planned, made))
+            if not unsound:
+                break
+            self.refused |= {((one.task, one.store), one.parent): one.why for one in unsound}
+            for one in unsound:
+                self.say(str(one))
+            with self.phase("plan again"):
+                planned = self._plan(publication)
+        else:
+            raise Invalid(
+                f"No snapshot of {self.spec.application_id} could be advanced: its logs change faster than their tails "
+                "are read.",
+                action="Look at delete.retention.ms and retention.ms of the changelogs, or give the job more cores.",
+            )
+        published = self._publish(publication, planned, made)
+        self.home.forget(PLAN_SUFFIX)
+        self.faults.reach("checkpoint.after-publication")
+        return self._report(planned, made, planned.notes, published)
+
+    def _publication(self) -> Publication:
+        return Publication(
+            self.shelf,
+            self.spec,
+            request=request_name(self.request.request_id),
+            origin=ORIGIN,
+            clock=time.time,
+            faults=self.faults,
+        )
+
+    def _plan(self, publication: Publication) -> CheckpointPlan:
+        with self._cluster() as cluster:
+            planned = plan_checkpoint(
+                cluster, self.spec, self.request, self.shelf, publication, self.home, self.refused, self._expected
+            )
+            self.taken_up = planned.taken_up
+            self.brokers = cluster.brokers()
+        for one in planned.refused:
+            self.say(str(one))
+        _refuse_what_must_not_be_rebuilt(self.request, planned)
+        return planned
+
+    def _expected(self) -> int:
+        return self.engine.expected(self.spec)
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Cluster]:
+        if self.cluster is not None:
+            yield self.cluster
+            return
+        with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
+            yield cluster
+
+    def _read(self, planned: CheckpointPlan) -> Made:
+        plan = planned.frozen.plan
+        if not plan.offsets:
+            return Made({}, {})
+        engine = InProcessEngine(_READERS) if plan.offsets < LITTLE else self.engine
+        cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
+        address, budget = ShelfAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
+        with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
+            shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
+            self.wait_for(workers, plan.plan_id, lambda: shared, self.spec.kafka)
+            with self.phase("read"):
+                runs = read_runs(workers, plan, cluster, place, budget, self.progress, address, planned.parents)
+                versions = publish_rows(workers, plan, runs, place, address, budget, self.progress)
+        return Made(runs, versions)
+
+    @contextmanager
+    def _place(self, workers: Workers, plan: RestorePlan) -> Iterator[StagingPlace]:
+        """Where the workers keep what they tell one another: on this machine where all of them are here."""
+        with ExitStack() as stack:
+            if workers.are_here():
+                made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
+                yield DirectoryPlace(stack.enter_context(made))
+                return
+            yield self.home.place(plan.plan_id)
+            self.home.discard(plan.plan_id)
+            self.home.sweep()
+
+    def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
+        """Publish what is new; ``None`` where nothing is."""
+        news = news_of(planned, made, publication)
+        cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
+        if not news.tasks and not cuts:
+            return None
+        with self.phase("publish"):
+            self.progress.phase("publish")
+            parts = task_parts(
+                planned.of_tasks(news.tasks),
+                made,
+                {},
+                parents=planned.parents,
+                cut_ms=planned.made_ms,
+                spec_digest=spec_hash(self.spec),
+            )
+            published = publication.publish(
+                parts, whole=False, rebase=advanced, refused=frozenset(planned.not_advanced), cuts=cuts
+            )
+            self.progress.done("" if published is None else published.snapshot)
+        return published
+
+    def _report(
+        self,
+        planned: CheckpointPlan | None,
+        made: Made,
+        notes: tuple[str, ...],
+        published: Published | None,
+    ) -> RestoreReport:
+        plan = None if planned is None else planned.frozen.plan
+        stores = (
+            []
+            if plan is None
+            else [
+                store_report(parts, made.runs.get(key, ()), None, made.versions.get(key))
+                for key, parts in sorted(plan.stores.items())
+            ]
+        )
+        warnings = () if published is None else published.warnings
+        for warning in warnings:
+            self.say(f"warning: {warning}")
+        return RestoreReport(
+            **asdict(self.attempt),
+            plan_id="" if plan is None else plan.plan_id,
+            processing_guarantee=str(self.spec.processing_guarantee),
+            seconds=time.monotonic() - self.began,
+            phases=dict(self.phases),
+            stores=tuple(stores),
+            work=work_of(made.runs, {}),
+            cpu=cpu_of(made.runs, {}),
+            notes=(*notes, *warnings),
+            placed=False,
+            finished=utc_now(),
+            ran_on=self.ran_on,
+            repository=self.shelf.url,
+            published=published,
+        )
+
+
+def _judged(planned: CheckpointPlan, made: Made) -> Iterator[Refused]:
+    """The parents that turned out not to be sound when their tails were read."""
+    finished_ms = int(time.time() * 1000)
+    for key, parent in planned.parents.items():
+        for part in planned.frozen.plan.stores[key]:
+            end = parent.ends[part.topic_partition]
+            seen = [
+                result.statistics
+                for result in made.runs.get(key, ())
+                if result.offset_range.topic_partition == part.topic_partition
+            ]
+            why = refusal_of_tail(end, planned.topics[part.topic], seen, finished_ms)
+            if why is not None:
+                yield Refused(*key, parent.name, why)
+                break
+
+
+def _refuse_what_must_not_be_rebuilt(request: CheckpointRequest, planned: CheckpointPlan) -> None:
+    if request.when_refused is not WhenRefused.REFUSE or not planned.not_advanced:
+        return
+    lines = [f"  {one}" for one in planned.refused if (one.task, one.store) in planned.not_advanced]
+    raise Invalid(
+        "Stores cannot be advanced, and were not to be rebuilt:\n" + "\n".join(lines) + "\n",
+        action="Have them rebuilt (--when-refused rebuild), or restore them (statecore restore --repository).",
+    )

@@ -1,0 +1,74 @@
+"""What of a checkpoint is news: the tasks that are published anew, and of the others up to when that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from statecore.jobs.checkpoint_plan import CheckpointPlan
+from statecore.jobs.parents import Key
+from statecore.jobs.publishing import Made
+from statecore.repository.manifest import StoreSnapshot
+from statecore.repository.publication import Publication
+
+_SHARE_OF_HORIZON = 4
+
+
+@dataclass(frozen=True)
+class News:
+    """What is published.
+
+    Attributes:
+        tasks: those of which something is new.
+        cuts: of the others, when nothing lay behind their ends, in ms since the epoch.
+        oldest_ms: the first of the moments that the newest snapshot says of these; ``None`` where it lacks one.
+        now_ms: when the ends were read.
+    """
+
+    tasks: frozenset[str]
+    cuts: Mapping[str, int]
+    oldest_ms: int | None
+    now_ms: int
+
+    def is_aged(self, horizon_ms: int | None) -> bool:
+        """Whether the moments are worth a publication of their own.
+
+        Args:
+            horizon_ms: the time after which deletes may be gone; ``None`` where none go.
+        """
+        if not self.cuts or horizon_ms is None:
+            return False
+        return self.oldest_ms is None or self.now_ms - self.oldest_ms > horizon_ms // _SHARE_OF_HORIZON
+
+
+def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> News:
+    """What is news of what was read.
+
+    Args:
+        planned: the plan.
+        made: what was read.
+        publication: what it knows of the newest snapshot.
+    """
+    newest = publication.newest()
+    manifest = None if newest is None else newest[0]
+    parts = {} if newest is None else newest[1]
+    there: dict[Key, StoreSnapshot] = {
+        (task, store.store): store for task, part in parts.items() for store in part.stores
+    }
+    new, quiet = set[str](), set[str]()
+    for key, of_store in planned.frozen.plan.stores.items():
+        parent, known = planned.parents.get(key), there.get(key)
+        if of_store[0].left_to_restore:
+            is_news = known is None or not known.left_to_restore or known.kind is not of_store[0].kind
+        elif parent is None or manifest is None or parent.name != manifest.snapshot:
+            is_news = True
+        else:
+            is_news = any(result.statistics.records for result in made.runs.get(key, ()))
+        (new if is_news else quiet).add(key[0])
+    quiet -= new
+    references = {} if manifest is None else {task: manifest.part(task) for task in quiet}
+    moments = [None if one is None else one.cut_ms for one in references.values()]
+    known_moments = [moment for moment in moments if moment is not None]
+    oldest = min(known_moments) if known_moments and len(known_moments) == len(moments) else None
+    cuts = dict.fromkeys(quiet, planned.made_ms)
+    return News(frozenset(new), cuts, oldest, planned.made_ms)

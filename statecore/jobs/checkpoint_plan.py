@@ -1,0 +1,145 @@
+"""The plan of a checkpoint: a parent for each store, the tails above them, frozen under the request's id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import TopicDescription
+from statecore.errors import Invalid
+from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
+from statecore.jobs.home import JobHome
+from statecore.jobs.parents import Key, Parent, Refused
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
+from statecore.jobs.snapshot_parents import SnapshotParents
+from statecore.jobs.soundness import horizon_ms
+from statecore.repository.publication import Publication
+from statecore.repository.shelf import Shelf
+from statecore.spec.model import ApplicationSpec
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """What a checkpoint does.
+
+    Attributes:
+        frozen: the offsets.
+        parents: what the runs of each store are put upon, where there is something.
+        refused: parents that are not used, and why.
+        topics: the changelogs.
+        notes: what the operator should know.
+        taken_up: whether an earlier try had frozen it.
+    """
+
+    frozen: FrozenPlan
+    parents: Mapping[Key, Parent]
+    refused: tuple[Refused, ...]
+    topics: Mapping[str, TopicDescription]
+    notes: tuple[str, ...]
+    taken_up: bool
+
+    @property
+    def made_ms(self) -> int:
+        """When the ends were read, in ms since the epoch."""
+        return int(self.frozen.made_at * 1000)
+
+    @property
+    def not_advanced(self) -> frozenset[Key]:
+        """The stores of which a parent was refused, and none was found."""
+        return frozenset((one.task, one.store) for one in self.refused) - self.parents.keys()
+
+    @property
+    def horizon_ms(self) -> int | None:
+        """The shortest time after which deletes of one of the changelogs may be gone; ``None`` where none go."""
+        return min((found for topic in self.topics.values() if (found := horizon_ms(topic)) is not None), default=None)
+
+    def of_tasks(self, tasks: Collection[str]) -> RestorePlan:
+        """The plan of some tasks."""
+        plan = self.frozen.plan
+        return replace(plan, partitions=tuple(part for part in plan.partitions if part.task in tasks))
+
+
+def plan_checkpoint(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: CheckpointRequest,
+    shelf: Shelf,
+    publication: Publication,
+    home: JobHome,
+    refused: Mapping[tuple[Key, str], str],
+    parallelism: Callable[[], int],
+) -> CheckpointPlan:
+    """The frozen plan of this request, or a new one, frozen now where something is to be read.
+
+    Args:
+        cluster: where the topics are.
+        spec: the application.
+        request: what is asked for.
+        shelf: where the snapshots are.
+        publication: what it knows of the newest snapshot.
+        home: where the plan is frozen.
+        refused: parents that were refused after their tails were read, with the reason.
+        parallelism: batches that the engine works on at once.
+
+    Raises:
+        Invalid, NotFound, Retryable, Corrupted: as :func:`statecore.jobs.planning.plan_restore`; or the repository
+            cannot be read.
+    """
+    candidates = SnapshotParents(shelf, spec, publication.entries, publication.newest(), refused)
+    why: tuple[str, ...] = ()
+    if not refused and not request.plan_only:
+        found = _taken_up(cluster, spec, request, home, candidates)
+        if isinstance(found, CheckpointPlan):
+            return found
+        why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}.",)
+    made_at = time.time()
+    planned = plan_restore(cluster, spec, request, parallelism=parallelism, candidates=candidates)
+    frozen = FrozenPlan(planned.plan, request.partitions, made_at, request.request_id)
+    if planned.plan.offsets and not request.plan_only:
+        home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
+    parents, before = planned.chosen
+    whole = [key for key, parts in planned.plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
+    notes = (*why, *planned.notes, *map(str, before), *_rebuilt(whole))
+    return CheckpointPlan(frozen, parents, before, planned.topics, notes, taken_up=False)
+
+
+def _taken_up(
+    cluster: Cluster, spec: ApplicationSpec, request: CheckpointRequest, home: JobHome, candidates: SnapshotParents
+) -> CheckpointPlan | str | None:
+    """The plan of an earlier try of this request; or why it cannot be taken up, where there is one."""
+    content = home.read(PLAN_SUFFIX)
+    if content is None:
+        return None
+    try:
+        frozen = FROZEN_PLAN.decode(content)
+    except Invalid as error:
+        return error.what
+    if not covers(frozen, spec, request):
+        return "it was of other stores"
+    topics = cluster.describe_topics(sorted({part.topic for part in frozen.plan.partitions}))
+    check_unchanged(frozen.plan, topics)
+    offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
+    if (stale := why_stale(frozen, topics, offsets, time.time())) is not None:
+        return stale
+    parents: dict[Key, Parent] = {}
+    for key, parts in frozen.plan.stores.items():
+        if not parts[0].parent:
+            continue
+        parent = candidates.named(key, parts[0].parent)
+        if parent is None or any(parent.ends[part.topic_partition].end != part.start for part in parts):
+            return f"the snapshot {parts[0].parent} that it was to advance does not count any more"
+        parents[key] = parent
+    notes = ("The plan of an earlier attempt of this request was taken up.",)
+    return CheckpointPlan(frozen, parents, (), topics, notes, taken_up=True)
+
+
+def _rebuilt(stores: Collection[Key]) -> tuple[str, ...]:
+    if not stores:
+        return ()
+    named = ", ".join(f"{store} of task {task}" for task, store in sorted(stores)[:10])
+    more = f" and {len(stores) - 10} more" if len(stores) > 10 else ""
+    return (f"No snapshot is advanced for {named}{more}: the whole changelog is read.",)

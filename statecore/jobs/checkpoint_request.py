@@ -1,0 +1,63 @@
+"""What a checkpoint is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from statecore.jobs.declaration import declare
+from statecore.jobs.request import (
+    VERSIONED,
+    WHERE,
+    Budgeted,
+    OfSpec,
+    Planned,
+    Reading,
+    Selected,
+    check_repository,
+)
+from statecore.jobs.values import Choice, Text
+from statecore.jobs.versioned_start import VersionedStart
+
+POLICY = "Where the tail is not enough"
+
+
+class WhenRefused(StrEnum):
+    """What is done with a store that no snapshot can be advanced to the end of."""
+
+    REBUILD = "rebuild"
+    """Its whole changelog is read."""
+
+    RECONCILE = "reconcile"
+    """Where deletes may be missing and nothing else is wrong, the whole log is compared with the newest snapshot, and
+    only the difference is published; all other stores are rebuilt."""
+
+    REFUSE = "refuse"
+    """Nothing is published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
+    """A request to advance the newest snapshot of one application by the tails of its changelogs."""
+
+    repository: str = field(
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="where the snapshots are: s3://bucket/prefix, or file:///path",
+            section=WHERE,
+            check=check_repository,
+        ),
+    )
+    when_refused: WhenRefused = field(
+        default=WhenRefused.REBUILD,
+        metadata=declare(
+            Choice(WhenRefused),
+            title="Where no snapshot can be advanced",
+            help="what is done with a store whose snapshots do not fit its changelog any more, are damaged, or may "
+            "have missed deletes. rebuild: its whole changelog is read. reconcile: where only deletes may be missing, "
+            "the whole log is compared with the snapshot and the difference published. refuse: nothing is published",
+            section=POLICY,
+        ),
+    )
+    versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)

@@ -1,0 +1,77 @@
+"""Checkpoints as a service: one after the other, at the interval of the application, in a process that stays warm.
+
+Between two of them lies the interval, counted from the moment at which the ends of the changelogs were read, so that
+neither the time that a checkpoint takes nor one that failed makes the next one late. What passes by itself (brokers or
+store that are away, another job that was first, a full disk) is said and tried again under the same request id, so that
+what was read is found again; what does not pass by itself ends the service, because somebody has to look.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Capacity, Fenced, Retryable
+from statecore.jobs.checkpoint import Warm, run_checkpoint
+from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.engine import Engine
+from statecore.jobs.job import nobody, spec_of
+from statecore.jobs.report import RestoreReport
+from statecore.progress import Progress
+from statecore.repository.shelf import Shelf
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+
+def follow(
+    request: CheckpointRequest,
+    engine: Engine,
+    interval: float,
+    made: Callable[[RestoreReport], None],
+    *,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = nobody,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    run: Callable[..., object] = run_checkpoint,
+) -> None:
+    """Make a checkpoint at every interval, until the process is stopped.
+
+    Args:
+        request: what is checkpointed; each checkpoint gets a request id of its own.
+        engine: who reads tails that are long.
+        interval: seconds between two checkpoints.
+        made: told the report of each.
+        progress: told how far each is; ``None`` for nobody.
+        say: told what an operator should read at once.
+        clock: monotonic seconds.
+        sleep: waits for seconds.
+        run: makes a checkpoint.
+
+    Raises:
+        StatecoreError: what does not pass by itself.
+    """
+    spec = spec_of(request)
+    shelf: Shelf | None = None
+    pause = _FIRST_PAUSE
+    with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
+        while True:
+            began = clock()
+            try:
+                shelf = shelf or Shelf.at(request.repository, spec.application_id)
+                report = run(request, engine, progress, say=say, warm=Warm(shelf, cluster))
+            except (Retryable, Fenced, Capacity) as error:
+                say(f"{error.what} {error.action} Tried again in {pause:.0f} s.")
+                sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE, max(interval, _FIRST_PAUSE))
+                if isinstance(error, Fenced):
+                    request = replace(request, request_id=uuid.uuid4().hex)
+                continue
+            pause = _FIRST_PAUSE
+            assert isinstance(report, RestoreReport)  # it was not to plan only
+            made(report)
+            request = replace(request, request_id=uuid.uuid4().hex)
+            sleep(max(0.0, began + interval - clock()))

@@ -1,0 +1,189 @@
+"""What a job may put the runs upon that it reads: its *parent*, a store of a snapshot or of the state directory.
+
+With a parent a job reads the tail of a changelog alone, ``[parent's end, end)``. Whether that gives the store as it is
+now is told by the topics (:mod:`statecore.jobs.soundness`): some of it before the tail is read, the rest after. A
+parent that is refused is named with the reason, and the next candidate is tried. Where none is left, the whole log is
+read, and that is said aloud::
+
+    state directory ──┐
+    newest snapshot ──┼──▶ the first that is sound ──▶ its runs and files stay, the tail is put upon them
+    older snapshots ──┘         none ──▶ the whole log is read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import Below
+from statecore.jobs.soundness import ParentEnd, refusal
+from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
+
+Key = tuple[str, str]
+"""Task and store."""
+
+DIRECTORY = "the state directory"
+"""In place of a snapshot's id: what lies below is a store of the application's state directory."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A store below the runs.
+
+    Attributes:
+        name: the id of its snapshot, or :data:`DIRECTORY`.
+        ends: how far it has come, by partition of its changelog.
+        segments: its databases: ids of segments, ``None`` for the one of a store without segments; none where it is
+            empty.
+        stream_time: greatest time of a row in ms where rows expire; -1 where they do not, or where nobody knows it.
+        snapshot: it, where it is of a snapshot.
+    """
+
+    name: str
+    ends: Mapping[TopicPartition, ParentEnd]
+    segments: frozenset[int | None]
+    stream_time: int = -1
+    snapshot: StoreSnapshot | None = None
+
+    @property
+    def below(self) -> Below:
+        """Where deletes have something to hide."""
+        return Below(segments=self.segments)
+
+    @staticmethod
+    def of_snapshot(name: str, store: StoreSnapshot, cut_ms: int | None) -> Parent:
+        """A store of a snapshot.
+
+        Args:
+            name: the snapshot's id.
+            store: the store.
+            cut_ms: when nothing lay behind its ends, in ms since the epoch; ``None`` where nobody knows it.
+        """
+        ends = {end.topic_partition: _end_of(end, cut_ms) for end in store.changelogs}
+        stream_time = -1 if store.stream_time is None else store.stream_time
+        return Parent(name, ends, frozenset(one.segment for one in store.databases), stream_time, store)
+
+
+def _end_of(end: ChangelogEnd, cut_ms: int | None) -> ParentEnd:
+    return ParentEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, cut_ms)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A parent that could not be used.
+
+    Attributes:
+        task: the task.
+        store: the store.
+        parent: the parent's name.
+        why: the reason.
+    """
+
+    task: str
+    store: str
+    parent: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"Store {self.store} of task {self.task} is not advanced from {self.parent}: {self.why}."
+
+
+class Candidates(Protocol):
+    """Who knows parents."""
+
+    def of(self, key: Key) -> Iterator[Parent | Refused]:
+        """The parents that a store may have, the best first, and between them what is refused without a look at its
+        topics.
+        """
+
+
+class Chosen(NamedTuple):
+    """The parents of a plan.
+
+    Attributes:
+        parents: of each store that has one.
+        refused: what was refused on the way, in the order it was looked at.
+    """
+
+    parents: dict[Key, Parent]
+    refused: tuple[Refused, ...]
+
+
+NO_PARENTS = Chosen({}, ())
+"""Every log is read whole."""
+
+
+def choose(
+    stores: Mapping[Key, frozenset[TopicPartition]],
+    candidates: Candidates,
+    topics: Mapping[str, TopicDescription],
+    logs: Mapping[TopicPartition, LogOffsets],
+    epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
+) -> Chosen:
+    """The first candidate of each store that nothing speaks against before its tail is read.
+
+    Args:
+        stores: the partitions of the changelog of each store.
+        candidates: who knows the parents.
+        topics: the changelogs.
+        logs: their offsets, with the end at which a read would stop as ``log_end``.
+        epoch_ends: asks where leader epochs end in the logs as they are now (:meth:`Cluster.epoch_ends`).
+    """
+    parents: dict[Key, Parent] = {}
+    refused: list[Refused] = []
+    pending = {key: candidates.of(key) for key in stores}
+    while pending:
+        looked: dict[Key, Parent] = {}
+        for key, left in list(pending.items()):
+            found = next(left, None)
+            if found is None:
+                del pending[key]
+            elif isinstance(found, Refused):
+                refused.append(found)
+            else:
+                looked[key] = found
+        told = _told(looked.values(), epoch_ends)
+        for key, parent in looked.items():
+            why = _why_refused(parent, stores[key], topics, logs, told)
+            if why is None:
+                parents[key] = parent
+                del pending[key]
+            else:
+                refused.append(Refused(*key, parent.name, why))
+    return Chosen(parents, tuple(refused))
+
+
+def _told(
+    parents: Iterable[Parent],
+    epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
+) -> dict[tuple[TopicPartition, int], int | None]:
+    """Where the leader epochs of some parents end in the logs, by partition and epoch, as far as brokers tell it."""
+    told: dict[tuple[TopicPartition, int], int | None] = {}
+    left = {
+        (part, end.leader_epoch) for parent in parents for part, end in parent.ends.items() if end.leader_epoch >= 0
+    }
+    while left:  # a request has one epoch of each partition, and stores that share a changelog may have several
+        now = dict(left)
+        told |= {(part, now[part]): end for part, end in epoch_ends(now).items()}
+        left -= now.items()
+    return told
+
+
+def _why_refused(
+    parent: Parent,
+    partitions: frozenset[TopicPartition],
+    topics: Mapping[str, TopicDescription],
+    logs: Mapping[TopicPartition, LogOffsets],
+    epoch_ends: Mapping[tuple[TopicPartition, int], int | None],
+) -> str | None:
+    if parent.ends.keys() != partitions:
+        there, now = (", ".join(map(str, sorted(some))) or "no partition" for some in (parent.ends, partitions))
+        return f"it has offsets of {there}, and the store those of {now}"
+    for part, end in sorted(parent.ends.items()):
+        found = refusal(end, topics[part.topic], logs[part], epoch_ends.get((part, end.leader_epoch)))
+        if found is not None:
+            return found
+    return None

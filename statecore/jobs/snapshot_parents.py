@@ -1,0 +1,117 @@
+"""The snapshots of a repository as parents: the newest first, then older ones that end elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from statecore.errors import Corrupted
+from statecore.jobs.parents import Key, Parent, Refused
+from statecore.repository.agreement import differences
+from statecore.repository.head import SnapshotEntry
+from statecore.repository.manifest import Manifest, StoreSnapshot, TaskPart
+from statecore.repository.shelf import Shelf
+from statecore.spec.model import ApplicationSpec
+
+_TRIED = 5
+"""Snapshots of which a store is tried at most. Each costs two requests, and what the newest one lacks older ones mostly
+lack as well."""
+
+
+class SnapshotParents:
+    """The stores of the snapshots that count; see :class:`statecore.jobs.parents.Candidates`.
+
+    Args:
+        shelf: where they are.
+        spec: the application as it is declared now.
+        entries: those that count, newest first.
+        newest: the newest, and all of its parts, where there is one.
+        refused: parents that were refused after their tails were read, with the reason.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        spec: ApplicationSpec,
+        entries: Sequence[SnapshotEntry],
+        newest: tuple[Manifest, Mapping[str, TaskPart]] | None,
+        refused: Mapping[tuple[Key, str], str],
+    ) -> None:
+        self._shelf, self._spec, self._refused = shelf, spec, refused
+        self._entries = entries[:_TRIED]
+        self._manifests: dict[str, Manifest | Corrupted] = {}
+        self._parts: dict[tuple[str, str], TaskPart | Corrupted | None] = {}
+        if newest is not None:
+            manifest, parts = newest
+            self._manifests[manifest.snapshot] = manifest
+            for reference in manifest.parts:
+                self._parts[manifest.snapshot, reference.task] = parts[reference.task]
+
+    def named(self, key: Key, snapshot: str) -> Parent | None:
+        """The store of the snapshot that a frozen plan names; ``None`` where that does not count any more, or cannot
+        be read.
+        """
+        entry = next((one for one in self._entries if one.snapshot == snapshot), None)
+        found = None if entry is None else self._store(entry, key)
+        return self._parent(entry, key, found) if entry is not None and isinstance(found, StoreSnapshot) else None
+
+    def of(self, key: Key) -> Iterator[Parent | Refused]:
+        """See :class:`statecore.jobs.parents.Candidates`."""
+        seen = set()
+        for entry in self._entries:
+            found = self._store(entry, key)
+            if found is None:
+                continue
+            if isinstance(found, Corrupted):
+                yield Refused(*key, entry.snapshot, found.what)
+                continue
+            ends = (tuple((end.topic_partition, end.topic_id, end.end) for end in found.changelogs), found.kind)
+            if ends in seen:  # what speaks against one speaks against the other
+                continue
+            seen.add(ends)
+            why = self._why_not(entry, key, found)
+            yield self._parent(entry, key, found) if why is None else Refused(*key, entry.snapshot, why)
+
+    def _why_not(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> str | None:
+        """What speaks against a store, whatever its topics are."""
+        if store.left_to_restore:
+            return "it is empty there, for Kafka Streams to restore"
+        different = differences(key[0], store, self._spec, empty=False)
+        if different:
+            one = different[0]
+            return f"its {one.what} is {one.there} there, and the spec declares {one.declared}"
+        return self._refused.get((key, entry.snapshot))
+
+    def _parent(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Parent:
+        manifest = self._manifests[entry.snapshot]
+        reference = manifest.part(key[0]) if isinstance(manifest, Manifest) else None
+        cuts = (store.cut_ms, None if reference is None else reference.cut_ms)
+        known = [cut for cut in cuts if cut is not None]
+        return Parent.of_snapshot(entry.snapshot, store, max(known, default=None))
+
+    def _store(self, entry: SnapshotEntry, key: Key) -> StoreSnapshot | Corrupted | None:
+        part = self._part(entry, key[0])
+        if part is None or isinstance(part, Corrupted):
+            return part
+        return next((store for store in part.stores if store.store == key[1]), None)
+
+    def _part(self, entry: SnapshotEntry, task: str) -> TaskPart | Corrupted | None:
+        where = entry.snapshot, task
+        if where not in self._parts:
+            try:
+                manifest = self._manifest(entry)
+                reference = manifest.part(task)
+                self._parts[where] = None if reference is None else self._shelf.parts([reference])[task].part
+            except Corrupted as error:
+                self._parts[where] = error
+        return self._parts[where]
+
+    def _manifest(self, entry: SnapshotEntry) -> Manifest:
+        if entry.snapshot not in self._manifests:
+            try:
+                self._manifests[entry.snapshot] = self._shelf.manifest(entry).value
+            except Corrupted as error:
+                self._manifests[entry.snapshot] = error
+        found = self._manifests[entry.snapshot]
+        if isinstance(found, Corrupted):
+            raise found
+        return found
