@@ -232,7 +232,7 @@ class Budgeted(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Staged(Budgeted):
+class Staged(Request):
     """Runs and images are built by tasks of an engine, before anything of them is placed."""
 
     staging_dir: str | None = field(
@@ -314,7 +314,7 @@ class Published(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreRequest(OfApplication, Published, Staged, Reading, Planned):
+class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planned):
     """A request to rebuild stores of one application from its changelogs."""
 
     replace: bool = field(

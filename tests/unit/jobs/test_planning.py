@@ -202,7 +202,7 @@ def test_a_log_that_was_cut_below_the_plans_end_makes_it_stale(frozen: FrozenPla
 def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_plan_stale(tmp_path: Path) -> None:
     declared = spec(v={"kind": "versioned-key-value", "retention": "10m"})
     waits: list[float] = []
-    made, notes, _ = plan_restore(
+    made, notes, *_ = plan_restore(
         cast(Cluster, FakeCluster(seen=LogOffsets(0, 50, 100))),  # a transaction is open
         declared,
         request(transaction_wait=60.0),
@@ -256,7 +256,7 @@ def test_a_global_store_that_is_not_restored_is_named_with_the_reason(
 ) -> None:
     application = spec()
     document = {**spec_to_mapping(application), "global_stores": {"products": {**declared, "topic": "products"}}}
-    made, notes, _ = plan(parse_spec(document), request(partitions=partitions))
+    made, notes, *_ = plan(parse_spec(document), request(partitions=partitions))
     assert {part.store for part in made.partitions} == {"a", "b"}
     assert notes == (f"Global store 'products' was left out: {why}; Kafka Streams restores it itself.",)
 
@@ -340,7 +340,7 @@ def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path, monk
 
 def test_a_plan_alone_says_what_it_will_take() -> None:
     asked = replace(request(), plan_only=True)
-    _, notes, _ = plan(asked=asked)
+    _, notes, *_ = plan(asked=asked)
     (estimate,) = (note for note in notes if "are read" in note)
     assert estimate.startswith("About 400 records of 39 KiB in 4 ranges are read.")
     assert "512 MiB of records (--memory-budget)" in estimate
