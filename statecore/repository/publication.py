@@ -144,17 +144,6 @@ class Publication:
         if self._begun.head is None and shelf.has_lost_head():
             raise shelf.lost_head()  # to publish now would lose them
 
-    @property
-    def entries(self):
-        return () if self._begun.head is None else self._begun.head.head.snapshots
-
-    def newest(self):
-        if self._begun.manifest is None:
-            return None
-        if not hasattr(self, "_all"):
-            self._all = self._shelf.parts(list(self._begun.manifest.value.parts))
-        return self._begun.manifest.value, {t: r.part for t, r in self._all.items()}
-
     def earlier(self) -> Published | None:
         """What an earlier try of the same request has published, as long as it counts."""
         return self._own(self._begun)
@@ -165,7 +154,7 @@ class Publication:
         entry = next((one for one in entries if one.request == self._request), None)
         return None if entry is None else _published(entry, earlier=True)
 
-    def publish(self, parts: Sequence[TaskPart], *, whole: bool, rebase=None, refused=frozenset(), cuts={}) -> Published:
+    def publish(self, parts: Sequence[TaskPart], *, whole: bool) -> Published:
         """Publish what a job has made.
 
         Args:
