@@ -96,7 +96,10 @@ class SnapshotOf:
             cut_ms=int(frozen.made_at * 1000),
             spec_digest=spec_hash(self._spec),
         )
-        return self._publication.publish(parts, whole=not self._request.stores and not self._request.partitions)
+        whole = not self._request.stores and not self._request.partitions
+        published = self._publication.publish(parts, whole=whole)
+        assert published is not None  # there are parts, and none is rebased
+        return published
 
 
 def task_parts(

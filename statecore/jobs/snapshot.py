@@ -342,6 +342,7 @@ class _Snapshot(Job):
             )
         with self.phase("publish"):
             published = publication.publish(parts, whole=whole)
+        assert published is not None  # there are parts, and none is rebased
         for warning in published.warnings:
             self._note(warning)
         return self._report(

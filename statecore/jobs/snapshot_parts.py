@@ -13,6 +13,7 @@ from statecore.jobs.snapshot_copies import StoreCopy
 from statecore.jobs.snapshot_logs import Logs
 from statecore.jobs.snapshot_report import StoreTaken
 from statecore.repository.believed import Named, lost
+from statecore.repository.composition import behind
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     BaseFile,
@@ -23,7 +24,6 @@ from statecore.repository.manifest import (
     TaskPart,
     extents_of,
 )
-from statecore.repository.publication import behind
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import SMALL, LocalFile
 from statecore.spec.derived import retention_of, segment_interval_of, task_of

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -238,6 +238,17 @@ class TaskPart:
         """Hash of what its stores are made of."""
         return _hash_of([store.store, store.identity] for store in self.stores)
 
+    def as_of(self, cut_ms: int | None) -> TaskPart:
+        """The part, where its manifest knows a later moment at which nothing lay behind its ends than it does itself.
+
+        Args:
+            cut_ms: that moment, in ms since the epoch.
+        """
+        if cut_ms is None or all(_is_cut(store, cut_ms) for store in self.stores):
+            return self
+        stores = (store if _is_cut(store, cut_ms) else replace(store, cut_ms=cut_ms) for store in self.stores)
+        return replace(self, stores=tuple(stores))
+
 
 @dataclass(frozen=True)
 class PartReference:
@@ -249,7 +260,8 @@ class PartReference:
         sha256: hex digest of the part's document.
         extent: where that lies.
         file_bytes: bytes of all files that it names.
-        cut_ms: when the first of its ends was read, in ms since the epoch; ``None`` where nobody knows it.
+        cut_ms: when the first of its ends was read, or a later moment at which nothing lay behind any of them, in ms
+            since the epoch; ``None`` where nobody knows it.
     """
 
     task: str
@@ -371,6 +383,11 @@ def first_cut(cuts: Iterable[int | None]) -> int | None:
     """The first of some moments; ``None`` where one is not known, or there is none."""
     known = list(cuts)
     return None if None in known else min((cut for cut in known if cut is not None), default=None)
+
+
+def _is_cut(store: StoreSnapshot, cut_ms: int) -> bool:
+    """Whether a store knows of itself that nothing lay behind its ends at a moment, or has no such ends."""
+    return store.left_to_restore or (store.cut_ms is not None and store.cut_ms >= cut_ms)
 
 
 def _hash_of(pairs: Iterable[list[str]]) -> str:

@@ -8,8 +8,9 @@ The order of writes, and what a kill leaves after each::
 
 **Many writers.** A driver looks at the head when it begins, and again when it swaps. Where others have published
 meanwhile and none of the tasks that it has worked on is among theirs, its parts are put beside theirs and it tries
-again; where one is, it is ``Fenced``. It is, too, where the head has another epoch, and where a snapshot that counts is
-ahead of it: heads only go forward.
+again. Where one is, the job says what becomes of its part (*rebase*, :mod:`statecore.repository.rebase`), or it is
+``Fenced``. It is, too, where the head has another epoch, and where a snapshot that counts is ahead of it: heads only go
+forward, but for stores that the job has refused with evidence.
 
 **Another mark.** Where the place has become another repository since it was opened, nobody would find what the head
 names. So the mark is read again before each swap, and a driver that finds another id is ``Fenced``.
@@ -23,39 +24,38 @@ that is older than its siblings would be a surprise to whoever starts from it. W
 the retry.
 
 **What is taken over** from the snapshot before, because the job did not touch it, is looked at when the snapshot
-counts: who publishes is told where files of it are gone (:mod:`statecore.repository.taken_over`).
+counts: who publishes is told where files of it are gone (:mod:`statecore.repository.taken_over`). Who publishes every
+few minutes looks once an hour.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
 
 from statecore import __version__
-from statecore.documents import Document, encoded, kept
+from statecore.documents import encoded, kept
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.repository.agreement import differences
-from statecore.repository.head import Head, ReadHead, SnapshotEntry, encoded_head
+from statecore.repository.composition import Composition, blob_of, composed
+from statecore.repository.head import Head, SnapshotEntry, encoded_head
 from statecore.repository.manifest import (
     MANIFEST,
-    ChangelogEnd,
     Manifest,
     PartReference,
-    StoreSnapshot,
     TaskPart,
     first_cut,
-    joined_parts,
     new_bytes,
 )
+from statecore.repository.others import Asked, Others, Rebase
 from statecore.repository.part_structure import check_made
 from statecore.repository.repository import refuse_another_mark
-from statecore.repository.shelf import ReadPart, Shelf
+from statecore.repository.seen import Reader, Seen
+from statecore.repository.shelf import Shelf
 from statecore.repository.taken_over import warnings_of
 from statecore.repository.upload import put_whole
 from statecore.spec.model import ApplicationSpec
@@ -78,7 +78,10 @@ class Published:
         new_bytes: bytes of those that the snapshot before it does not name.
         earlier: whether an earlier try of the same request had published it.
         beside: snapshots of others that were published while this one was made.
-        warnings: what an operator should know of tasks that it takes over from the snapshot before.
+        warnings: what an operator should know of tasks that it takes over from the snapshot before, or has no more.
+        made_tasks: tasks whose parts were written for it; nobody knows them of an earlier try.
+        kept_tasks: tasks that stay as the snapshot before it has them; likewise.
+        dropped_tasks: tasks that the snapshot before it has, and it has not; likewise.
     """
 
     snapshot: str
@@ -90,25 +93,9 @@ class Published:
     earlier: bool = False
     beside: int = 0
     warnings: tuple[str, ...] = ()
-
-
-class _Seen(NamedTuple):
-    """The head, and the newest snapshot, as they were at one moment."""
-
-    head: ReadHead | None
-    manifest: Document[Manifest] | None
-
-    @property
-    def parts(self) -> dict[str, PartReference]:
-        return {} if self.manifest is None else {part.task: part for part in self.manifest.value.parts}
-
-    @property
-    def epoch(self) -> int:
-        return 0 if self.head is None else self.head.head.epoch
-
-    @property
-    def generation(self) -> int:
-        return 0 if self.head is None else self.head.head.generation
+    made_tasks: tuple[str, ...] = ()
+    kept_tasks: tuple[str, ...] = ()
+    dropped_tasks: tuple[str, ...] = ()
 
 
 class Publication:
@@ -140,30 +127,68 @@ class Publication:
     ) -> None:
         self._shelf, self._spec, self._request, self._origin = shelf, spec, request, origin
         self._clock, self._name, self._faults = clock, name, faults
-        self._begun = self._look()
+        self._reader = Reader(shelf)
+        self._put: set[str] = set()
+        self._begun = self._reader.look()
         if self._begun.head is None and shelf.has_lost_head():
             raise shelf.lost_head()  # to publish now would lose them
+        self._others = Others(shelf, self._reader, self._begun)
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The newest snapshot as it was when the job began; ``None`` where there was none."""
+        return None if self._begun.manifest is None else self._begun.manifest.value
+
+    def parts(self) -> dict[str, TaskPart]:
+        """All parts of the newest snapshot as it was when the job began, by task; they are read once.
+
+        Raises:
+            Corrupted, Invalid, Retryable: one cannot be used.
+        """
+        return {task: read.part for task, read in self._reader.parts(self._begun.references.values()).items()}
 
     def earlier(self) -> Published | None:
         """What an earlier try of the same request has published, as long as it counts."""
         return self._own(self._begun)
 
-    def _own(self, seen: _Seen) -> Published | None:
+    def _own(self, seen: Seen) -> Published | None:
         """The snapshot of this request that counts, if there is one."""
         entries = () if seen.head is None else seen.head.head.snapshots
         entry = next((one for one in entries if one.request == self._request), None)
         return None if entry is None else _published(entry, earlier=True)
 
-    def publish(self, parts: Sequence[TaskPart], *, whole: bool) -> Published:
+    def publish(
+        self,
+        parts: Sequence[TaskPart],
+        *,
+        whole: bool,
+        tasks: Collection[str] | None = None,
+        rebase: Rebase | None = None,
+        refused: Collection[tuple[str, str]] = frozenset(),
+        cuts: Mapping[str, int] | None = None,
+        hourly: bool = False,
+    ) -> Published | None:
         """Publish what a job has made.
 
         Args:
             parts: the stores that it has made, by task; all that they name is durable.
-            whole: whether these are all stores of all tasks that the application has; else the others stay as the
-                newest snapshot has them.
+            whole: whether these are all stores of all tasks that the application has: all others are dropped. Else
+                they stay as the newest snapshot has them, unless ``tasks`` says more.
+            tasks: all tasks that the application has now, where the job knows them. The others are dropped, and so are
+                stores that the spec does not declare any more, or declares otherwise; warnings say so.
+            rebase: asked, on every try, for each part whose task the newest snapshot has: also where that is still the
+                one that the job began with, because the plan of a retry may be older. Without it a task that others
+                have published since the job began is ``Fenced``.
+            refused: stores, as task and name, whose newest ends were refused with evidence: to go back behind these is
+                no reason to stop, as long as nobody else has published the store.
+            cuts: by task, a moment in ms since the epoch at which nothing lay behind its ends. It is said in the
+                manifest of tasks that are not made and that nobody else has published; their parts are not written.
+            hourly: whether to look at everything that is taken over, and only in the first publication of an hour of
+                the clock. Else what the job did not make is looked at, each time.
 
         Returns:
             The snapshot; where another try of the same request was first, that one, also while this one was at work.
+            ``None`` where there was nothing left to publish.
 
         Raises:
             Fenced: others have published one of these tasks meanwhile, or are ahead of it; or the place has become
@@ -176,26 +201,27 @@ class Publication:
             return own
         check_made(parts)
         self._faults.reach("publish.before-parts")
-        touched = {part.task for part in parts}
-        with self._shelf.read_to_publish():
-            before = self._shelf.parts([one for task, one in self._begun.parts.items() if task in touched])
-        for part in parts:
-            if part.task in before:
-                self._refuse_older(part, before[part.task].part)
-        complete = [_complete(part, before.get(part.task), self._spec, whole=whole) for part in parts]
-        prepared = self._put_parts(complete)
-        self._faults.reach("publish.after-parts")
-        size = new_bytes(parts, [read.part for read in before.values()])
+        asked = Asked(tuple(parts), whole, tasks, rebase, refused, cuts or {})
         seen = self._begun
         for _ in range(_TRIES):
-            self._refuse_others(seen, touched | (self._begun.parts.keys() | seen.parts.keys() if whole else set()))
-            published = self._swap(seen, self._manifest(seen, prepared, whole=whole), size)
+            self._others.refuse(seen, asked)
+            made = self._others.above(seen, asked)
+            new = self._composed(seen, asked, made)
+            if not new.has_news:
+                return None
+            references = self._placed(new)
+            self._faults.reach("publish.after-parts")
+            size = new_bytes((one.part for one in new.written), (one.before.part for one in new.written if one.before))
+            published = self._swap(seen, self._manifest(seen, references), size)
             if published is not None:
-                others = [reference for task, reference in seen.parts.items() if task not in touched and not whole]
-                gone = () if whole else _left_out(parts, [read.part for read in before.values()], self._spec)
-                taken_over = warnings_of(self._shelf, others, _taken_over(parts, complete))
-                return replace(published, warnings=(*gone, *taken_over))
-            seen = self._look()
+                return replace(
+                    published,
+                    warnings=(*new.warnings, *self._warnings(seen, new, published, hourly=hourly)),
+                    made_tasks=tuple(sorted(one.part.task for one in new.written)),
+                    kept_tasks=tuple(sorted(new.kept)),
+                    dropped_tasks=new.dropped,
+                )
+            seen = self._reader.look()
             if (own := self._own(seen)) is not None:
                 return own
         raise Retryable(
@@ -204,47 +230,38 @@ class Publication:
             application_id=self._shelf.application_id,
         )
 
-    def _look(self) -> _Seen:
-        head = self._shelf.read_head()
-        newest = None if head is None else head.head.newest
-        with self._shelf.read_to_publish():
-            return _Seen(head, None if newest is None else self._shelf.manifest(newest))
-
-    def _refuse_others(self, seen: _Seen, touched: Iterable[str]) -> None:
-        """Refuse to replace what others have published since this one began."""
-        if seen.generation < self._begun.generation:
-            raise self._shelf.lost_head() if seen.head is None else self._fenced("the head has gone back")
-        if seen.epoch != self._begun.epoch:
-            raise self._fenced("the head was made anew (statecore repair head) while this job was at work")
-        theirs = sorted(task for task in touched if _hash(self._begun.parts.get(task)) != _hash(seen.parts.get(task)))
-        if theirs:
-            raise self._fenced(f"another job has published {', '.join(theirs[:5])} meanwhile")
-
-    def _refuse_older(self, part: TaskPart, there: TaskPart) -> None:
-        """Refuse to go back behind what counts already."""
-        for store, end, other in behind(part, there):
-            raise self._fenced(
-                f"the newest snapshot has store {store.store} of task {part.task} up to offset {other} of "
-                f"{end.topic_partition}, and this job up to {end.end}"
-            )
-
-    def _fenced(self, why: str) -> Fenced:
-        return Fenced(
-            f"Nothing was published for {self._shelf.application_id}: {why}.",
-            action=f"Look who publishes to it ({self._shelf.look}), and start a new job (under a new request id).",
-            application_id=self._shelf.application_id,
-            repository=self._shelf.url,
+    def _composed(self, seen: Seen, asked: Asked, made: Sequence[TaskPart]) -> Composition:
+        changed = self._others.changed(seen)
+        return composed(
+            made,
+            seen.references,
+            self._reader.parts,
+            self._spec,
+            standing=asked.made - {part.task for part in made},
+            whole=asked.whole,
+            tasks=asked.tasks,
+            cuts={task: cut for task, cut in asked.cuts.items() if task not in changed | asked.made},
         )
 
-    def _put_parts(self, parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]]) -> dict[str, PartReference]:
-        content, _ = joined_parts(parts)
-        name = self._shelf.names.parts(sha256(content).hexdigest())
-        put_whole(self._shelf.blobs, name, content, len(content))
-        return {reference.task: reference for reference in joined_parts(parts, name)[1]}
+    def _placed(self, new: Composition) -> Mapping[str, PartReference]:
+        """Where all parts lie, when those that are written are there."""
+        if not new.written:
+            return new.kept
+        name, content, references = blob_of(new, self._reader.known, self._shelf.names.parts)
+        if name not in self._put:
+            put_whole(self._shelf.blobs, name, content, len(content))
+            self._put.add(name)
+        return references
 
-    def _manifest(self, seen: _Seen, prepared: Mapping[str, PartReference], *, whole: bool) -> Manifest:
+    def _warnings(self, seen: Seen, new: Composition, published: Published, *, hourly: bool) -> Iterable[str]:
+        """What is to be said of what the snapshot takes over."""
+        stores = {one.part.task: one.part.stores if hourly else one.taken_over for one in new.written}
+        if hourly and seen.manifest is not None and _hour(seen.manifest.value.made) == _hour(published.made):
+            return ()
+        return warnings_of(self._shelf, list(new.kept.values()), stores, self._reader.known)
+
+    def _manifest(self, seen: Seen, parts: Mapping[str, PartReference]) -> Manifest:
         now = datetime.fromtimestamp(self._clock(), UTC)
-        parts = dict(prepared) if whole else {**seen.parts, **prepared}
         newest = None if seen.head is None else seen.head.head.newest
         declared = {name: value for name, value in spec_to_mapping(self._spec).items() if name not in _NOT_DECLARED}
         return Manifest(
@@ -264,7 +281,7 @@ class Publication:
             parts=tuple(parts[task] for task in sorted(parts)),
         )
 
-    def _swap(self, seen: _Seen, manifest: Manifest, size: int) -> Published | None:
+    def _swap(self, seen: Seen, manifest: Manifest, size: int) -> Published | None:
         """Put the manifest and swap the head; ``None`` where somebody else was first, with either."""
         shelf = self._shelf
         content = self._encoded(manifest, seen)
@@ -315,7 +332,7 @@ class Publication:
         with suppress(StatecoreError):  # it is garbage, and no more than that
             self._shelf.blobs.delete(manifest)
 
-    def _encoded(self, manifest: Manifest, seen: _Seen) -> bytes:
+    def _encoded(self, manifest: Manifest, seen: Seen) -> bytes:
         document = MANIFEST.to_json(manifest)
         if seen.manifest is not None:
             document |= MANIFEST.unknown(seen.manifest.raw)
@@ -323,65 +340,9 @@ class Publication:
         return encoded(MANIFEST.sealed(document))
 
 
-def behind(part: TaskPart, there: TaskPart) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
-    """What of a part is behind what counts already: the store, its end, and the end that counts.
-
-    A topic that was made anew begins anew; where nobody asked a broker it is taken for the same. Versioned stores are
-    left to Kafka Streams by whoever asks for it; another store that is left is empty.
-    """
-    ends = {
-        (store.store, end.topic_partition): end
-        for store in there.stores
-        for end in store.changelogs
-        if not store.left_to_restore
-    }
-    for store in part.stores:
-        for end in store.changelogs if not (store.left_to_restore and store.kind.is_versioned) else ():
-            known = ends.get((store.store, end.topic_partition), end)
-            is_same = "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id
-            if is_same and known.end > end.end:
-                yield store, end, known.end
-
-
-def _complete(
-    part: TaskPart, before: ReadPart | None, spec: ApplicationSpec, *, whole: bool
-) -> tuple[TaskPart, Mapping[str, Any] | None]:
-    """The part with the stores of its task that the job did not touch and the application still has, as they were."""
-    made = {store.store for store in part.stores}
-    others = [
-        store
-        for store in (before.part.stores if before is not None and not whole else ())
-        if store.store not in made
-        and spec.store(store.store) is not None
-        and not differences(part.task, store, spec, empty=store.left_to_restore)
-    ]
-    stores = sorted([*part.stores, *others], key=lambda store: store.store)
-    return replace(part, stores=tuple(stores)), None if before is None else before.raw
-
-
-def _left_out(parts: Sequence[TaskPart], before: Iterable[TaskPart], spec: ApplicationSpec) -> Iterator[str]:
-    """What is said of stores of these tasks that a job did not make, and that are not what is declared any more."""
-    made = {(part.task, store.store) for part in parts for store in part.stores}
-    for part in before:
-        for store in part.stores:
-            if (part.task, store.store) not in made:
-                for one in differences(part.task, store, spec, empty=store.left_to_restore):
-                    yield (
-                        f"Store {store.store} of task {part.task} is not in the snapshot any more: its {one.what} is "
-                        f"{one.there} in the one before, and the spec declares {one.declared}. Publish it anew."
-                    )
-
-
-def _taken_over(
-    parts: Sequence[TaskPart], complete: Sequence[tuple[TaskPart, Mapping[str, Any] | None]]
-) -> dict[str, list[StoreSnapshot]]:
-    """The stores that a job did not make, of the tasks of which it made others."""
-    made = {part.task: {store.store for store in part.stores} for part in parts}
-    return {part.task: [store for store in part.stores if store.store not in made[part.task]] for part, _ in complete}
-
-
-def _hash(reference: PartReference | None) -> str | None:
-    return None if reference is None else reference.sha256
+def _hour(made: str) -> str:
+    """The hour of the clock of a moment: ``2026-11-23T01``."""
+    return made[:13]
 
 
 def _published(entry: SnapshotEntry, *, earlier: bool = False, beside: int = 0) -> Published:

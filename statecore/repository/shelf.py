@@ -33,10 +33,11 @@ from statecore.repository.repository import Repository, open_repository
 
 
 class ReadPart(NamedTuple):
-    """A part of a manifest: what is understood of it, and all of it."""
+    """A part of a manifest: what is understood of it, all of it, and its bytes as they lie there."""
 
     part: TaskPart
     raw: Mapping[str, Any]
+    document: bytes
 
 
 class Shelf:
@@ -250,7 +251,7 @@ class Shelf:
                 read = PART.read(checked(document, reference.sha256, what, self.instead))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)
-                found[reference.task] = ReadPart(read.value, read.raw)
+                found[reference.task] = ReadPart(read.value.as_of(reference.cut_ms), read.raw, document)
         return found
 
     @contextmanager

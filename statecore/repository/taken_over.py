@@ -3,6 +3,9 @@
 A job that has made some tasks publishes them beside the others as they are. Where files of these are gone, what it has
 made is published all the same, because it is worth more there than not; but nobody can fetch the others any more, and
 whoever reads its last words is told so, and by what they come back. Names and sizes are looked at, each blob once.
+
+A job that puts a tail above runs that are there names these too, and has not their files; so it looks at its own parts
+as well, and once an hour, because a request for each blob every few minutes would cost more than the snapshot.
 """
 
 from __future__ import annotations
@@ -12,13 +15,16 @@ from collections.abc import Mapping, Sequence
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.repository.believed import each, sizes
 from statecore.repository.manifest import PartReference, StoreSnapshot
-from statecore.repository.shelf import Shelf
+from statecore.repository.shelf import ReadPart, Shelf
 
 _MANY = 20
 
 
 def warnings_of(
-    shelf: Shelf, references: Sequence[PartReference], stores: Mapping[str, Sequence[StoreSnapshot]]
+    shelf: Shelf,
+    references: Sequence[PartReference],
+    stores: Mapping[str, Sequence[StoreSnapshot]],
+    known: Mapping[str, ReadPart],
 ) -> tuple[str, ...]:
     """What is to be said of all that a snapshot takes over; nothing where it is there.
 
@@ -26,11 +32,12 @@ def warnings_of(
         shelf: where the snapshot is.
         references: the parts of tasks that are taken over whole.
         stores: the stores that are taken over, by the task that others of it were made of.
+        known: parts that were read a moment ago, by the hash of their documents.
     """
     if not references and not any(stores.values()):
         return ()
     try:
-        damage = _damage(shelf, references, stores)
+        damage = _damage(shelf, references, stores, known)
     except StatecoreError as error:
         return (
             "Nobody could look whether the files of the tasks that were taken over from the snapshot before are there: "
@@ -48,14 +55,20 @@ def warnings_of(
 
 
 def _damage(
-    shelf: Shelf, references: Sequence[PartReference], stores: Mapping[str, Sequence[StoreSnapshot]]
+    shelf: Shelf,
+    references: Sequence[PartReference],
+    stores: Mapping[str, Sequence[StoreSnapshot]],
+    known: Mapping[str, ReadPart],
 ) -> dict[str, str]:
     """What is wrong, by task."""
     by_blob: dict[str, list[PartReference]] = {}
-    for reference in references:
-        by_blob.setdefault(reference.extent.blob, []).append(reference)
     damage: dict[str, str] = {}
     taken = {task: list(found) for task, found in stores.items()}
+    for reference in references:
+        if (read := known.get(reference.sha256)) is not None:
+            taken[reference.task] = list(read.part.stores)
+        else:
+            by_blob.setdefault(reference.extent.blob, []).append(reference)
     for whole, wrong in each(lambda together: _read(shelf, together), list(by_blob.values())):
         taken |= whole
         damage |= wrong
