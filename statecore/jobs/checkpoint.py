@@ -259,7 +259,13 @@ class _Checkpoint(Job):
                 spec_digest=spec_hash(self.spec),
             )
             published = publication.publish(
-                parts, whole=False, rebase=advanced, refused=frozenset(planned.not_advanced), cuts=cuts
+                parts,
+                whole=False,
+                tasks=None if self.request.stores or self.request.partitions else planned.tasks,
+                rebase=lambda mine, theirs: advanced(mine, theirs, planned.below(mine.task)),
+                refused=planned.not_advanced,
+                cuts=cuts,
+                hourly=True,
             )
             self.progress.done("" if published is None else published.snapshot)
         return published

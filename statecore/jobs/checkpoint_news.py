@@ -49,11 +49,9 @@ def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> Ne
         made: what was read.
         publication: what it knows of the newest snapshot.
     """
-    newest = publication.newest()
-    manifest = None if newest is None else newest[0]
-    parts = {} if newest is None else newest[1]
+    manifest = publication.newest
     there: dict[Key, StoreSnapshot] = {
-        (task, store.store): store for task, part in parts.items() for store in part.stores
+        (task, store.store): store for task, part in publication.parts().items() for store in part.stores
     }
     new, quiet = set[str](), set[str]()
     for key, of_store in planned.frozen.plan.stores.items():

@@ -17,6 +17,7 @@ from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
 from statecore.jobs.snapshot_parents import SnapshotParents
 from statecore.jobs.soundness import horizon_ms
+from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
@@ -32,6 +33,7 @@ class CheckpointPlan:
         refused: parents that are not used, and why.
         topics: the changelogs.
         notes: what the operator should know.
+        candidates: the snapshots.
         taken_up: whether an earlier try had frozen it.
     """
 
@@ -40,7 +42,12 @@ class CheckpointPlan:
     refused: tuple[Refused, ...]
     topics: Mapping[str, TopicDescription]
     notes: tuple[str, ...]
+    candidates: SnapshotParents
     taken_up: bool
+
+    def below(self, task: str) -> TaskPart | None:
+        """The task in the snapshot that was the newest when the plan was made."""
+        return self.candidates.task(self.frozen.newest, task)
 
     @property
     def made_ms(self) -> int:
@@ -51,6 +58,11 @@ class CheckpointPlan:
     def not_advanced(self) -> frozenset[Key]:
         """The stores of which a parent was refused, and none was found."""
         return frozenset((one.task, one.store) for one in self.refused) - self.parents.keys()
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """All tasks of it."""
+        return frozenset(part.task for part in self.frozen.plan.partitions)
 
     @property
     def horizon_ms(self) -> int | None:
@@ -89,7 +101,7 @@ def plan_checkpoint(
         Invalid, NotFound, Retryable, Corrupted: as :func:`statecore.jobs.planning.plan_restore`; or the repository
             cannot be read.
     """
-    candidates = SnapshotParents(shelf, spec, publication.entries, publication.newest(), refused)
+    candidates = SnapshotParents(shelf, spec, publication.entries, publication.newest, publication.parts(), refused)
     why: tuple[str, ...] = ()
     if not refused and not request.plan_only:
         found = _taken_up(cluster, spec, request, home, candidates)
@@ -98,13 +110,14 @@ def plan_checkpoint(
         why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}.",)
     made_at = time.time()
     planned = plan_restore(cluster, spec, request, parallelism=parallelism, candidates=candidates)
-    frozen = FrozenPlan(planned.plan, request.partitions, made_at, request.request_id)
+    newest = "" if publication.newest is None else publication.newest.snapshot
+    frozen = FrozenPlan(planned.plan, request.partitions, made_at, request.request_id, newest=newest)
     if planned.plan.offsets and not request.plan_only:
         home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
     parents, before = planned.chosen
     whole = [key for key, parts in planned.plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
     notes = (*why, *planned.notes, *map(str, before), *_rebuilt(whole))
-    return CheckpointPlan(frozen, parents, before, planned.topics, notes, taken_up=False)
+    return CheckpointPlan(frozen, parents, before, planned.topics, notes, candidates, taken_up=False)
 
 
 def _taken_up(
@@ -125,6 +138,8 @@ def _taken_up(
     offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
     if (stale := why_stale(frozen, topics, offsets, time.time())) is not None:
         return stale
+    if frozen.newest and not candidates.counts(frozen.newest):
+        return f"the snapshot {frozen.newest} that it was to advance does not count any more"
     parents: dict[Key, Parent] = {}
     for key, parts in frozen.plan.stores.items():
         if not parts[0].parent:
@@ -134,7 +149,7 @@ def _taken_up(
             return f"the snapshot {parts[0].parent} that it was to advance does not count any more"
         parents[key] = parent
     notes = ("The plan of an earlier attempt of this request was taken up.",)
-    return CheckpointPlan(frozen, parents, (), topics, notes, taken_up=True)
+    return CheckpointPlan(frozen, parents, (), topics, notes, candidates, taken_up=True)
 
 
 def _rebuilt(stores: Collection[Key]) -> tuple[str, ...]:

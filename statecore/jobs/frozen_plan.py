@@ -50,6 +50,7 @@ class FrozenPlan:
         made_at: when its end offsets were read, in seconds since the epoch.
         request_id: the request it was made for.
         staging: the directory below which it is built.
+        newest: the snapshot that was the newest then; empty where there was none, or nobody asked.
     """
 
     plan: RestorePlan
@@ -57,13 +58,14 @@ class FrozenPlan:
     made_at: float
     request_id: str
     staging: str = ""
+    newest: str = ""
 
 
 FROZEN_PLAN = DocumentType(
-    "frozen plan", 4, FrozenPlan, "It is made anew by the next restore under its request id.", is_sealed=True
+    "frozen plan", 5, FrozenPlan, "It is made anew by the next restore under its request id.", is_sealed=True
 )
 """An offset that became another one on a failing disk would be rows that are missing, and nothing else would tell.
-Version 4 is read by no older release, and reads none of theirs: their runs have other names."""
+Version 5 is read by no older release, and reads none of theirs, which know of no parents."""
 
 
 def request_name(request_id: str) -> str:

@@ -19,7 +19,7 @@ from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.shapes import PartitionShape
 from statecore.changelog.weighing import Weights, weigh
-from statecore.errors import Invalid, NotFound, Retryable
+from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.frozen_plan import FrozenPlan

@@ -24,7 +24,8 @@ class SnapshotParents:
         shelf: where they are.
         spec: the application as it is declared now.
         entries: those that count, newest first.
-        newest: the newest, and all of its parts, where there is one.
+        newest: the newest, where there is one.
+        parts: all of its parts.
         refused: parents that were refused after their tails were read, with the reason.
     """
 
@@ -33,7 +34,8 @@ class SnapshotParents:
         shelf: Shelf,
         spec: ApplicationSpec,
         entries: Sequence[SnapshotEntry],
-        newest: tuple[Manifest, Mapping[str, TaskPart]] | None,
+        newest: Manifest | None,
+        parts: Mapping[str, TaskPart],
         refused: Mapping[tuple[Key, str], str],
     ) -> None:
         self._shelf, self._spec, self._refused = shelf, spec, refused
@@ -41,10 +43,13 @@ class SnapshotParents:
         self._manifests: dict[str, Manifest | Corrupted] = {}
         self._parts: dict[tuple[str, str], TaskPart | Corrupted | None] = {}
         if newest is not None:
-            manifest, parts = newest
-            self._manifests[manifest.snapshot] = manifest
-            for reference in manifest.parts:
-                self._parts[manifest.snapshot, reference.task] = parts[reference.task]
+            self._manifests[newest.snapshot] = newest
+            for reference in newest.parts:
+                self._parts[newest.snapshot, reference.task] = parts[reference.task]
+
+    def counts(self, snapshot: str) -> bool:
+        """Whether a snapshot counts, and is not an old one."""
+        return any(one.snapshot == snapshot for one in self._entries)
 
     def named(self, key: Key, snapshot: str) -> Parent | None:
         """The store of the snapshot that a frozen plan names; ``None`` where that does not count any more, or cannot
@@ -53,6 +58,12 @@ class SnapshotParents:
         entry = next((one for one in self._entries if one.snapshot == snapshot), None)
         found = None if entry is None else self._store(entry, key)
         return self._parent(entry, key, found) if entry is not None and isinstance(found, StoreSnapshot) else None
+
+    def task(self, snapshot: str, task: str) -> TaskPart | None:
+        """What a snapshot has of a task; ``None`` where it has nothing, does not count any more, or cannot be read."""
+        entry = next((one for one in self._entries if one.snapshot == snapshot), None)
+        found = None if entry is None else self._part(entry, task)
+        return found if isinstance(found, TaskPart) else None
 
     def of(self, key: Key) -> Iterator[Parent | Refused]:
         """See :class:`statecore.jobs.parents.Candidates`."""

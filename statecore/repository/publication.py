@@ -139,6 +139,11 @@ class Publication:
         """The newest snapshot as it was when the job began; ``None`` where there was none."""
         return None if self._begun.manifest is None else self._begun.manifest.value
 
+    @property
+    def entries(self) -> tuple[SnapshotEntry, ...]:
+        """The snapshots that counted when the job began, newest first."""
+        return () if self._begun.head is None else self._begun.head.head.snapshots
+
     def parts(self) -> dict[str, TaskPart]:
         """All parts of the newest snapshot as it was when the job began, by task; they are read once.
 
