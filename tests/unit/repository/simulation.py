@@ -77,6 +77,8 @@ _MOST_TRIES = 12
 _STEPS = 20_000
 _DAMAGES = 3
 
+KINDS = ("rebuild", "checkpoint", "fold")
+
 Key = tuple[str, str]
 """A task and a store."""
 
@@ -87,7 +89,7 @@ class Request:
 
     Attributes:
         name: its id.
-        kind: ``rebuild``, ``checkpoint`` or ``fold``.
+        kind: one of ``KINDS``.
         stores: what of the application.
         whole: whether that is all of it.
         spans: the runs of a rebuild; ``None`` for one of each 50 offsets.
@@ -192,9 +194,11 @@ class Simulation:
             self._storage, self._chance, self._chance.choice((0.0, 0.02, 0.05, 0.1, 0.2)), self._turns.pause
         )
         self._quiet = self._opened(Network(self._storage, Random(0)))
-        tasks = [f"0_{number}" for number in range(self._chance.randint(1, 5))]
-        self._log = {(task, store): _GROWTH for task in tasks for store in STORES}
-        self._requests = [self._request(f"request-{number}") for number in range(self._chance.randint(2, 7))]
+        self._races = self._chance.random() < 0.4  # jobs of few stores, which get in each other's way
+        self._weights, most = ((0, 6, 5), 1) if self._races else ((4, 5, 3), 5)
+        tasks = [f"0_{number}" for number in range(self._chance.randint(1, most))]
+        self._log = {(task, store): _GROWTH * self._chance.randint(1, 3) for task in tasks for store in STORES}
+        self._requests = [self._request(f"request-{number}") for number in range(self._chance.randint(2, 6) * (1 + self._races))]
         self._heads: list[Head] = []
         self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
         self._parts: dict[str, dict[str, TaskPart]] = {}
@@ -204,7 +208,7 @@ class Simulation:
         return Shelf(repository(SimulatedBlobs(network), Watched(network)), APPLICATION)
 
     def _request(self, name: str) -> Request:
-        kind = self._chance.choices(("rebuild", "checkpoint", "fold"), (4, 5, 3))[0]
+        kind = self._chance.choices(KINDS, self._weights)[0]
         rebases = self._chance.random() < 0.5
         if self._chance.random() < 0.2:
             return Request(name, kind, tuple(self._log), whole=kind == "rebuild", rebases=rebases)
@@ -261,7 +265,9 @@ class Simulation:
         if kind != "missing":
             self._storage.blobs[blob] = (self._network.damaged(content, kind), self._now)
         self.met[f"damaged {blob.split('/')[2]}"] += 1
-        request = Request(name, "rebuild", tuple(spans), whole=self._chance.random() < 0.5, spans=spans)
+        whole, stores = self._chance.random() < 0.5, tuple(spans)
+        # A repair may leave out the newest snapshot; the one before may have been refused, and have more.
+        request = Request(name, "rebuild", stores, whole, spans=spans, refused=frozenset(stores))
         self._asked[name] = request
         blobs = (
             SimulatedDirectory(self._network, self.directory / "blobs")
@@ -305,17 +311,25 @@ class Simulation:
                 self._turns.start(lambda request=request: self._try(request))  # type: ignore[misc]
 
     def _is_ready(self, request: Request) -> bool:
-        """Whether there is something to be folded, or never will be."""
+        """Whether it is time, and there is something to be done, or never will be.
+
+        Few checkpoints begin where nothing is new.
+        """
+        if self._now < NOW + self._races * 20 * self._requests.index(request):
+            return False
+        newest = self._parts[self._heads[-1].snapshots[0].snapshot] if self._heads else {}
+        if request.kind == "checkpoint":
+            ends = _ends(newest)
+            return any(ends.get(key, 0) < self._log[key] for key in request.stores) or self._chance.random() < 0.02
         if request.kind != "fold" or all(one.is_over for one in self._requests if one.kind != "fold"):
             return True
-        newest = self._parts[self._heads[-1].snapshots[0].snapshot] if self._heads else {}
-        return any(len(spans) > 1 for spans in _spans(newest).values())
+        return any(len(spans) > 1 for key, spans in _spans(newest).items() if key in request.stores)
 
     def _happen(self) -> None:
         """What others do: logs grow, heads are made anew, and somebody reads."""
         if self._chance.random() < 0.01:
             self._turns.start(self._look)
-        if self._chance.random() < 0.1:
+        if self._chance.random() < (0.3 if self._races else 0.1):
             self._log[self._chance.choice(list(self._log))] += _GROWTH
         if self._heads and self._chance.random() < 0.002:
             now = self._storage.pointers[self._quiet.names.head]
@@ -379,6 +393,8 @@ class Simulation:
         if plan is None or self._chance.random() < 0.1:  # one that was too old is made anew
             plan = request.plan = self._planned(request, begun)
             request.least = request.least or plan.ends
+        for _ in range(self._chance.choice((0, 0, 50))):  # what a job reads takes its time
+            self._network.pause()
         if request.kind == "rebuild":
             return self._rebuild(request, plan, shelf, begun, believing=believing)
         return (self._checkpoint if request.kind == "checkpoint" else self._fold)(request, plan, shelf, begun)
@@ -454,7 +470,10 @@ class Simulation:
             except Fenced:
                 self.met["rebase: fenced"] += 1
                 raise
-            self.met["rebase: " + ("theirs" if done is None else "mine" if done == mine else "above theirs")] += 1
+            for store in done.stores if done is not None else ():
+                is_new = store not in (*mine.stores, *theirs.stores)
+                self.met["rebase: " + ("above theirs" if is_new else "mine" if store in mine.stores else "theirs")] += 1
+            self.met["rebase: nothing"] += done is None
             return done
 
         return rebase
@@ -617,11 +636,9 @@ def _refuse_gaps(task: str, store: StoreSnapshot) -> None:
 
 EVERYTHING = frozenset(
     {
-        "rebuild",
-        "checkpoint",
-        "fold",
-        *(f"nothing left of a {kind}" for kind in ("rebuild", "checkpoint", "fold")),
-        *(f"rebase: {what}" for what in ("mine", "theirs", "above theirs", "fenced")),
+        *KINDS,
+        *(f"nothing left of a {kind}" for kind in KINDS),
+        *(f"rebase: {what}" for what in ("mine", "theirs", "above theirs", "nothing", "fenced")),
         *(f"refold: {what}" for what in ("mine", "nothing", "among theirs")),
         "published",
         "earlier",
