@@ -1,17 +1,25 @@
 """Jobs that publish to one application at the same time, over a store that fails, from a seed.
 
-A seed makes an application of a few tasks, whose changelogs grow, and a few requests: each to advance some tasks, or
-some stores of them, or all. A request is tried until a try says how it ended; tries die, give up and are begun again,
-now and then while the one before is still at work. Somebody makes the head anew in between, and some only read.
+A seed makes an application of a few tasks, whose changelogs grow, and a few requests of three kinds, for some tasks, or
+some stores of them, or all:
+
+- a *rebuild* makes them from nothing; some of them have refused what the newest snapshot has, and go back behind it;
+- a *checkpoint* puts what came since its parent, the newest snapshot when it was planned, above the parent's runs;
+- a *fold* makes one run of some that stand side by side.
+
+A request is tried until a try says how it ended; tries die, give up and are begun again, now and then while the one
+before is still at work. Somebody makes the head anew in between, and some only read.
 
 After every step:
 
 - every snapshot that any head has ever named is whole: manifest, parts and files are there, and are what their hashes
   say;
 - no head has lost a snapshot of the one before, and none has two of one request;
-- of no task the newest snapshot goes back, and none of a store or task that a job did not touch has changed;
+- every database has each offset up to the end of its store once, and in order;
+- of no task the newest snapshot goes back, unless it was refused; no store that a job did not touch has changed, and
+  none that was folded holds anything else;
 - who was told that it published finds its snapshot, and all tries of a request the same one; who was told that it was
-  fenced had none when it last looked;
+  fenced had none when it last looked; who was told that there was nothing left to publish last saw as much as it had;
 - who reads gets what was published, or an error; none is to say that there is nothing where there is something.
 
 At last blobs of the newest snapshot are damaged, one after the other, and each time somebody publishes the same again:
@@ -24,7 +32,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -36,10 +44,13 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultPoints
 from statecore.repository import believed
 from statecore.repository.head import HEAD, Head, SnapshotEntry, encoded_head
-from statecore.repository.manifest import MANIFEST, PART, TaskPart, checked
-from statecore.repository.publication import Published
+from statecore.repository.identity import store_identity
+from statecore.repository.manifest import MANIFEST, PART, StoredRun, StoreSnapshot, TaskPart, checked
+from statecore.repository.others import Rebase
+from statecore.repository.publication import Publication, Published
+from statecore.repository.rebase import Fold, advanced, folded
 from statecore.repository.repair import apply_repair, plan_repair
-from statecore.repository.shelf import Shelf
+from statecore.repository.shelf import ReadPart, Shelf
 from tests.harness.simulated_store import (
     Death,
     Network,
@@ -50,12 +61,23 @@ from tests.harness.simulated_store import (
     version_of,
 )
 from tests.harness.turns import Turns
-from tests.unit.repository.snapshots import APPLICATION, NOW, STORES, publication, repository, uploaded
+from tests.unit.repository.snapshots import (
+    APPLICATION,
+    NOW,
+    STORES,
+    content_of,
+    publication,
+    repository,
+    store_of,
+    uploaded_runs,
+)
 
 _GROWTH = 50
 _MOST_TRIES = 12
 _STEPS = 20_000
 _DAMAGES = 3
+
+KINDS = ("rebuild", "checkpoint", "fold")
 
 Key = tuple[str, str]
 """A task and a store."""
@@ -63,16 +85,52 @@ Key = tuple[str, str]
 
 @dataclass
 class Request:
-    """What somebody asked for: some stores, up to ends that the first try has frozen."""
+    """What somebody asked for: some stores, up to ends that the first try has frozen.
+
+    Attributes:
+        name: its id.
+        kind: one of ``KINDS``.
+        stores: what of the application.
+        whole: whether that is all of it.
+        spans: the runs of a rebuild; ``None`` for one of each 50 offsets.
+        refused: stores that a rebuild may take back.
+        rebases: whether a rebuild goes beside what others have published of its tasks.
+        plan: what the next try does.
+        least: the ends of the first plan.
+        tries: how many were begun.
+        running: how many are at work.
+        told: the snapshot that it was told of.
+        is_over: whether it has ended.
+    """
 
     name: str
+    kind: str
     stores: tuple[Key, ...]
     whole: bool
-    ends: dict[Key, int] | None = None
+    spans: dict[Key, list[tuple[int, int]]] | None = None
+    refused: frozenset[Key] = frozenset()
+    rebases: bool = False
+    plan: Plan | None = None
+    least: dict[Key, int] = field(default_factory=dict)
     tries: int = 0
     running: int = 0
     told: str | None = None
     is_over: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a try is to do.
+
+    Attributes:
+        ends: how far each store goes.
+        parents: the tasks of the snapshot that was the newest then.
+        folds: which runs of each store become one: the first of them, and the one behind the last.
+    """
+
+    ends: dict[Key, int]
+    parents: dict[str, TaskPart]
+    folds: dict[Key, tuple[int, int]]
 
 
 @dataclass
@@ -136,9 +194,11 @@ class Simulation:
             self._storage, self._chance, self._chance.choice((0.0, 0.02, 0.05, 0.1, 0.2)), self._turns.pause
         )
         self._quiet = self._opened(Network(self._storage, Random(0)))
-        tasks = [f"0_{number}" for number in range(self._chance.randint(1, 5))]
-        self._log = {(task, store): _GROWTH for task in tasks for store in STORES}
-        self._requests = [self._request(f"request-{number}") for number in range(self._chance.randint(2, 6))]
+        self._races = self._chance.random() < 0.4  # jobs of few stores, which get in each other's way
+        self._weights, most = ((0, 6, 5), 1) if self._races else ((4, 5, 3), 5)
+        tasks = [f"0_{number}" for number in range(self._chance.randint(1, most))]
+        self._log = {(task, store): _GROWTH * self._chance.randint(1, 3) for task in tasks for store in STORES}
+        self._requests = [self._request(f"request-{number}") for number in range(self._chance.randint(2, 6) * (1 + self._races))]
         self._heads: list[Head] = []
         self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
         self._parts: dict[str, dict[str, TaskPart]] = {}
@@ -148,14 +208,17 @@ class Simulation:
         return Shelf(repository(SimulatedBlobs(network), Watched(network)), APPLICATION)
 
     def _request(self, name: str) -> Request:
+        kind = self._chance.choices(KINDS, self._weights)[0]
+        rebases = self._chance.random() < 0.5
         if self._chance.random() < 0.2:
-            return Request(name, tuple(self._log), whole=True)
+            return Request(name, kind, tuple(self._log), whole=kind == "rebuild", rebases=rebases)
         keys = list(self._log)
         some = self._chance.sample(keys, min(self._chance.choice((1, 1, 2, 8)), len(keys)))
         if self._chance.random() < 0.5:  # all stores of these tasks
             tasks = {task for task, _ in some}
             some = [key for key in keys if key[0] in tasks]
-        return Request(name, tuple(sorted(some)), whole=False)
+        refused = frozenset(some[:1]) if kind == "rebuild" and self._chance.random() < 0.2 else frozenset()
+        return Request(name, kind, tuple(sorted(some)), whole=False, refused=refused, rebases=rebases)
 
     def run(self) -> Simulation:
         """Let everything happen.
@@ -192,7 +255,7 @@ class Simulation:
         """Damage a blob of the newest snapshot; whoever publishes the same again has everything at hand."""
         self._network.settle()  # what was published before the damage names what was whole then
         newest = self._heads[-1].snapshots[0]
-        ends = _ends(self._parts[newest.snapshot])
+        spans = _spans(self._parts[newest.snapshot])
         as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
         kinds = ["missing", "truncated", "flipped"]
         if believing and not as_directory:
@@ -202,7 +265,9 @@ class Simulation:
         if kind != "missing":
             self._storage.blobs[blob] = (self._network.damaged(content, kind), self._now)
         self.met[f"damaged {blob.split('/')[2]}"] += 1
-        request = Request(name, tuple(ends), whole=self._chance.random() < 0.5, ends=ends)
+        whole, stores = self._chance.random() < 0.5, tuple(spans)
+        # A repair may leave out the newest snapshot; the one before may have been refused, and have more.
+        request = Request(name, "rebuild", stores, whole, spans=spans, refused=frozenset(stores))
         self._asked[name] = request
         blobs = (
             SimulatedDirectory(self._network, self.directory / "blobs")
@@ -233,6 +298,8 @@ class Simulation:
         """Begin tries of requests that nobody is at work on, and now and then another one beside."""
         for request in self._requests:
             beside = request.running == 1 and self._chance.random() < 0.003
+            if not self._is_ready(request):
+                continue
             if not request.is_over and (not request.running or beside) and self._chance.random() < 0.2 + beside:
                 if request.tries >= _MOST_TRIES:
                     request.is_over = not request.running
@@ -243,11 +310,26 @@ class Simulation:
                 request.running += 1
                 self._turns.start(lambda request=request: self._try(request))  # type: ignore[misc]
 
+    def _is_ready(self, request: Request) -> bool:
+        """Whether it is time, and there is something to be done, or never will be.
+
+        Few checkpoints begin where nothing is new.
+        """
+        if self._now < NOW + self._races * 20 * self._requests.index(request):
+            return False
+        newest = self._parts[self._heads[-1].snapshots[0].snapshot] if self._heads else {}
+        if request.kind == "checkpoint":
+            ends = _ends(newest)
+            return any(ends.get(key, 0) < self._log[key] for key in request.stores) or self._chance.random() < 0.02
+        if request.kind != "fold" or all(one.is_over for one in self._requests if one.kind != "fold"):
+            return True
+        return any(len(spans) > 1 for key, spans in _spans(newest).items() if key in request.stores)
+
     def _happen(self) -> None:
         """What others do: logs grow, heads are made anew, and somebody reads."""
         if self._chance.random() < 0.01:
             self._turns.start(self._look)
-        if self._chance.random() < 0.1:
+        if self._chance.random() < (0.3 if self._races else 0.1):
             self._log[self._chance.choice(list(self._log))] += _GROWTH
         if self._heads and self._chance.random() < 0.002:
             now = self._storage.pointers[self._quiet.names.head]
@@ -272,17 +354,31 @@ class Simulation:
                 raise Broken(f"{request.name} was told that it was fenced, and has published") from error
             request.is_over = True
         else:
-            self.met["earlier" if published.earlier else "beside others" if published.beside else "published"] += 1
-            entry = _entry_of(request, self._heads[-1].snapshots)
-            if entry is None or entry.snapshot != published.snapshot:
-                raise Broken(f"{request.name} was told that it published {published.snapshot}, and has {entry}")
-            if request.told not in (None, published.snapshot):
-                raise Broken(f"{request.name} was told {request.told} and {published.snapshot}")
-            request.told, request.is_over = published.snapshot, True
+            self._ended(request, published, shelf)
         finally:
             request.running -= 1
 
-    def _published(self, request: Request, shelf: Shelf, *, believing: bool = False) -> Published:
+    def _ended(self, request: Request, published: Published | None, shelf: Shelf) -> None:
+        """What a try has said, held against what there is."""
+        request.is_over = True
+        if published is None:
+            self.met[f"nothing left of a {request.kind}"] += 1
+            seen = shelf.pointers.seen  # type: ignore[attr-defined]
+            if request.kind != "fold" and seen is not None:
+                there = _ends(self._parts[HEAD.decode(seen).snapshots[0].snapshot])
+                if any(there.get(key, 0) < end for key, end in request.least.items()):
+                    raise Broken(f"{request.name} was told that nothing was left to publish, and there is {there}")
+            return
+        self.met["earlier" if published.earlier else "beside others" if published.beside else "published"] += 1
+        self.met[request.kind] += 1
+        entry = _entry_of(request, self._heads[-1].snapshots)
+        if entry is None or entry.snapshot != published.snapshot:
+            raise Broken(f"{request.name} was told that it published {published.snapshot}, and has {entry}")
+        if request.told not in (None, published.snapshot):
+            raise Broken(f"{request.name} was told {request.told} and {published.snapshot}")
+        request.told = published.snapshot
+
+    def _published(self, request: Request, shelf: Shelf, *, believing: bool = False) -> Published | None:
         met = Points(self._network, self.met)
         begun = publication(
             shelf,
@@ -293,19 +389,111 @@ class Simulation:
         )
         if found := begun.earlier():
             return found
-        if request.ends is None or (
-            request in self._requests and self._chance.random() < 0.1
-        ):  # a plan that was too old is made anew
-            request.ends = {key: self._log[key] for key in request.stores}
-        ends: dict[str, dict[str, int]] = {}
-        for (task, store), end in request.ends.items():
-            ends.setdefault(task, {})[store] = end
-        found = shelf.read_head() if believing else None
+        plan = request.plan
+        if plan is None or self._chance.random() < 0.1:  # one that was too old is made anew
+            plan = request.plan = self._planned(request, begun)
+            request.least = request.least or plan.ends
+        for _ in range(self._chance.choice((0, 0, 50))):  # what a job reads takes its time
+            self._network.pause()
+        if request.kind == "rebuild":
+            return self._rebuild(request, plan, shelf, begun, believing=believing)
+        return (self._checkpoint if request.kind == "checkpoint" else self._fold)(request, plan, shelf, begun)
+
+    def _planned(self, request: Request, begun: Publication) -> Plan:
+        ends = {key: self._log[key] for key in request.stores}
+        if request.spans is not None:
+            return Plan({key: spans[-1][1] for key, spans in request.spans.items()}, {}, {})
+        ends |= {key: self._chance.choice(range(_GROWTH, ends[key] + 1, _GROWTH)) for key in sorted(request.refused)}
+        if request.kind == "rebuild" and not request.rebases:
+            return Plan(ends, {}, {})
+        parents = begun.parts()
+        folds = {}
+        for key, spans in sorted(_spans(parents).items()) if request.kind == "fold" else ():
+            if key in request.stores and len(spans) > 1:
+                first = self._chance.randrange(len(spans) - 1)
+                folds[key] = (first, self._chance.randint(first + 2, len(spans)))
+        return Plan(ends if request.kind != "fold" else {}, parents, folds)
+
+    def _rebuild(
+        self, request: Request, plan: Plan, shelf: Shelf, begun: Publication, *, believing: bool
+    ) -> Published | None:
+        spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
+        for (task, store), end in plan.ends.items():
+            of = [(start, start + _GROWTH) for start in range(0, end, _GROWTH)]
+            spans.setdefault(task, {})[store] = request.spans[task, store] if request.spans is not None else of
+        before = [one.part for one in self._there(shelf).values()] if believing else []
+        runs = uploaded_runs(shelf, self.directory, spans, before=before)
+        parts = [_part(task, stores) for task, stores in runs.items()]
+        return begun.publish(
+            parts,
+            whole=request.whole,
+            rebase=self._advancing(plan) if request.rebases else None,
+            refused=request.refused,
+        )
+
+    def _there(self, shelf: Shelf) -> Mapping[str, ReadPart]:
+        found = shelf.read_head()
         with shelf.read_to_publish():
             before = None if found is None else found.head.newest
-            there = {} if before is None else shelf.parts(shelf.manifest(before).value.parts)
-        parts = uploaded(shelf, self.directory, ends, every=_GROWTH, before=[one.part for one in there.values()])
-        return begun.publish(parts, whole=request.whole)
+            return {} if before is None else shelf.parts(shelf.manifest(before).value.parts)
+
+    def _checkpoint(self, request: Request, plan: Plan, shelf: Shelf, begun: Publication) -> Published | None:
+        below = {
+            (task, store.store): store.databases[0].runs for task, part in plan.parents.items() for store in part.stores
+        }
+        spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
+        for (task, store), end in plan.ends.items():
+            runs = below.get((task, store), ())
+            start = runs[-1].run.end if runs else 0
+            if start < end:
+                spans.setdefault(task, {})[store] = [(start, end)]
+        tails = uploaded_runs(shelf, self.directory, spans)
+        parts = [
+            _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()})
+            for task, stores in tails.items()
+        ]
+        tasks = {task for task, _ in self._log}
+        quiet = [task for task in tasks if task not in spans and all((task, one) in request.stores for one in STORES)]
+        return begun.publish(
+            parts,
+            whole=False,
+            tasks=tasks if self.seed % 2 else None,
+            rebase=self._advancing(plan),
+            cuts=dict.fromkeys(quiet, int(self._now * 1000)),
+            hourly=True,
+        )
+
+    def _advancing(self, plan: Plan) -> Rebase:
+        def rebase(mine: TaskPart, theirs: TaskPart) -> TaskPart | None:
+            try:
+                done = advanced(mine, theirs, plan.parents.get(mine.task))
+            except Fenced:
+                self.met["rebase: fenced"] += 1
+                raise
+            for store in done.stores if done is not None else ():
+                is_new = store not in (*mine.stores, *theirs.stores)
+                self.met["rebase: " + ("above theirs" if is_new else "mine" if store in mine.stores else "theirs")] += 1
+            self.met["rebase: nothing"] += done is None
+            return done
+
+        return rebase
+
+    def _fold(self, request: Request, plan: Plan, shelf: Shelf, begun: Publication) -> Published | None:
+        newest, folds = begun.parts(), dict[str, list[Fold]]()
+        for (task, name), (first, behind) in plan.folds.items():
+            (store,) = [store for store in plan.parents[task].stores if store.store == name]
+            inputs = [stored.run for stored in store.databases[0].runs[first:behind]]
+            span = [(inputs[0].start, inputs[-1].end)]
+            (output,) = uploaded_runs(shelf, self.directory, {task: {name: span}})[task][name]
+            folds.setdefault(task, []).append(Fold(name, None, tuple(inputs), output, is_lowest=first == 0))
+
+        def rebase(mine: TaskPart, theirs: TaskPart) -> TaskPart | None:
+            done = folded(folds[mine.task], theirs)
+            self.met["refold: " + ("nothing" if done is None else "mine" if done == mine else "among theirs")] += 1
+            return done
+
+        made = [folded(of, newest[task]) for task, of in folds.items() if task in newest]
+        return begun.publish([part for part in made if part is not None], whole=False, rebase=rebase, hourly=True)
 
     def _look(self) -> None:
         """Read a snapshot, over the network that fails."""
@@ -360,6 +548,8 @@ class Simulation:
             for store in parts[one.task].stores:
                 for digest, extent in store.extents:
                     self._piece(named, extent.blob, extent.start, extent.bytes, digest)
+                _refuse_gaps(one.task, store)
+            parts[one.task] = parts[one.task].as_of(one.cut_ms)
         self._parts[entry.snapshot] = parts
         return named
 
@@ -374,15 +564,19 @@ class Simulation:
 
     def _compare(self, newest: SnapshotEntry, before: SnapshotEntry | None) -> None:
         request = self._asked[newest.request]
-        assert request.ends is not None
-        now, then = _ends(self._parts[newest.snapshot]), _ends(self._parts[before.snapshot]) if before else {}
+        there, before_ = self._parts[newest.snapshot], self._parts[before.snapshot] if before else {}
+        now, then = _ends(there), _ends(before_)
+        runs_now, runs_then = _spans(there), _spans(before_)
         for key in {**then, **now}:
-            if now.get(key, 0) < then.get(key, 0):
+            if now.get(key, 0) < then.get(key, 0) and key not in request.refused:
                 raise Broken(f"{key} goes back from {then[key]} to {now.get(key)}")
-            if key not in request.stores and now.get(key) != then.get(key):
-                raise Broken(f"{key} was not touched, and goes from {then.get(key)} to {now.get(key)}")
-        if not set(request.stores) <= set(now):
-            raise Broken(f"{request.name} has published {sorted(now)}, and was asked for {request.stores}")
+            if key not in request.stores and runs_now.get(key) != runs_then.get(key):
+                raise Broken(f"{key} was not touched, and goes from {runs_then.get(key)} to {runs_now.get(key)}")
+        if request.kind == "fold":
+            if now != then:
+                raise Broken(f"{request.name} has folded {then} to {now}")
+        elif any(now.get(key, 0) < end for key, end in request.least.items() if key not in request.refused):
+            raise Broken(f"{request.name} has published {now}, and was asked for {request.least}")
 
     def _deleted(self, name: str) -> None:
         if name in self._named:
@@ -411,8 +605,41 @@ def _ends(parts: Mapping[str, TaskPart]) -> dict[Key, int]:
     return {(task, store.store): store.changelogs[0].end for task, part in parts.items() for store in part.stores}
 
 
+def _spans(parts: Mapping[str, TaskPart]) -> dict[Key, list[tuple[int, int]]]:
+    """The offsets of the runs of each store, which has one database."""
+    return {
+        (task, store.store): [(stored.run.start, stored.run.end) for stored in store.databases[0].runs]
+        for task, part in parts.items()
+        for store in part.stores
+    }
+
+
+def _part(task: str, stores: Mapping[str, Sequence[StoredRun]]) -> TaskPart:
+    return TaskPart(task, tuple(store_of(task, name, stores[name], end=stores[name][-1].run.end) for name in stores))
+
+
+def _refuse_gaps(task: str, store: StoreSnapshot) -> None:
+    """Make sure that a store has every offset once, in order, and that its runs are what their offsets say."""
+    (database,) = store.databases
+    at = 0
+    for stored in database.runs:
+        if stored.run.start != at:
+            raise Broken(f"store {store.store} of task {task} goes on at {stored.run.start} behind {at}")
+        at = stored.run.end
+        if stored.run.sha256 != sha256(content_of(task, store.store, stored.run.start, at)).hexdigest():
+            raise Broken(f"a run of store {store.store} of task {task} up to {at} is another one")
+    if at != store.changelogs[0].end:
+        raise Broken(f"store {store.store} of task {task} says that it ends at {store.changelogs[0].end}, not {at}")
+    if store.identity != store_identity(store.kind, store.databases, store.offsets):
+        raise Broken(f"store {store.store} of task {task} has the identity of another one")
+
+
 EVERYTHING = frozenset(
     {
+        *KINDS,
+        *(f"nothing left of a {kind}" for kind in KINDS),
+        *(f"rebase: {what}" for what in ("mine", "theirs", "above theirs", "nothing", "fenced")),
+        *(f"refold: {what}" for what in ("mine", "nothing", "among theirs")),
         "published",
         "earlier",
         "beside others",

@@ -39,6 +39,8 @@ STORES = ("left", "right")
 NOW = 1_795_392_000.0
 Ends = Mapping[str, Mapping[str, int]]
 """The end of each store, by task and store."""
+Spans = Mapping[str, Mapping[str, Sequence[tuple[int, int]]]]
+"""First offset and end of each run of each store, by task and store."""
 
 
 def spec(*stores: str, kind: StoreKind = KIND, application_id: str = APPLICATION) -> ApplicationSpec:
@@ -130,27 +132,42 @@ def uploaded(
 
     Those that parts before have are believed to be there, after a look.
     """
-    known = extents_of(before)
+    spans = {
+        task: {store: list(pairwise([*range(0, end, every), end])) for store, end in stores.items()}
+        for task, stores in ends.items()
+    }
     parts = []
-    for task, stores in ends.items():
-        cuts = {store: [*range(0, end, every), end] for store, end in stores.items()}
-        spans = [(store, *span) for store, at in cuts.items() for span in pairwise(at)]
-        files = [file_of(directory, content_of(task, *span, bytes_)) for span in spans]
+    for task, runs in uploaded_runs(shelf, directory, spans, bytes_=bytes_, before=before).items():
+        of = ends[task]
+        parts.append(
+            TaskPart(
+                task, tuple(store_of(task, name, runs[name], end=of[name], topic_id=topic_id) for name in sorted(of))
+            )
+        )
+    return parts
+
+
+def uploaded_runs(
+    shelf: Shelf, directory: Path, spans: Spans, *, bytes_: int = 40, before: Iterable[TaskPart] = ()
+) -> dict[str, dict[str, list[StoredRun]]]:
+    """Runs of these offsets, whose files are in the repository, by task and store.
+
+    Those that parts before have are believed to be there, after a look.
+    """
+    known = extents_of(before)
+    made = {}
+    for task, stores in spans.items():
+        wanted = [(store, *span) for store, its in stores.items() for span in its]
+        files = [file_of(directory, content_of(task, *span, bytes_)) for span in wanted]
         named = {Named(file.sha256, known[file.sha256]) for file in files if file.sha256 in known}
         there = dict(named - lost(shelf.blobs, named, {file.sha256: file.path for file in files}))
         new = [file for file in files if file.sha256 not in there]
         where = there | dict(zip((one.sha256 for one in new), put_files(shelf.blobs, shelf.names, new), strict=True))
-        extents = [where[file.sha256] for file in files]
         runs: dict[str, list[StoredRun]] = {store: [] for store in stores}
-        for (store, start, end), file, extent in zip(spans, files, extents, strict=True):
-            runs[store].append(StoredRun(run_of(file, task, store, start, end), extent))
-        parts.append(
-            TaskPart(
-                task,
-                tuple(store_of(task, name, runs[name], end=stores[name], topic_id=topic_id) for name in sorted(stores)),
-            )
-        )
-    return parts
+        for (store, start, end), file in zip(wanted, files, strict=True):
+            runs[store].append(StoredRun(run_of(file, task, store, start, end), where[file.sha256]))
+        made[task] = runs
+    return made
 
 
 def publication(

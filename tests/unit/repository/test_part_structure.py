@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import RunFormat
+from statecore.repository import others
 from statecore.repository import publication as publication_module
 from statecore.repository.manifest import BaseFile, ChangelogEnd, Extent, StoredDatabase, StoreSnapshot, TaskPart
 from statecore.repository.part_structure import check_made, check_structure, wrong_in
@@ -125,7 +126,7 @@ def test_what_contradicts_itself_is_corrupted_where_it_is_read(
     change, why = WRONG[name]
     publication(shelf, "first").publish([part], whole=True)
     monkeypatch.setattr(publication_module, "check_made", lambda parts: None)
-    monkeypatch.setattr(publication_module, "behind", lambda part, there: ())
+    monkeypatch.setattr(others, "behind", lambda part, there: ())
     publication(shelf, "second").publish([change(part)], whole=True)
     newest, older = shelf.head().snapshots
     with pytest.raises(Corrupted, match=why) as caught:
