@@ -18,13 +18,14 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka.record import MemoryRecords
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, ReadStatistics
+from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.soundness import ParentEnd, refusal, refusal_of_tail
+from statecore.jobs.soundness import ParentEnd, refusal_of_tail
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
+from tests.harness.parents import log_of, parent_of, why_hopeless
 from tests.harness.reading import plain
 from tests.harness.topics import Record
 
@@ -40,27 +41,6 @@ Rows = dict[bytes | None, bytes]
 def cluster(broker: Broker) -> Iterator[Cluster]:
     with Cluster(broker.bootstrap_servers, timeout=15) as made:
         yield made
-
-
-def offsets(cluster: Cluster, topic: str) -> LogOffsets:
-    return cluster.log_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
-
-
-def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool = True) -> ParentEnd:
-    """A parent that has come to the end that the log has now."""
-    described = cluster.describe_topics([topic])[topic]
-    read_at = int(time.time() * 1000) if known else None
-    log = offsets(cluster, topic)
-    end = log.last_stable if stable else log.log_end
-    return ParentEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at)
-
-
-def why_hopeless(cluster: Cluster, parent: ParentEnd) -> str | None:
-    """What is asked before anything is read."""
-    tp = parent.topic_partition
-    described = cluster.describe_topics([tp.topic])[tp.topic]
-    log = offsets(cluster, tp.topic)
-    return refusal(parent, described, log, cluster.epoch_ends({tp: parent.leader_epoch})[tp])
 
 
 def applied(rows: Rows, read: Sequence[tuple[bytes | None, bytes | None]]) -> Rows:
@@ -154,7 +134,7 @@ def test_a_tail_whose_deletes_were_compacted_away_is_refused_whatever_the_parent
     rows, parent = history(broker, cluster, topic_name)
     compact_until(broker, topic_name, b"key-00", gone=True)
     assert why_hopeless(cluster, parent) is None
-    there, end = on_disk(broker, topic_name), offsets(cluster, topic_name).log_end
+    there, end = on_disk(broker, topic_name), log_of(cluster, topic_name).log_end
     tail, seen = whole(cluster, topic_name, parent.end, end)
     assert seen.removed == len(set(range(parent.end, end)) - there)
     assert 20 <= seen.removed < end - parent.end
@@ -172,7 +152,7 @@ def test_a_tail_that_was_compacted_with_its_deletes_kept_is_sound_if_the_parents
     topics.create(broker.bootstrap_servers, topic_name, 1, topics.COMPACTED)
     rows, parent = history(broker, cluster, topic_name)
     compact_until(broker, topic_name, b"key-00", gone=False)
-    there, end = on_disk(broker, topic_name), offsets(cluster, topic_name).log_end
+    there, end = on_disk(broker, topic_name), log_of(cluster, topic_name).log_end
     tail, seen = whole(cluster, topic_name, parent.end, end)
     assert seen.removed == len(set(range(parent.end, end)) - there) == 10
     assert seen.tombstones == 10
@@ -187,7 +167,7 @@ def test_a_tail_that_was_overwritten_and_not_compacted_is_whole(
 ) -> None:
     topics.create(broker.bootstrap_servers, topic_name, 1, {**topics.UNCLEANED, "delete.retention.ms": "0"})
     rows, parent = history(broker, cluster, topic_name)
-    end = offsets(cluster, topic_name).log_end
+    end = log_of(cluster, topic_name).log_end
     tail, seen = whole(cluster, topic_name, parent.end, end)
     assert (seen.removed, seen.records) == (0, 30)
     assert judged(cluster, replace(parent, read_at_ms=None), [seen]) is None
@@ -205,7 +185,7 @@ def test_what_is_there_of_transactions_and_of_compaction_is_what_the_broker_has_
         ]
         how = (topics.produce_committed, topics.produce_aborted, topics.produce)[n % 3]
         how(servers, topic_name, records, compression_type=chance.choice(["none", "lz4", "zstd"]), batch_size=900)
-    end = offsets(cluster, topic_name).log_end
+    end = log_of(cluster, topic_name).log_end
     for isolation in IsolationLevel:
         assert whole(cluster, topic_name, 0, end, isolation)[1].removed == 0
         for start in range(0, end, 17):
@@ -231,7 +211,7 @@ def test_a_transaction_that_is_open_at_the_end_of_a_tail_is_left_to_the_next_and
     topics.produce_committed(servers, topic_name, [Record(b"b", b"1")])
     with topics.transaction(servers, topic_name, [Record(b"a", None), Record(b"c", b"1")]):
         second = parent_of(cluster, topic_name, stable=True, known=False)
-        log = offsets(cluster, topic_name)
+        log = log_of(cluster, topic_name)
         assert second.end == log.last_stable == 4
         assert log.log_end == 6
         assert why_hopeless(cluster, first) is None
@@ -239,7 +219,7 @@ def test_a_transaction_that_is_open_at_the_end_of_a_tail_is_left_to_the_next_and
         assert (tail, seen.removed) == ([(b"b", b"1")], 0)
         assert judged(cluster, first, [seen]) is None
     assert why_hopeless(cluster, second) is None
-    tail, seen = whole(cluster, topic_name, second.end, offsets(cluster, topic_name).last_stable)
+    tail, seen = whole(cluster, topic_name, second.end, log_of(cluster, topic_name).last_stable)
     assert (tail, seen.removed, seen.position) == ([(b"a", None), (b"c", b"1")], 0, 7)
     assert judged(cluster, second, [seen]) is None
 
@@ -265,7 +245,7 @@ def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
         stamp = old + 1000 * n if n < 7 else None
         records = [Record(b"key", chance.randbytes(300), timestamp=stamp) for _ in range(200)]
         topics.produce(servers, topic_name, records, batch_size=4000)
-    end = offsets(cluster, topic_name).log_end
+    end = log_of(cluster, topic_name).log_end
     assert why_hopeless(cluster, parent) is None
     reader = ChangelogReader(cluster, ReaderOptions(**SMALL))
     batches = reader.read(OffsetRange(topic_name, 0, parent.end, end), COMMITTED)
@@ -285,6 +265,21 @@ def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     hopeless = why_hopeless(cluster, parent)
     assert hopeless is not None, "and nothing of it need be read the next time"
     assert "begins at 1401 now, after the parent's end 1" in hopeless
+
+
+def test_a_parent_that_has_come_to_the_end_of_a_log_of_which_all_was_deleted_since_is_not_hopeless(
+    broker: Broker, cluster: Cluster, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    topics.create(servers, topic_name, 1, DELETABLE)
+    topics.produce(servers, topic_name, [Record(b"key-%d" % n, b"v") for n in range(20)])
+    parent = parent_of(cluster, topic_name, known=False)
+    topics.delete_records(servers, topic_name, 0, 20)
+    assert why_hopeless(cluster, parent) is None
+    topics.produce(servers, topic_name, [Record(b"key-1", None)])
+    assert why_hopeless(cluster, parent) is None
+    tail, seen = whole(cluster, topic_name, parent.end, 21)
+    assert (tail, judged(cluster, parent, [seen])) == ([(b"key-1", None)], None)
 
 
 def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
@@ -330,8 +325,11 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_pa
         servers = broker.bootstrap_servers
         with Cluster(servers, timeout=30) as cluster:
             assert "ends at 100 now, before the parent's end 150" in str(why_hopeless(cluster, lost))
+            log = log_of(cluster, topic)
+            assert log.leader_epoch == cluster.leader(tp, refresh=True).epoch, "though nothing was written in it"
+            assert cluster.epoch_ends({tp: log.leader_epoch}) == {tp: 100}
             topics.produce(servers, topic, [Record(b"other", b"%d" % n) for n in range(70)])
-            assert offsets(cluster, topic).log_end == 170
+            assert log_of(cluster, topic).log_end == 170
             assert cluster.epoch_ends({tp: lost.leader_epoch}) == {tp: 100}
             said = why_hopeless(cluster, lost)
             assert said is not None
