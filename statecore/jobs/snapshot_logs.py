@@ -7,16 +7,18 @@ or, beyond the end, miss what is written up to there. So it is refused while som
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.markers import of_markers
+from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.errors import Retryable
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.snapshot_copies import StoreCopy
 from statecore.repository.manifest import ChangelogEnd
-from statecore.spec.model import ApplicationSpec
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
 
 @dataclass(frozen=True)
@@ -27,18 +29,22 @@ class Logs:
         ends: of each store, by task and name, how far it has come in what its changelogs were like then.
         read_ms: when they were asked, in ms since the epoch; ``None`` where nobody did.
         partitions: how many partitions each topic has; none likewise.
+        only_markers: what lies behind ends, where it was seen to be markers of transactions and nothing else.
     """
 
     ends: Mapping[tuple[str, str], tuple[ChangelogEnd, ...]]
     read_ms: int | None = None
     partitions: Mapping[str, int] | None = None
+    only_markers: Collection[OffsetRange] = ()
 
     def cut_ms(self, store: tuple[str, str]) -> int | None:
-        """The cut time of a store, by task and name: when its ends were read, if these were the ends of its logs then.
+        """The cut time of a store, by task and name: when its ends were read, if nothing lay behind them then.
 
         Deletes that lie behind its ends are younger than that. Where something lay behind them already, nobody knows.
         """
-        return self.read_ms if all(one.end == one.log_end for one in self.ends[store]) else None
+        ends = self.ends[store]
+        nothing = all(one.end == one.log_end or _behind(one) in self.only_markers for one in ends)
+        return self.read_ms if nothing else None
 
 
 def not_asked(stores: Iterable[StoreCopy]) -> Logs:
@@ -75,31 +81,32 @@ def asked(
             topics = cluster.describe_topics({partition.topic for partition in wanted})
             read_ms = int(clock() * 1000)
             offsets = cluster.log_offsets(wanted)
-            epochs = {partition: cluster.leader(partition).epoch for partition in wanted}
+            ends = {_key(store): tuple(_asked(store, topics, offsets)) for store in every}
+            behind = {_behind(one) for found in ends.values() for one in found if one.end < one.log_end}
+            # Without transactions there are no markers, and what lies behind are records.
+            transactional = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+            only_markers = of_markers(cluster, behind) if transactional else set()
     except Retryable as error:
         raise Retryable(
             error.what, action=f"{error.action} Or do without the brokers (--offline).", **error.context
         ) from error
-    ends = {}
     for store in every:
-        found = []
-        for partition, offset in _said(store):
-            log = offsets[partition]
-            one = _end(store, partition, offset)
-            found.append(
-                ChangelogEnd(
-                    *partition,
-                    topics[partition.topic].topic_id,
-                    offset,
-                    one.end,
-                    log.log_start,
-                    log.log_end,
-                    epochs[partition],
-                )
-            )
-            _check(store, found[-1], refuse)
-        ends[_key(store)] = tuple(found)
-    return Logs(ends, read_ms, {name: topic.partitions for name, topic in topics.items()})
+        for one in ends[_key(store)]:
+            _check(store, one, refuse)
+    return Logs(ends, read_ms, {name: topic.partitions for name, topic in topics.items()}, only_markers)
+
+
+def _asked(
+    store: StoreCopy, topics: Mapping[str, TopicDescription], offsets: Mapping[TopicPartition, LogOffsets]
+) -> Iterator[ChangelogEnd]:
+    for partition, offset in _said(store):
+        log, topic_id = offsets[partition], topics[partition.topic].topic_id
+        end = _end(store, partition, offset).end
+        yield ChangelogEnd(*partition, topic_id, offset, end, log.log_start, log.log_end, log.leader_epoch)
+
+
+def _behind(end: ChangelogEnd) -> OffsetRange:
+    return OffsetRange(end.topic, end.partition, end.end, end.log_end)
 
 
 def _check(store: StoreCopy, end: ChangelogEnd, refuse: Callable[[str], None]) -> None:

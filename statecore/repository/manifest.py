@@ -148,8 +148,8 @@ class StoreSnapshot:
         changelogs: how far it has come, by partition; one, except of a global store.
         isolation: how the changelog was read: ``read_committed`` or ``read_uncommitted``.
         databases: the store's databases; none where the store is empty.
-        cut_ms: when the ends were read, in ms since the epoch; ``None`` where nobody knows it, as of a directory that
-            Kafka Streams wrote.
+        cut_ms: when the ends were read, in ms since the epoch; ``None`` where nobody knows it, as of a directory behind
+            whose offsets there were records already.
         stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where nobody knows it.
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.

@@ -17,12 +17,14 @@ from statecore.errors import Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
+from statecore.jobs.soundness import ParentEnd
 from statecore.progress import NullProgress
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.on_spark import run_restore
+from tests.harness.parents import parent_of, why_hopeless
 from tests.harness.reading import Row, columnar, joined, plain
 from tests.harness.topics import Record
 
@@ -219,6 +221,53 @@ def test_a_log_that_an_unclean_election_truncated_is_an_error_never_a_mix(
             rows.extend(row for batch in batches for row in batch)
     assert {row[0] for row in rows} == {b"both", b"lost"}
     assert caught.value.context["offset"] == 200
+
+
+def test_an_election_that_loses_nothing_speaks_against_no_parent_and_one_that_truncates_against_those_beyond(
+    brokers: BrokerCluster, topic_name: str
+) -> None:
+    unclean = {**topics.UNCLEANED, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    brokers.create(topic_name, [1, 2], unclean)
+    servers, tp = brokers.bootstrap_servers, TopicPartition(topic_name, 0)
+
+    def grow(key: bytes, count: int) -> ParentEnd:
+        topics.produce(servers, topic_name, [Record(key, b"%d" % n) for n in range(count)], acks="all")
+        with connect(brokers) as cluster:
+            return parent_of(cluster, topic_name)
+
+    parents = [grow(b"first", 100)]
+    brokers[1].stop()
+    brokers.wait_until(lambda: brokers.leader(topic_name) == 2)
+    with connect(brokers) as cluster:
+        parents.append(parent_of(cluster, topic_name))  # of an epoch in which nothing was written yet
+    parents.append(grow(b"second", 50))
+    brokers[1].start()
+    brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1, 2})
+    brokers.elect_preferred(topic_name)
+    brokers.wait_until(lambda: brokers.leader(topic_name) == 1)
+    parents.append(grow(b"third", 50))
+    epochs = [parent.leader_epoch for parent in parents]
+    assert [parent.end for parent in parents] == [100, 100, 150, 200]
+    assert epochs[0] < epochs[1] == epochs[2] < epochs[3]
+    with connect(brokers) as cluster:
+        for parent, end in zip(parents, [100, 150, 150, 200], strict=True):
+            assert cluster.epoch_ends({tp: parent.leader_epoch}) == {tp: end}
+            assert why_hopeless(cluster, parent) is None
+        brokers[2].kill()
+        brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1})
+        lost = grow(b"lost", 80)
+        assert why_hopeless(cluster, lost) is None, "it is all there, at one broker"
+        brokers[1].kill()
+        brokers[2].start()
+        brokers.wait_until(lambda: brokers.leader(topic_name) == 2)
+        grow(b"other", 120)
+        # The same client, which knows the leader of before.
+        assert cluster.epoch_ends({tp: lost.leader_epoch}) == {tp: 200}
+        said = why_hopeless(cluster, lost)
+        assert said is not None
+        assert said.startswith(f"{topic_name}-0 was truncated at 200, below the parent's end 280")
+        for parent in parents:
+            assert why_hopeless(cluster, parent) is None
 
 
 def test_a_quota_of_bytes_slows_a_read_down_and_does_not_end_it(

@@ -22,6 +22,7 @@ from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_report import Outcome, SnapshotReport
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.jobs.versioned_start import VersionedStart
+from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from tests.harness import directory, s3_server, topics
@@ -282,6 +283,36 @@ def test_the_manifest_has_what_the_brokers_say_and_is_whole(
             assert end.leader_epoch >= 0
             assert store.cut_ms is not None
             assert before <= store.cut_ms <= time.time() * 1000
+
+
+def test_under_exactly_once_the_marker_behind_an_offset_is_no_record_and_what_comes_then_is(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, url: str
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+    world.feed()
+    world.live()
+    grown = f"{application_id}-plain-changelog"
+    topics.produce_committed(world.servers, grown, [Record(b"key", None, 1)])
+    before = int(time.time() * 1000)
+    snapshot(world, url)
+    stores = {store.changelogs[0].topic_partition: store for store in stored(url, application_id)}
+    assert len(stores) > 2
+    for partition, store in stores.items():
+        (end,) = store.changelogs
+        if partition == (grown, 1):
+            assert (end.log_end - end.end, store.cut_ms) == (3, None)
+        else:
+            assert end.log_end - end.end == 1, "a commit marker"
+            assert store.cut_ms is not None
+            assert before <= store.cut_ms <= time.time() * 1000
+
+
+def stored(url: str, application_id: str) -> list[StoreSnapshot]:
+    """The stores of the newest snapshot."""
+    shelf = Shelf.at(url, application_id)
+    entry = shelf.head().newest
+    assert entry is not None
+    return [store for read in shelf.parts(shelf.manifest(entry).value.parts).values() for store in read.part.stores]
 
 
 WINDOWS = KindsApplication(

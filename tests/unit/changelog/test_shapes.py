@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
-from statecore.changelog import samples, shapes
+from statecore.changelog import peeks, samples, shapes
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.samples import Sample, sample_of
@@ -28,7 +28,7 @@ def compacted(brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch) -> Scri
     records = [Record(offset, 1, b"k%04d" % offset, b"v" * 95) for offset in offsets]
     brokers.add("orders", [part([batch(records[at : at + 10]) for at in range(0, len(records), 10)])])
     monkeypatch.setattr(shapes, "WORTH_A_LOOK", 1000)
-    monkeypatch.setattr(samples, "SAMPLE_BYTES", len(batch(records[:10])))
+    monkeypatch.setattr(peeks, "PEEK_BYTES", len(batch(records[:10])))
     return brokers
 
 
@@ -72,7 +72,7 @@ def test_a_small_log_is_not_looked_at(compacted: ScriptedBrokers, connect: Conne
 def test_nothing_is_said_of_a_log_that_cannot_be_read_now(
     compacted: ScriptedBrokers, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples, "PATIENCE", 0.2)
+    monkeypatch.setattr(peeks, "PATIENCE", 0.2)
     gone = PartitionShape.of_offsets(OffsetRange("nowhere", 0, 0, 1600))
     cluster = connect(compacted, timeout=1.0)
     assert look_at(cluster, [gone]) == {}
@@ -148,7 +148,7 @@ def test_records_that_cannot_be_decompressed_weigh_what_they_are_and_the_read_sa
 def test_a_leader_that_does_not_answer_a_look_leaves_the_log_as_it_was_known(
     compacted: ScriptedBrokers, connect: Connect, monkeypatch: pytest.MonkeyPatch, answer: object
 ) -> None:
-    monkeypatch.setattr(samples, "PATIENCE", 0.5)
+    monkeypatch.setattr(peeks, "PATIENCE", 0.5)
     cluster = connect(compacted, timeout=1.0)
     cluster.log_offsets([TP])
     compacted.always(FetchRequest, answer)

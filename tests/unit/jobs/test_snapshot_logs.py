@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from uuid import UUID
 
 import pytest
 
-from statecore.changelog.cluster import Leader
-from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.snapshot_report import Outcome
@@ -48,9 +47,6 @@ class Brokers:
     def log_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
         return {partition: self.logs[str(partition)] for partition in partitions}
 
-    def leader(self, _: TopicPartition) -> Leader:
-        return Leader(1, "host:1", 5, UUID(int=7))
-
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> type[Brokers]:
@@ -69,7 +65,7 @@ def world(tmp_path: Path) -> World:
 
 
 def log(start: int, end: int) -> Mapping[str, LogOffsets]:
-    return {"app-counts-changelog-0": LogOffsets(start, end, end)}
+    return {"app-counts-changelog-0": LogOffsets(start, end, end, 5)}
 
 
 @pytest.mark.parametrize(
@@ -102,6 +98,40 @@ def test_an_offset_within_its_log_is_published_with_what_the_brokers_say(
     assert (stored.cut_ms is None) == (tail > 0), (
         "only where nothing lay behind it, the deletes that follow are younger"
     )
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+@pytest.mark.parametrize("markers", [True, False])
+def test_where_only_markers_of_transactions_lie_behind_an_offset_its_age_is_known(
+    world: World, brokers: type[Brokers], monkeypatch: pytest.MonkeyPatch, guarantee: str, markers: bool
+) -> None:
+    asked: list[OffsetRange] = []
+
+    def looked(_: Cluster, pieces: Collection[OffsetRange]) -> set[OffsetRange]:
+        asked.extend(pieces)
+        return set(pieces) if markers else set()
+
+    monkeypatch.setattr("statecore.jobs.snapshot_logs.of_markers", looked)
+    world.spec["processing_guarantee"] = guarantee
+    brokers.logs = log(0, 10)
+    (store,) = world.snapshot(offline=False).stores
+    assert store.tail == 2
+    assert (world.stored()["0_0", "counts"].cut_ms is not None) == (markers and guarantee == "exactly_once_v2")
+    assert asked == ([OffsetRange("app-counts-changelog", 0, 8, 10)] if guarantee == "exactly_once_v2" else [])
+
+
+def test_a_store_that_has_come_to_the_end_is_not_looked_behind(
+    world: World, brokers: type[Brokers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked(_: Cluster, pieces: Collection[OffsetRange]) -> set[OffsetRange]:
+        assert not pieces
+        return set()
+
+    monkeypatch.setattr("statecore.jobs.snapshot_logs.of_markers", looked)
+    world.spec["processing_guarantee"] = "exactly_once_v2"
+    brokers.logs = log(0, 8)
+    world.snapshot(offline=False)
+    assert world.stored()["0_0", "counts"].cut_ms is not None
 
 
 def test_a_store_without_an_offset_fits_every_log(world: World, brokers: type[Brokers]) -> None:

@@ -1,0 +1,141 @@
+"""A look at the beginning of pieces of logs, by which nothing of the columnar reader has to be loaded.
+
+A look is one plain Fetch request over the connection that metadata came by. It takes a millisecond, and tells what the
+headers of the first batches there say::
+
+    i64 first offset | i32 length of what follows | i32 | i8 format 2 | u32 CRC-32C of what follows |
+    i16 bits 0-2: codec, 5: control | i32 last offset - first | i64 | i64 | i64 | i16 | i32 | i32 records |
+    records, compressed
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+from statecore.changelog.cluster import Cluster, Leader
+from statecore.changelog.model import CODEC_BITS, OffsetRange
+from statecore.errors import StatecoreError
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds after which what was not seen is done without."""
+
+PEEK_BYTES = 32 << 10
+"""Bytes that are asked for at a place; the first batch comes whole whatever its size."""
+
+_AT_ONCE = 4  # kafka-python has at most five requests under way on a connection
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_BEFORE_LENGTH_ENDS = 12
+_CHECKED_FROM = 21
+_CONTROL = 32
+_FORMAT = 2
+
+
+class Batch(NamedTuple):
+    """What the header of a batch says.
+
+    Attributes:
+        first: its first offset.
+        following: the offset after its last.
+        codec: how its records are compressed.
+        is_control: whether they are control records.
+        records: how many there are.
+        data: their bytes.
+        crc: the checksum that it has.
+        checked: the bytes that it is of.
+    """
+
+    first: int
+    following: int
+    codec: int
+    is_control: bool
+    records: int
+    data: memoryview
+    crc: int
+    checked: memoryview
+
+
+def peek(
+    cluster: Cluster, pieces: Sequence[OffsetRange], seen: Callable[[bytes, OffsetRange], T | None]
+) -> dict[OffsetRange, T]:
+    """Look at the beginning of pieces of logs, at a few at the same time.
+
+    Args:
+        cluster: where the logs are.
+        pieces: where to look.
+        seen: makes of the record data of a piece what is wanted of it; ``None`` where they do not tell it.
+
+    Returns:
+        What was made; pieces that cannot be read now, or not in :data:`PATIENCE`, are left out.
+    """
+    leaders: dict[OffsetRange, Leader] = {}
+    deadline = time.monotonic() + PATIENCE
+    for piece in pieces:
+        with suppress(StatecoreError):
+            leaders[piece] = cluster.leader(piece.topic_partition, deadline=deadline)
+    return cluster.run(_look, cluster, leaders, seen, deadline) if leaders else {}
+
+
+async def _look(
+    cluster: Cluster,
+    leaders: dict[OffsetRange, Leader],
+    seen: Callable[[bytes, OffsetRange], T | None],
+    deadline: float,
+) -> dict[OffsetRange, T]:
+    left = deque(leaders)
+    found: dict[OffsetRange, T] = {}
+
+    async def look_at_some() -> None:
+        while left:
+            piece = left.popleft()
+            with suppress(StatecoreError):
+                made = seen(await _fetched(cluster, piece, leaders[piece], deadline), piece)
+                if made is not None:
+                    found[piece] = made
+
+    looking = [cluster.manager.call_soon(look_at_some) for _ in range(min(_AT_ONCE, len(left)))]
+    for one in looking:
+        await one
+    return found
+
+
+async def _fetched(cluster: Cluster, piece: OffsetRange, leader: Leader, deadline: float) -> bytes:
+    from kafka.protocol.consumer.fetch import FetchRequest
+
+    def request() -> Any:
+        partition = FetchRequest.FetchTopic.FetchPartition(
+            partition=piece.partition,
+            current_leader_epoch=leader.epoch,
+            fetch_offset=piece.start,
+            partition_max_bytes=PEEK_BYTES,
+        )
+        topic = FetchRequest.FetchTopic(topic=piece.topic, topic_id=leader.topic_id, partitions=[partition])
+        return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=PEEK_BYTES, topics=[topic])
+
+    response = await cluster.ask(lambda: [leader.node], request, deadline)
+    return b"".join(
+        bytes(partition.records or b"")
+        for topic in response.responses
+        for partition in topic.partitions
+        if partition.error_code == 0
+    )
+
+
+def batches_of(data: bytes) -> Iterator[Batch]:
+    """The whole batches of record data, up to one that is cut off or cannot be. Nobody has looked at checksums."""
+    view, at = memoryview(data), 0
+    while at + _HEADER.size <= len(data):
+        first, length, _, form, crc, attributes, last, _, _, _, _, _, records = _HEADER.unpack_from(data, at)
+        end = at + _BEFORE_LENGTH_ENDS + length
+        if form != _FORMAT or not at + _HEADER.size <= end <= len(data) or not 0 <= records <= last + 1:
+            return
+        codec, is_control = attributes & CODEC_BITS, bool(attributes & _CONTROL)
+        whole, of_records = view[at + _CHECKED_FROM : end], view[at + _HEADER.size : end]
+        yield Batch(first, first + last + 1, codec, is_control, records, of_records, crc, whole)
+        at = end
