@@ -159,10 +159,10 @@ def show_snapshot(view: SnapshotView, console: Console) -> None:
         print_line(console, f"damaged: {view.damage}", "red")
     if manifest is None:
         return
-    parent = f"after {manifest.parent}" if manifest.parent else "the first"
+    previous = f"after {manifest.previous}" if manifest.previous else "the first"
     print_line(
         console,
-        f"{parent}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
+        f"{previous}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
         f"made by statecore {manifest.made_by}",
     )
     left = ("task", "store", "kind")

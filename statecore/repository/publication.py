@@ -42,6 +42,7 @@ from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.agreement import differences
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, encoded_head
+from statecore.repository.keeping import kept_entries
 from statecore.repository.manifest import (
     MANIFEST,
     ChangelogEnd,
@@ -50,9 +51,9 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskPart,
     first_cut,
-    joined_parts,
     new_bytes,
 )
+from statecore.repository.part_documents import joined_parts
 from statecore.repository.part_structure import check_made
 from statecore.repository.repository import refuse_another_mark
 from statecore.repository.shelf import ReadPart, Shelf
@@ -237,10 +238,9 @@ class Publication:
         )
 
     def _put_parts(self, parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]]) -> dict[str, PartReference]:
-        content, _ = joined_parts(parts)
-        name = self._shelf.names.parts(sha256(content).hexdigest())
-        put_whole(self._shelf.blobs, name, content, len(content))
-        return {reference.task: reference for reference in joined_parts(parts, name)[1]}
+        blob, content, references = joined_parts(parts, self._shelf.names.parts)
+        put_whole(self._shelf.blobs, blob, content, len(content))
+        return {reference.task: reference for reference in references}
 
     def _manifest(self, seen: _Seen, prepared: Mapping[str, PartReference], *, whole: bool) -> Manifest:
         now = datetime.fromtimestamp(self._clock(), UTC)
@@ -253,7 +253,7 @@ class Publication:
             application_id=self._shelf.application_id,
             epoch=seen.epoch,
             generation=seen.generation + 1,
-            parent=None if newest is None else newest.snapshot,
+            previous=None if newest is None else newest.snapshot,
             made=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             made_by=__version__,
             origin=self._origin,
@@ -290,7 +290,7 @@ class Publication:
             manifest.application_id,
             seen.epoch,
             manifest.generation,
-            (entry, *(before.snapshots if before else ())),
+            kept_entries((entry, *(before.snapshots if before else ()))),
         )
         version = None if seen.head is None else seen.head.version
         document = encoded_head(head, None if seen.head is None else seen.head.raw)

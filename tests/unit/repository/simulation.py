@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -356,7 +357,7 @@ class Simulation:
         parts = {}
         for one in manifest.parts:
             content = self._piece(named, one.extent.blob, one.extent.start, one.extent.bytes, one.sha256)
-            parts[one.task] = PART.decode(content)
+            parts[one.task] = PART.decode(zlib.decompress(content))
             for store in parts[one.task].stores:
                 for digest, extent in store.extents:
                     self._piece(named, extent.blob, extent.start, extent.bytes, digest)
