@@ -87,13 +87,18 @@ def _pin(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.shelf import Shelf
 
     action, snapshot = arguments.action, arguments.pinned
-    if snapshot is None or arguments.application_id is None or arguments.snapshot is not None or arguments.held:
+    wrong = [
+        *(["the snapshot was not named"] if snapshot is None else []),
+        *(["--application-id was not given"] if arguments.application_id is None else []),
+        *(["--snapshot is for showing one"] if arguments.snapshot is not None else []),
+        *(["--held is for showing"] if arguments.held else []),
+        *(["--note says why one is pinned"] if action == "unpin" and arguments.note is not None else []),
+    ]
+    if wrong:
         raise Invalid(
-            f"Which snapshot to {action} was not said, or something to be shown was asked for as well.",
+            f"No snapshot could be {action}ned: {'; '.join(wrong)}.",
             action=f"statecore snapshots {action} ID --repository URL --application-id ID",
         )
-    if action == "unpin" and arguments.note is not None:
-        raise Invalid("A note says why a snapshot is pinned, and this takes the pin off.", action="Leave --note out.")
     shelf = Shelf.at(arguments.repository, arguments.application_id)
     done = pin(shelf, snapshot, arguments.note) if action == "pin" else unpin(shelf, snapshot)
     output.document(
