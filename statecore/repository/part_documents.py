@@ -13,9 +13,9 @@ else fill the memory of whoever reads them.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from statecore.documents import compact, kept
 from statecore.errors import Corrupted, Invalid
@@ -28,39 +28,26 @@ _LEVEL = 6
 """Of zlib. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more."""
 
 
-class JoinedParts(NamedTuple):
-    """Some parts in one blob.
-
-    Attributes:
-        blob: its name.
-        content: its bytes.
-        references: where each part lies in it.
-    """
-
-    blob: str
-    content: bytes
-    references: tuple[PartReference, ...]
-
-
-def joined_parts(parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]], name: Callable[[str], str]) -> JoinedParts:
-    """The documents of some parts, one after the other, and where each of them lies.
+def joined_parts(
+    parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]],
+) -> tuple[bytes, tuple[PartReference, ...]]:
+    """The documents of some parts, one after the other, and where each of them lies, in a blob that has no name yet.
 
     Args:
         parts: the parts, each with the document that it replaces, if it does.
-        name: the name of a blob of parts, by its hash.
 
     Raises:
         Invalid: one is larger than whoever reads it would take.
     """
-    documents = [_document(part, before) for part, before in parts]
-    content = b"".join(documents)
-    blob, start, references = name(sha256(content).hexdigest()), 0, []
-    for (part, _), document in zip(parts, documents, strict=True):
-        extent = Extent(blob, start, len(document))
+    content = bytearray()
+    references = []
+    for part, before in parts:
+        document = _document(part, before)
+        extent = Extent("", len(content), len(document))
         digest = sha256(document).hexdigest()
         references.append(PartReference(part.task, part.identity, digest, extent, part.file_bytes, part.cut_ms))
-        start += len(document)
-    return JoinedParts(blob, content, tuple(references))
+        content += document
+    return bytes(content), tuple(references)
 
 
 def opened(document: bytes, what: str, action: str) -> bytes:

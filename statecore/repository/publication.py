@@ -238,9 +238,10 @@ class Publication:
         )
 
     def _put_parts(self, parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]]) -> dict[str, PartReference]:
-        blob, content, references = joined_parts(parts, self._shelf.names.parts)
-        put_whole(self._shelf.blobs, blob, content, len(content))
-        return {reference.task: reference for reference in references}
+        content, references = joined_parts(parts)
+        name = self._shelf.names.parts(sha256(content).hexdigest())
+        put_whole(self._shelf.blobs, name, content, len(content))
+        return {one.task: replace(one, extent=replace(one.extent, blob=name)) for one in references}
 
     def _manifest(self, seen: _Seen, prepared: Mapping[str, PartReference], *, whole: bool) -> Manifest:
         now = datetime.fromtimestamp(self._clock(), UTC)
