@@ -219,6 +219,14 @@ def encoded(document: Any) -> bytes:
         return json.dumps(document, indent=1).encode()
 
 
+def compact(document: Any) -> bytes:
+    """JSON of dicts, lists and scalars, without white space: for programs alone."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return json.dumps(document, separators=(",", ":")).encode()
+
+
 def parsed(data: bytes | str) -> Any:
     """The dicts, lists and scalars of JSON.
 

@@ -38,7 +38,7 @@ COMMANDS: dict[str, str] = {
     "repair": "make the head of an application in a repository anew, where it was lost or damaged",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
     "snapshot": "publish what lies in a state directory to a repository, closed, or while the application runs",
-    "snapshots": "show which snapshots a repository has: of which applications, of what age, and what is damaged",
+    "snapshots": "show which snapshots a repository has: of which applications, of what age, what is damaged; pin some",
 }
 """Command → what it is for. The module is ``statecore.cli.<command>``."""
 

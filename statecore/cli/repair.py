@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 DOCUMENT_VERSION = 1
 """Of the document under ``--json``."""
 
+_SHOWN = 20
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -59,7 +61,7 @@ def _lines(application_id: str, plan: RepairPlan, *, applied: bool) -> list[str]
             f"the head of {application_id} is well, and is left alone: it names {_snapshots(len(head.snapshots))}, all "
             "of which can be read (manifests and parts; of files nobody has looked)"
         ]
-        return lines + [f"  not named: {one.snapshot}: {one.why}" for one in plan.left_out]
+        return lines + _left_out("not named", plan)
     lines = [
         f"the head of {application_id}: {plan.wrong}",
         f"the new head{'' if applied else ' would name'} {'names ' if applied else ''}"
@@ -69,10 +71,22 @@ def _lines(application_id: str, plan: RepairPlan, *, applied: bool) -> list[str]
         f"  {one.snapshot}, made {one.made}, by {one.origin}: {one.tasks} tasks, {one.file_bytes:,} bytes"
         for one in head.snapshots
     ]
-    lines += [f"  left out: {one.snapshot}: {one.why}" for one in plan.left_out]
+    lines += _left_out("left out", plan)
     if applied:
         return [*lines, "done; who began to publish before is fenced, and has to start a new job"]
     return [*lines, "nothing was changed: do it with --apply"]
+
+
+def _left_out(word: str, plan: RepairPlan) -> list[str]:
+    """A line for each reason and snapshot, the latest first; of one reason a few: heads let go of most checkpoints."""
+    lines, by_reason = [], dict[str, list[str]]()
+    for one in sorted(plan.left_out, reverse=True):
+        by_reason.setdefault(one.why, []).append(one.snapshot)
+    for why, snapshots in by_reason.items():
+        lines += [f"  {word}: {snapshot}: {why}" for snapshot in snapshots[:_SHOWN]]
+        if len(snapshots) > _SHOWN:
+            lines.append(f"  {word}: {len(snapshots) - _SHOWN} more: {why} (--json names them)")
+    return lines
 
 
 def _snapshots(number: int) -> str:

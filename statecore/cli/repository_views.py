@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from statecore.errors import StatecoreError
     from statecore.repository.examination import Examined
+    from statecore.repository.head import SnapshotEntry
     from statecore.repository.looking import ApplicationView, SnapshotView, TaskView
     from statecore.repository.manifest import StoreSnapshot
 
@@ -46,16 +47,17 @@ def application_document(view: ApplicationView) -> dict[str, Any]:
 def examined_document(examined: Examined) -> dict[str, Any]:
     """One snapshot of several."""
     damage = [{"task": task, **error.to_json()} for task, error in examined.damage.items()]
-    return {**asdict(examined.entry), "damage": damage}
+    return {**asdict(examined.entry), "held_bytes": examined.held_bytes, "damage": damage}
 
 
-def snapshot_document(view: SnapshotView) -> dict[str, Any]:
+def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, Any]:
     """One snapshot in detail."""
     manifest = None
     if view.manifest is not None:
         manifest = {name: value for name, value in asdict(view.manifest).items() if name != "parts"}
     return {
         **asdict(view.entry),
+        "held_bytes": held_bytes,
         "damage": None if view.damage is None else view.damage.to_json(),
         "manifest": manifest,
         "tasks": [
@@ -120,9 +122,10 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
             print_line(console, f"trouble: {view.trouble}", "red")
 
 
-def show_snapshots(found: Sequence[Examined], console: Console) -> None:
-    """Print a line for each snapshot, then what is damaged."""
-    header = ("snapshot", "made", "cut", "origin", "tasks", "bytes", "new bytes", "request")
+def show_snapshots(found: Sequence[Examined], console: Console, *, held: bool) -> None:
+    """Print a line for each snapshot, then which are pinned and what is damaged."""
+    numbers = ("tasks", "bytes", "new bytes", *(("held",) if held else ()))
+    header = ("snapshot", "made", "cut", "origin", *numbers, "request")
     rows = [
         (
             ("! " if one.damage else "") + one.entry.snapshot,
@@ -132,19 +135,23 @@ def show_snapshots(found: Sequence[Examined], console: Console) -> None:
             str(one.entry.tasks),
             f"{one.entry.file_bytes:,}",
             f"{one.entry.new_bytes:,}",
+            *((_bytes(one.held_bytes),) if held else ()),
             one.entry.request,
         )
         for one in found
     ]
-    _table(console, header, rows, numbers=header[4:7])
+    _table(console, header, rows, numbers=numbers)
+    for one in found:
+        if one.entry.pinned:
+            print_line(console, _pin(one.entry))
     for one in found:
         for task, error in one.damage.items():
             what = f"{one.entry.snapshot}, task {task}" if task else one.entry.snapshot
             print_line(console, f"damaged: {what}: {error.what}", "red")
 
 
-def show_snapshot(view: SnapshotView, console: Console) -> None:
-    """Print one snapshot: what it is, its stores task by task, what is damaged."""
+def show_snapshot(view: SnapshotView, console: Console, held: Examined | None) -> None:
+    """Print one snapshot: what it is, what it holds if that was asked for, its stores task by task, what is damaged."""
     entry, manifest = view.entry, view.manifest
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
     print_line(console, f"made {made_age(entry.made)} ({entry.made}) by {entry.origin}, request {entry.request}")
@@ -154,15 +161,19 @@ def show_snapshot(view: SnapshotView, console: Console) -> None:
         console,
         f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
     )
+    if held is not None:
+        print_line(console, f"held by it, and by no newer one: {_bytes(held.held_bytes)} bytes")
     print_line(console, f"identity {entry.identity}")
+    if entry.pinned:
+        print_line(console, _pin(entry))
     if view.damage is not None:
         print_line(console, f"damaged: {view.damage}", "red")
     if manifest is None:
         return
-    parent = f"after {manifest.parent}" if manifest.parent else "the first"
+    previous = f"after {manifest.previous}" if manifest.previous else "the first"
     print_line(
         console,
-        f"{parent}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
+        f"{previous}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
         f"made by statecore {manifest.made_by}",
     )
     left = ("task", "store", "kind")
@@ -213,6 +224,14 @@ def cut_age(cut_ms: int | None) -> str:
 
 def _moment(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _bytes(count: int | None) -> str:
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def _pin(entry: SnapshotEntry) -> str:
+    return f"pinned: {entry.snapshot}" + (f": {entry.note}" if entry.note else "")
 
 
 def _number(count: int, name: str) -> str:

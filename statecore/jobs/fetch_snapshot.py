@@ -1,9 +1,15 @@
 """Which snapshot is fetched: the newest that is whole and fits, or the one that was named.
 
 A snapshot that is damaged, or that does not fit the topics, is passed over: the next older one is tried, and that is
-said. Where one was named, or none is left, the error is raised. "There is none" (``NotFound``) and "nobody could look"
-(``Retryable``) are never the same, and neither passes anything over. That there is none is said of an application
-without any snapshot alone: whoever begins with nothing then must not do so because a name was misspelt.
+said. Where one was named, or none is left, the error is raised.
+
+While a snapshot is fetched others publish, and heads name no more checkpoints than are of use. So where something of a
+snapshot is missing or damaged, the head is read again: one that it still names is damaged; one that it does not name
+any more may have been collected, and the newest that it names now is next.
+
+"There is none" (``NotFound``) and "nobody could look" (``Retryable``) are never the same, and neither passes anything
+over. That there is none is said of an application without any snapshot alone: whoever begins with nothing then must not
+do so because a name was misspelt.
 """
 
 from __future__ import annotations
@@ -81,7 +87,9 @@ class Snapshots:
         self.shelf = shelf
         self._request, self._say = request, say
         self._left = iter(self._candidates(shelf.head()))
+        self._tried: set[str] = set()
         self._errors: list[StatecoreError] = []
+        self._gone: list[StatecoreError] = []
 
     def _candidates(self, head: Head) -> list[SnapshotEntry]:
         named = self._request.snapshot
@@ -119,7 +127,8 @@ class Snapshots:
         return self._next()
 
     def _next(self) -> FoundSnapshot:
-        for entry in self._left:
+        while (entry := next(self._left, None)) is not None:
+            self._tried.add(entry.snapshot)
             try:
                 manifest = self.shelf.manifest(entry).value
                 lacking = self._lacking(entry, manifest)
@@ -151,20 +160,26 @@ class Snapshots:
         return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))
 
     def _pass_over(self, entry: SnapshotEntry, error: StatecoreError) -> None:
-        if self._request.snapshot != NEWEST:
+        why = error.what
+        if isinstance(error, Corrupted) and (head := self.shelf.head()).entry(entry.snapshot) is None:
+            self._left = iter([one for one in self._candidates(head) if one.snapshot not in self._tried])
+            self._gone.append(error)
+            why = f"{why} The head does not name it any more."
+        elif self._request.snapshot != NEWEST:
             raise error
-        self._errors.append(error)
-        self.passed_over.append(PassedOver(entry.snapshot, error.what))
-        self._say(f"The snapshot {entry.snapshot} is passed over: {error.what}")
+        else:
+            self._errors.append(error)
+        self.passed_over.append(PassedOver(entry.snapshot, why))
+        self._say(f"The snapshot {entry.snapshot} is passed over: {why}")
 
     def _none(self) -> StatecoreError:
         """The error of the newest, with what is wrong with all others."""
-        newest, *others = self._errors
-        if not others:
+        newest = (self._errors or self._gone)[0]
+        if len(self.passed_over) == 1:
             return newest
         lines = "\n".join(f"  {one.snapshot}: {one.why}" for one in self.passed_over)
         return type(newest)(
-            f"None of the {len(self._errors)} snapshots of {self.shelf.application_id} in {self.shelf.url} can be "
+            f"None of the {len(self.passed_over)} snapshots of {self.shelf.application_id} in {self.shelf.url} can be "
             f"used:\n{lines}\n",
             action=newest.action,
             **{**newest.context, "passed_over": [vars(one) for one in self.passed_over]},

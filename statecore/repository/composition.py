@@ -30,8 +30,8 @@ from statecore.repository.manifest import (
     PartReference,
     StoreSnapshot,
     TaskPart,
-    joined_parts,
 )
+from statecore.repository.part_documents import joined_parts
 from statecore.repository.shelf import ReadPart
 from statecore.spec.model import ApplicationSpec
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 from statecore.documents import Document
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.repository.head import SnapshotEntry
-from statecore.repository.manifest import Manifest, PartReference, TaskPart
+from statecore.repository.manifest import Extent, Manifest, PartReference, TaskPart, extents_of
 from statecore.repository.shelf import Shelf
 
 Damage = Corrupted | Invalid
@@ -27,11 +27,23 @@ class Examined(NamedTuple):
         entry: what the head says of it.
         manifest: its manifest; ``None`` where that is damaged.
         damage: what is wrong, by task; by ``""`` what is wrong with the manifest.
+        held_bytes: bytes of the files that it names and no newer one does; ``None`` where nobody has asked for that, or
+            nobody can tell (:mod:`statecore.repository.held`).
     """
 
     entry: SnapshotEntry
     manifest: Document[Manifest] | None
     damage: dict[str, Damage]
+    held_bytes: int | None = None
+
+
+PartKey = tuple[str, Extent]
+"""A part, whatever a manifest says of it besides: its hash, and where it lies."""
+
+
+def key_of(reference: PartReference) -> PartKey:
+    """The part that a manifest refers to."""
+    return reference.sha256, reference.extent
 
 
 class Examination:
@@ -40,14 +52,24 @@ class Examination:
     Args:
         shelf: where they are.
         files: whether their files are looked at, too: that each is there and as long as it should be.
+        named: whether it is remembered which files each part names.
         tolerated: which errors are damage; any other ends the examination.
+
+    Attributes:
+        named: bytes of the files that each part names, by hash, where that is remembered.
     """
 
     def __init__(
-        self, shelf: Shelf, *, files: bool = False, tolerated: tuple[type[Damage], ...] = (Corrupted, Invalid)
+        self,
+        shelf: Shelf,
+        *,
+        files: bool = False,
+        named: bool = False,
+        tolerated: tuple[type[Damage], ...] = (Corrupted, Invalid),
     ) -> None:
-        self._shelf, self._files, self._tolerated = shelf, files, tolerated
-        self._parts: dict[PartReference, Damage | None] = {}
+        self._shelf, self._files, self._named, self._tolerated = shelf, files, named, tolerated
+        self.named: dict[PartKey, dict[str, int]] = {}
+        self._parts: dict[PartKey, Damage | None] = {}
         self._sizes: dict[str, int | None] = {}
         self._pool = ThreadPoolExecutor(AT_ONCE, "statecore-look")
 
@@ -88,13 +110,16 @@ class Examination:
         """
         by_blob: dict[str, list[PartReference]] = {}
         for reference in manifest.parts:
-            if reference not in self._parts:
+            if key_of(reference) not in self._parts:
                 by_blob.setdefault(reference.extent.blob, []).append(reference)
         for together in self._pool.map(self._read, by_blob.values()):
             self._look_at_files([found for _, found in together if isinstance(found, TaskPart)])
             for reference, found in together:
-                self._parts[reference] = self._lacking(found) if isinstance(found, TaskPart) else found
-        return {part.task: wrong for part in manifest.parts if (wrong := self._parts[part]) is not None}
+                if self._named and isinstance(found, TaskPart):
+                    files = extents_of([found]).items()
+                    self.named[key_of(reference)] = {digest: extent.bytes for digest, extent in files}
+                self._parts[key_of(reference)] = self._lacking(found) if isinstance(found, TaskPart) else found
+        return {part.task: wrong for part in manifest.parts if (wrong := self._parts[key_of(part)]) is not None}
 
     def _read(self, together: Sequence[PartReference]) -> list[tuple[PartReference, TaskPart | Damage]]:
         """Parts that lie in one blob: at once, and each alone where one of them is damaged."""

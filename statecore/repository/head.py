@@ -36,6 +36,8 @@ class SnapshotEntry:
         tasks: how many tasks it has.
         file_bytes: bytes of all files that it names.
         new_bytes: bytes of those that the snapshot before it does not name.
+        pinned: whether heads name it until somebody takes the pin off (:mod:`statecore.repository.pins`).
+        note: why it is pinned, in words; empty where nobody said it.
     """
 
     snapshot: str
@@ -48,6 +50,8 @@ class SnapshotEntry:
     tasks: int
     file_bytes: int
     new_bytes: int
+    pinned: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from statecore.images.model import StoreDigest
 from statecore.repository.contents import known_contents
 from statecore.repository.examination import AT_ONCE, Damage, Examination, Examined
 from statecore.repository.head import Head, SnapshotEntry
+from statecore.repository.held import held_bytes
 from statecore.repository.layout import NEWEST
 from statecore.repository.manifest import Manifest, PartReference, StoreSnapshot
 from statecore.repository.repository import Repository
@@ -132,14 +133,47 @@ def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> Non
     )
 
 
-def look_at_snapshots(shelf: Shelf, head: Head, advance: Callable[[], None] = lambda: None) -> list[Examined]:
+def look_at_snapshots(
+    shelf: Shelf, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
+) -> list[Examined]:
     """The snapshots that a head names, newest first, with what is damaged of their manifests and parts.
+
+    Args:
+        shelf: where they are.
+        head: the head.
+        advance: told of each snapshot that was looked at.
+        held: whether what each holds is added up, which takes some 100 bytes of memory for each file of each part.
 
     Raises:
         Retryable: nobody could look.
     """
-    with Examination(shelf) as examination:
-        return examination.snapshots(head.snapshots, advance)
+    with Examination(shelf, named=held) as examination:
+        found = examination.snapshots(head.snapshots, advance)
+        return held_bytes(found, examination.named) if held else found
+
+
+def entry_of(shelf: Shelf, head: Head, snapshot: str) -> SnapshotEntry:
+    """What a head says of a snapshot.
+
+    Args:
+        shelf: where it is.
+        head: the head.
+        snapshot: its id, or :data:`statecore.repository.layout.NEWEST`.
+
+    Raises:
+        NotFound: no such snapshot counts.
+    """
+    entry = head.newest if snapshot == NEWEST else head.entry(snapshot)
+    if entry is not None:
+        return entry
+    there = [one.snapshot for one in head.snapshots]
+    more = f" and {len(there) - _MANY} older ones" if len(there) > _MANY else ""
+    raise NotFound(
+        f"{shelf.application_id} has no snapshot {snapshot!a} in {shelf.url}. It has {', '.join(there[:_MANY])}{more}.",
+        action="Name one of these, or 'newest'.",
+        application_id=shelf.application_id,
+        repository=shelf.url,
+    )
 
 
 def look_at_snapshot(shelf: Shelf, head: Head, snapshot: str) -> SnapshotView:
@@ -154,17 +188,7 @@ def look_at_snapshot(shelf: Shelf, head: Head, snapshot: str) -> SnapshotView:
         NotFound: no such snapshot counts.
         Retryable: nobody could look.
     """
-    entry = head.newest if snapshot == NEWEST else head.entry(snapshot)
-    if entry is None:
-        there = [one.snapshot for one in head.snapshots]
-        more = f" and {len(there) - _MANY} older ones" if len(there) > _MANY else ""
-        raise NotFound(
-            f"{shelf.application_id} has no snapshot {snapshot!a} in {shelf.url}. It has "
-            f"{', '.join(there[:_MANY])}{more}.",
-            action="Name one of these, or 'newest'.",
-            application_id=shelf.application_id,
-            repository=shelf.url,
-        )
+    entry = entry_of(shelf, head, snapshot)
     with Examination(shelf) as examination:
         (examined,) = examination.snapshots([entry])
         if examined.manifest is None:

@@ -11,7 +11,8 @@ A snapshot copies nothing. It names, for each database of each store of each tas
 
 Order is data: runs are applied as they stand here, by offset, in a global store partition by partition. A part is a
 document of its own that is named by its hash, so what a job did not touch is not written again: the new manifest refers
-to the old part. Parts of one job lie one after the other in one blob.
+to the old part. Parts of one job lie compressed, one after the other, in one blob
+(:mod:`statecore.repository.part_documents`).
 
 What a store holds (rows, bytes, digest) is known where whoever made the snapshot had built an image of it. Where runs
 overlap, or lie on a base, nobody knows it before everything is read; then it is kept beside, by the store's identity,
@@ -25,12 +26,12 @@ its parts, and these those of all files. A manifest is sealed besides, for whoev
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from statecore.documents import DocumentType, encoded, kept
+from statecore.documents import DocumentType
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -160,6 +161,7 @@ class StoreSnapshot:
         spec_digest: hash of the spec that it was made by.
         layout: the release of Kafka Streams whose layout its databases have.
         made_by: the release of statecore that made it.
+        advanced_from: the snapshot above whose store the newest runs were put; ``None`` where it was made whole.
     """
 
     store: str
@@ -179,6 +181,7 @@ class StoreSnapshot:
     spec_digest: str = ""
     layout: str = LAYOUT
     made_by: str = ""
+    advanced_from: str | None = None
 
     @property
     def content(self) -> StoreDigest | None:
@@ -257,7 +260,7 @@ class PartReference:
     Attributes:
         task: the task.
         identity: hash of what its stores are made of.
-        sha256: hex digest of the part's document.
+        sha256: hex digest of the part's document, compressed as it lies there.
         extent: where that lies.
         file_bytes: bytes of all files that it names.
         cut_ms: when the first of its ends was read, or a later moment at which nothing lay behind any of them, in ms
@@ -282,10 +285,10 @@ class Manifest:
         application_id: Kafka Streams' ``application.id``.
         epoch: of the head that it was made for; one who repairs a head that is lost knows by it which came before.
         generation: of the head that was to name it, unlike that of any other snapshot that counts.
-        parent: the snapshot that was the newest before; ``None`` for the first.
+        previous: the snapshot that was the newest before; ``None`` for the first.
         made: when it was published (ISO 8601, UTC).
         made_by: the release of statecore that made it.
-        origin: the command that made it: ``restore``, ``snapshot``.
+        origin: the command that made it: ``restore``, ``snapshot``, ``checkpoint``, ``fold``.
         request: by which a retry recognises what an earlier try has published.
         processing_guarantee: the application's own.
         spec: the declared stores, as ``stores.yaml`` would say them, without how Kafka is reached.
@@ -298,7 +301,7 @@ class Manifest:
     application_id: str
     epoch: int
     generation: int
-    parent: str | None
+    previous: str | None
     made: str
     made_by: str
     origin: str
@@ -342,30 +345,6 @@ def checked(content: bytes, expected: str, what: str, action: str) -> bytes:
     if sha256(content).hexdigest() != expected:
         raise Corrupted(f"{what} is not what was written (its SHA-256 differs).", action=action)
     return content
-
-
-def joined_parts(
-    parts: Sequence[tuple[TaskPart, Mapping[str, Any] | None]], blob: str = ""
-) -> tuple[bytes, tuple[PartReference, ...]]:
-    """The documents of some parts, one after the other, and where each of them lies.
-
-    Args:
-        parts: the parts, each with the document that it replaces, if it does.
-        blob: the name of the blob that these bytes will be.
-    """
-    content = bytearray()
-    references = []
-    for part, before in parts:
-        fields = PART.to_json(part)
-        if before is not None:
-            fields |= PART.unknown(before)
-            fields["stores"] = kept(fields["stores"], before["stores"], "store")
-        document = encoded(fields)
-        extent = Extent(blob, len(content), len(document))
-        digest = sha256(document).hexdigest()
-        references.append(PartReference(part.task, part.identity, digest, extent, part.file_bytes, part.cut_ms))
-        content += document
-    return bytes(content), tuple(references)
 
 
 def extents_of(parts: Iterable[TaskPart]) -> dict[str, Extent]:

@@ -43,6 +43,7 @@ from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.composition import Composition, blob_of, composed
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
+from statecore.repository.keeping import kept_entries
 from statecore.repository.manifest import (
     MANIFEST,
     Manifest,
@@ -275,7 +276,7 @@ class Publication:
             application_id=self._shelf.application_id,
             epoch=seen.epoch,
             generation=seen.generation + 1,
-            parent=None if newest is None else newest.snapshot,
+            previous=None if newest is None else newest.snapshot,
             made=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             made_by=__version__,
             origin=self._origin,
@@ -312,7 +313,7 @@ class Publication:
             manifest.application_id,
             seen.epoch,
             manifest.generation,
-            (entry, *(before.snapshots if before else ())),
+            kept_entries((entry, *(before.snapshots if before else ()))),
         )
         version = None if seen.head is None else seen.head.version
         document = encoded_head(head, None if seen.head is None else seen.head.raw)

@@ -3,13 +3,15 @@
 Manifests are never changed. Each says for which head it was made, by epoch and generation, and which snapshot was the
 newest before it. That is enough to find the chain again::
 
-    generation 7, parent 6 ──▶ generation 6, parent 5 ──▶ generation 5, parent 4 ──▶ ...
-    generation 6, parent 5     lost its race for the head, and nobody goes back to it: left out
+    generation 7, previous 6 ──▶ generation 6, previous 5 ──▶ generation 5, previous 4 ──▶ ...
+    generation 6, previous 5     lost its race for the head, and nobody goes back to it: left out
 
 **Without a head** the newest is the one of the highest epoch and generation (made last, where two are equal), then come
-its parents. Where a parent cannot be used, its own parent is next; where nobody can read it, the newest of those before
-it. A manifest counts if its seal holds, its parts can be read and their files are there. One that was put just before
-its writer died, and that no head ever named, cannot be told from one that was: what it names is whole all the same.
+those before it, each the previous one of the next. Where one cannot be used, its own previous one is next; where nobody
+can read it, the newest of those before it. A manifest counts if its seal holds, its parts can be read and their files
+are there. One that was put just before its writer died, and that no head ever named, cannot be told from one that was:
+what it names is whole all the same. Of these the new head names as many as any (:mod:`statecore.repository.keeping`).
+Which were pinned stood in the head alone, and is lost with it.
 
 **With a head** that can be read, it alone says what counts. It is made anew without the snapshots of which manifest or
 parts are damaged, because who publishes has to read those; what it does not name stays unnamed.
@@ -23,14 +25,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from statecore.documents import DocumentType, parsed
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.examination import AT_ONCE, Damage, Examination
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
+from statecore.repository.keeping import kept_entries
 from statecore.repository.manifest import MANIFEST, Manifest, first_cut, new_bytes
 from statecore.repository.repository import MARK_NAME, refuse_another_mark
 from statecore.repository.shelf import Shelf
@@ -39,6 +43,7 @@ _GREATEST = 1 << 53
 """What a damaged head says and is not below this is damage."""
 
 _UNNAMED = "the head that is there does not name it"
+_OLDER = "it is older than the checkpoints and folds that a head names"
 
 
 class LeftOut(NamedTuple):
@@ -185,7 +190,9 @@ def _anew(
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published in its stead"
         left_out.append(LeftOut(name, why))
-    head = _next(shelf, _entries(shelf, chain), manifests.values(), known)
+    entries, older = _entries(shelf, chain)
+    left_out += [LeftOut(name, _OLDER) for name in older]
+    head = _next(shelf, entries, manifests.values(), known)
     return RepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected)
 
 
@@ -258,37 +265,45 @@ def _chain(usable: Mapping[str, _Found], manifests: Mapping[str, _Found]) -> lis
     following = next(iter(usable.values()), None)
     while following is not None:
         chain.append(following)
-        last, parent = following, following.manifest.parent
+        last, previous = following, following.manifest.previous
         seen = {last.manifest.snapshot}
-        while parent is not None and parent in manifests.keys() - usable.keys() - seen:  # known, and damaged below
-            seen.add(parent)
-            last, parent = manifests[parent], manifests[parent].manifest.parent
-        if parent is None:
+        unusable = manifests.keys() - usable.keys()  # known, and damaged below
+        while previous is not None and previous in unusable - seen:
+            seen.add(previous)
+            last, previous = manifests[previous], manifests[previous].manifest.previous
+        if previous is None:
             break
         before = [one for one in usable.values() if one.order < min(last.order, chain[-1].order)]
-        following = next((one for one in before if one.manifest.snapshot == parent), None)
+        following = next((one for one in before if one.manifest.snapshot == previous), None)
         if following is None:  # nobody knows what came before the one that cannot be read
             following = next((one for one in before if one.order[:2] < last.order[:2]), None)
     return chain
 
 
-def _entries(shelf: Shelf, chain: Sequence[_Found]) -> tuple[SnapshotEntry, ...]:
-    """What a head says of the snapshots of a chain."""
-    return tuple(
+def _entries(shelf: Shelf, chain: Sequence[_Found]) -> tuple[tuple[SnapshotEntry, ...], list[str]]:
+    """What a head says of the snapshots of a chain; and those that it leaves out, because it would have too many."""
+    before = {one.manifest.snapshot: older.manifest for one, older in pairwise(chain)}
+    found = {one.manifest.snapshot: one.manifest for one in chain}
+    entries = [
         SnapshotEntry(
-            found.manifest.snapshot,
-            found.sha256,
-            found.manifest.identity,
-            found.manifest.made,
-            first_cut(part.cut_ms for part in found.manifest.parts),
-            found.manifest.request,
-            found.manifest.origin,
-            len(found.manifest.parts),
-            found.manifest.file_bytes,
-            _new_bytes(shelf, found.manifest, chain[at + 1].manifest if at + 1 < len(chain) else None),
+            one.manifest.snapshot,
+            one.sha256,
+            one.manifest.identity,
+            one.manifest.made,
+            first_cut(part.cut_ms for part in one.manifest.parts),
+            one.manifest.request,
+            one.manifest.origin,
+            len(one.manifest.parts),
+            one.manifest.file_bytes,
+            new_bytes=0,
         )
-        for at, found in enumerate(chain)
+        for one in chain
+    ]
+    kept = tuple(
+        replace(entry, new_bytes=_new_bytes(shelf, found[entry.snapshot], before.get(entry.snapshot)))
+        for entry in kept_entries(entries)
     )
+    return kept, sorted(found.keys() - {entry.snapshot for entry in kept})
 
 
 def _new_bytes(shelf: Shelf, manifest: Manifest, before: Manifest | None) -> int:

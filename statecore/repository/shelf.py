@@ -27,6 +27,7 @@ from statecore.repository.manifest import (
     TaskPart,
     checked,
 )
+from statecore.repository.part_documents import opened
 from statecore.repository.part_names import check_names
 from statecore.repository.part_structure import check_structure
 from statecore.repository.repository import Repository, open_repository
@@ -248,7 +249,7 @@ class Shelf:
                 at = reference.extent.start - low
                 document = content[at : at + reference.extent.bytes]
                 what = f"The part of task {reference.task}"
-                read = PART.read(checked(document, reference.sha256, what, self.instead))
+                read = PART.read(opened(checked(document, reference.sha256, what, self.instead), what, self.instead))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)
                 found[reference.task] = ReadPart(read.value.as_of(reference.cut_ms), read.raw, document)

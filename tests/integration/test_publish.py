@@ -288,7 +288,7 @@ def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any]
     assert changed == {("0_1", "plain")}
     assert replace(after["0_1", "plain"], cut_ms=0) == replace(before["0_1", "plain"], cut_ms=0)
     newest, older = (shelf.manifest(entry).value for entry in shelf.head().snapshots)
-    assert newest.parent == older.snapshot
+    assert newest.previous == older.snapshot
     assert newest.part("0_0") == older.part("0_0")
 
 

@@ -73,6 +73,18 @@ def test_the_plan_is_printed_and_done_only_when_asked_for(
     assert [one["snapshot"] for one in planned["left_out"]] == [second]
 
 
+def test_of_many_checkpoints_that_a_head_has_let_go_some_are_named_and_the_rest_counted(
+    orders: Publishing, repair: Run
+) -> None:
+    orders.origin = "checkpoint"
+    made = [orders.publish(end, [0]).snapshot for end in range(1, 36)]
+    said = [line.strip() for line in repair()[1].splitlines() if "not named" in line]
+    why = "the head that is there does not name it"
+    assert said[:20] == [f"not named: {one}: {why}" for one in made[22:2:-1]]
+    assert said[20:] == [f"not named: 3 more: {why} (--json names them)"]
+    assert len(json.loads(repair("--json")[1])["left_out"]) == 23
+
+
 def test_an_application_that_is_not_there_is_answered_so(orders: Publishing, repair: Run) -> None:
     orders.publish(10)
     code, _, err = repair(application_id="order")

@@ -158,6 +158,92 @@ def test_one_snapshot_in_detail(run: Run, repository: Repository, named: str) ->
     assert cells(run(*words, last)[1], "0_1")[8] == "28"
 
 
+def test_a_snapshot_is_pinned_shown_so_and_unpinned(run: Run, repository: Repository) -> None:
+    of = ("--repository", repository.url, "--application-id", "orders")
+    first, _, last = repository.snapshots
+    code, out, err = run("snapshots", "pin", first, *of, "--note", "before the migration")
+    assert (code, out, err) == (0, f"{first} is pinned\n", "")
+    assert run("snapshots", "pin", first, *of)[1] == f"{first} is pinned, as it was\n"
+    code, found = document(run, "snapshots", *of, "pin", "newest")
+    assert (code, found["changed"], found["snapshot"]["snapshot"], found["snapshot"]["pinned"]) == (0, True, last, True)
+    code, out, _ = run("snapshots", *of)
+    assert code == 0
+    assert [line.strip() for line in out.splitlines() if "pinned" in line] == [
+        f"pinned: {last}",
+        f"pinned: {first}: before the migration",
+    ]
+    assert f"pinned: {first}: before the migration" in run("snapshots", *of, "--snapshot", first)[1]
+    _, found = document(run, "snapshots", *of)
+    assert [(one["pinned"], one["note"]) for one in found["snapshots"]] == [
+        (True, ""),
+        (False, ""),
+        (True, "before the migration"),
+    ]
+    assert run("snapshots", "unpin", first, *of)[:2] == (0, f"{first} is not pinned\n")
+    assert run("snapshots", "unpin", first, *of)[:2] == (0, f"{first} is not pinned, as it was\n")
+    assert [one["note"] for one in document(run, "snapshots", *of)[1]["snapshots"]] == ["", "", ""]
+
+
+def test_a_pin_on_what_is_not_there_is_refused_and_a_question_that_is_none_says_why(
+    run: Run, repository: Repository
+) -> None:
+    of = ("--repository", repository.url, "--application-id", "orders")
+    code, _, err = run("snapshots", "pin", "20010101T000000Z-00000000", *of)
+    assert (code, f"It has {', '.join(repository.snapshots[::-1])}." in err) == (14, True)
+    for words, why in (
+        (("pin", *of), "No snapshot could be pinned: the snapshot was not named."),
+        (("unpin", "newest", *of[:2]), "No snapshot could be unpinned: --application-id was not given."),
+        (("pin", "newest", *of, "--snapshot", "newest"), "--snapshot is for showing one"),
+        (("pin", "newest", *of, "--held"), "--held is for showing"),
+        (("unpin", "newest", *of, "--note", "x"), "--note says why one is pinned"),
+        ((*of, "--note", "x"), "A note says why a snapshot is pinned"),
+        ((*of[:2], "--held"), "What is held was asked of no application"),
+    ):
+        code, _, err = run("snapshots", *words)
+        assert (code, why in err) == (13, True), err
+    assert not any(entry.pinned for entry in repository.orders.shelf.head().snapshots)
+
+
+def test_what_each_snapshot_holds_is_added_up_where_it_is_asked_for(run: Run, repository: Repository) -> None:
+    of = ("--repository", repository.url, "--application-id", "orders")
+    first, second, third = repository.snapshots
+    _, found = document(run, "snapshots", *of, "--held")
+    held = {one["snapshot"]: one["held_bytes"] for one in found["snapshots"]}
+    assert held == {third: 0, second: 26, first: 52}, "the third has a file of the second"
+    _, out, _ = run("snapshots", *of, "--held")
+    assert [cells(out, one)[5:8] for one in (first, second, third)] == [
+        ["52", "52", "52"],
+        ["52", "52", "26"],
+        ["52", "26", "0"],
+    ]
+    assert {one["held_bytes"] for one in document(run, "snapshots", *of)[1]["snapshots"]} == {None}
+    detail = (*of, "--snapshot", second)
+    assert document(run, "snapshots", *detail, "--held")[1]["snapshot"]["held_bytes"] == 26
+    assert document(run, "snapshots", *detail)[1]["snapshot"]["held_bytes"] is None
+    assert "held by it, and by no newer one: 26 bytes" in run("snapshots", *detail, "--held")[1]
+    assert "held by it" not in run("snapshots", *detail)[1]
+    repository.damage_part(second, "0_0")
+    code, out, _ = run("snapshots", *of, "--held")
+    assert (code, cells(out, first)[7]) == (12, "unknown"), "nobody knows what the damaged part names"
+
+
+def test_to_look_at_all_applications_reads_no_part(
+    run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    asked = DirectoryBlobs.get
+
+    def get(blobs: DirectoryBlobs, name: str, *span: int) -> bytes:
+        read.append(name.split("/")[-2] if "/" in name else name)
+        return asked(blobs, name, *span)
+
+    monkeypatch.setattr(DirectoryBlobs, "get", get)
+    for command in ("info", "snapshots"):
+        read.clear()
+        assert run(command, "--repository", repository.url)[0] == 0
+        assert sorted(read) == ["manifests", "manifests", "repository.json"]
+
+
 def test_a_store_that_is_left_to_restore_says_so(run: Run, repository: Repository) -> None:
     of_another_topic = (ChangelogEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
     repository.orders.publish(

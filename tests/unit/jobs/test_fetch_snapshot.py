@@ -18,7 +18,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import fetch as fetch_module
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_request import FetchRequest
-from statecore.repository.head import HEAD
+from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication
 from statecore.repository.repair import apply_repair, plan_repair
@@ -62,6 +62,90 @@ def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_nam
     assert any(f"{new.snapshot} is passed over" in line for line in said)
     assert any(new.snapshot in note for note in report.notes)
     assert rows_in(state_dir) == expected(200)
+
+
+def thin(shop: Shop, *dropped: str) -> None:
+    """Swap the head for one that does not name these snapshots any more, and collect their manifests."""
+    found = shop.shelf.read_head()
+    assert found is not None
+    left = tuple(entry for entry in found.head.snapshots if entry.snapshot not in dropped)
+    document = encoded_head(replace(found.head, generation=found.head.generation + 1, snapshots=left), found.raw)
+    assert shop.shelf.pointers.swap(shop.shelf.names.head, document, found.version)
+    for one in dropped:
+        shop.shelf.blobs.delete(shop.shelf.names.manifest(one))
+
+
+@pytest.mark.parametrize(
+    ("before", "gone"),
+    [
+        ("statecore.repository.shelf.Shelf.manifest", "manifest"),
+        ("statecore.repository.shelf.Shelf.parts", "part"),
+        ("statecore.repository.shelf.Shelf.read", "file"),
+    ],
+)
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_newest_of_now_is_next(
+    own_shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch, before: str, gone: str, followed: bool
+) -> None:
+    new, old = own_shop.shelf.head().snapshots
+    file = files_of(own_shop)[gone]
+    original = getattr(Shelf, before.rpartition(".")[2])
+    later: list[str] = []
+
+    def collected(shelf: Shelf, *words: Any) -> Any:
+        with monkeypatch.context() as undone:
+            undone.setattr(before, original)
+            if not later:
+                later.append(own_shop.publish([150, 200, 400]).snapshot if followed else old.snapshot)
+                thin(own_shop, new.snapshot)
+                file.unlink(missing_ok=True)
+        return original(shelf, *words)
+
+    monkeypatch.setattr(before, collected)
+    said: list[str] = []
+    report = fetch(own_shop, state_dir, said.append)
+    assert [report.snapshot] == later
+    ((passed, why),) = [(one.snapshot, one.why) for one in report.passed_over]
+    assert passed == new.snapshot
+    assert "is missing" in why
+    assert why.endswith("The head does not name it any more.")
+    assert f"The snapshot {passed} is passed over: {why}" in said
+    assert rows_in(state_dir) == expected(400 if followed else 200)
+
+
+def test_a_snapshot_that_was_named_and_is_collected_meanwhile_is_not_replaced_by_another(
+    own_shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, _ = own_shop.shelf.head().snapshots
+    original = Shelf.parts
+
+    def collected(shelf: Shelf, *words: Any) -> Any:
+        monkeypatch.setattr(Shelf, "parts", original)
+        part = files_of(own_shop)["part"]
+        thin(own_shop, new.snapshot)
+        part.unlink()
+        return original(shelf, *words)
+
+    monkeypatch.setattr(Shelf, "parts", collected)
+    refused(Invalid, f"has no snapshot {new.snapshot}", own_shop, state_dir, snapshot=new.snapshot)
+
+
+def test_where_the_snapshots_that_a_thinned_head_names_are_damaged_all_are_named(
+    own_shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = own_shop.shelf.head().snapshots
+    flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{old.snapshot}.json")
+    original = Shelf.manifest
+
+    def collected(shelf: Shelf, *words: Any) -> Any:
+        monkeypatch.setattr(Shelf, "manifest", original)
+        thin(own_shop, new.snapshot)
+        return original(shelf, *words)
+
+    monkeypatch.setattr(Shelf, "manifest", collected)
+    error = refused(Corrupted, "None of the 2 snapshots", own_shop, state_dir)
+    assert f"{new.snapshot}: The manifest of snapshot {new.snapshot} is missing" in error.what
+    assert f"{old.snapshot}: The manifest of snapshot {old.snapshot} is not what was written" in error.what
 
 
 @pytest.fixture

@@ -48,12 +48,16 @@ class Publishing:
         url: the repository, which is made where there is none.
         scratch: a directory for files.
         application_id: the application.
+
+    Attributes:
+        origin: what is said to make the next snapshots.
     """
 
     def __init__(self, url: str, scratch: Path, application_id: str = APPLICATION) -> None:
         make_repository(url)
         self.shelf = Shelf.at(url, application_id)
         self.spec = spec_of(application_id)
+        self.origin = "restore"
         self._scratch = scratch
         self._numbers = count()
 
@@ -88,7 +92,7 @@ class Publishing:
             self.shelf,
             self.spec,
             request=f"request-{number}",
-            origin="restore",
+            origin=self.origin,
             clock=lambda: _FIRST_SECOND + 60.0 * number,
             name=lambda: f"{number:08x}",
         )

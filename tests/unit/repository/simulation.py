@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -198,7 +199,10 @@ class Simulation:
         self._weights, most = ((0, 6, 5), 1) if self._races else ((4, 5, 3), 5)
         tasks = [f"0_{number}" for number in range(self._chance.randint(1, most))]
         self._log = {(task, store): _GROWTH * self._chance.randint(1, 3) for task in tasks for store in STORES}
-        self._requests = [self._request(f"request-{number}") for number in range(self._chance.randint(2, 6) * (1 + self._races))]
+        many = self._chance.randint(2, 6) * (1 + self._races)
+        self._requests = [self._request(f"request-{number}") for number in range(many)]
+            self._request(f"request-{number}") for number in range(self._chance.randint(2, 6) * (1 + self._races))
+        ]
         self._heads: list[Head] = []
         self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
         self._parts: dict[str, dict[str, TaskPart]] = {}
@@ -544,7 +548,7 @@ class Simulation:
         parts = {}
         for one in manifest.parts:
             content = self._piece(named, one.extent.blob, one.extent.start, one.extent.bytes, one.sha256)
-            parts[one.task] = PART.decode(content)
+            parts[one.task] = PART.decode(zlib.decompress(content))
             for store in parts[one.task].stores:
                 for digest, extent in store.extents:
                     self._piece(named, extent.blob, extent.start, extent.bytes, digest)

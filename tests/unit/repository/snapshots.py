@@ -175,6 +175,7 @@ def publication(
     request: str = "request",
     *,
     stores: Sequence[str] = STORES,
+    origin: str = "tests",
     faults: FaultPoints = NO_FAULTS,
     **more: object,
 ) -> Publication:
@@ -182,7 +183,7 @@ def publication(
     if isinstance(shelf.blobs, SimulatedBlobs):
         shelf.blobs.storage.blobs.setdefault(MARK_NAME, (MARK.encode(shelf.repository.mark), NOW))  # nobody made it
     options = {"clock": lambda: NOW, "faults": faults, **more}
-    return Publication(shelf, spec(*stores), request=request, origin="tests", **options)  # type: ignore[arg-type]
+    return Publication(shelf, spec(*stores), request=request, origin=origin, **options)  # type: ignore[arg-type]
 
 
 def ends_of(shelf: Shelf) -> dict[str, dict[str, int]]:

@@ -26,7 +26,6 @@ from statecore.repository.manifest import (
     TaskPart,
     checked,
     first_cut,
-    joined_parts,
 )
 from tests.harness.simulated_store import all_flips
 from tests.unit.repository.snapshots import reference_of, store_of
@@ -66,29 +65,6 @@ def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
     assert MANIFEST.decode(MANIFEST.encode(manifest)) == manifest
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(
-        st.builds(
-            lambda task, names: TaskPart(task, tuple(store_of("0_0", name, (), end=len(name)) for name in names)),
-            st.text(max_size=4),
-            st.lists(st.text(max_size=4), max_size=3),
-        ),
-        max_size=4,
-    )
-)
-def test_every_part_is_found_where_its_reference_says(parts: list[TaskPart]) -> None:
-    content, references = joined_parts([(part, None) for part in parts], "blob")
-    assert len(content) == sum(reference.extent.bytes for reference in references)
-    for part, reference in zip(parts, references, strict=True):
-        at = reference.extent
-        document = content[at.start : at.start + at.bytes]
-        assert sha256(document).hexdigest() == reference.sha256
-        assert PART.decode(document) == part
-        assert (reference.task, reference.identity) == (part.task, part.identity)
-        assert (reference.file_bytes, reference.cut_ms, at.blob) == (part.file_bytes, part.cut_ms, "blob")
-
-
 @pytest.mark.parametrize("version", [1, 7, -1, "0", None, True])
 @pytest.mark.parametrize("kind", ["part", "manifest"])
 def test_a_version_that_is_not_known_is_refused_by_name(kind: str, version: object) -> None:
@@ -105,7 +81,7 @@ def manifest_of() -> Manifest:
         "application_id": "orders",
         "epoch": 0,
         "generation": 1,
-        "parent": None,
+        "previous": None,
         "made": "2026-11-23T00:00:00.000Z",
         "made_by": "tests",
         "origin": "restore",
@@ -126,21 +102,6 @@ def test_what_a_newer_release_adds_is_read_and_stays_beside_the_value() -> None:
     assert read.value == TaskPart("0_0", (store_of("0_0", "s", (), end=5),))
     assert read.raw["more"] == 1
     assert read.raw["stores"][0]["more"] == {"a": 2}
-
-
-def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that_have_not_changed() -> None:
-    left, right = store_of("0_0", "left", (), end=5), store_of("0_0", "right", (), end=5)
-    before = PART.to_json(TaskPart("0_0", (left, right)))
-    for store in before["stores"]:
-        store["codec"] = "of another release"
-        store["changelogs"][0]["tier"] = 2
-        store["databases"][0]["filter"] = []
-    ahead = store_of("0_0", "right", (), end=9)
-    content, _ = joined_parts([(TaskPart("0_0", (left, ahead)), before)])
-    after = json.loads(content)["stores"]
-    assert after[0] == before["stores"][0]
-    assert after[1] == PART.to_json(TaskPart("0_0", (ahead,)))["stores"][0], "of what has changed nothing old is said"
-    assert PART.decode(content) == TaskPart("0_0", (left, ahead))
 
 
 def test_every_flipped_bit_of_a_document_whose_hash_is_known_is_found() -> None:

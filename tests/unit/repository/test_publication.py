@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -67,7 +68,7 @@ def test_the_first_snapshot_makes_the_head(shelf: Shelf, storage: Storage, direc
     entry = head.snapshots[0]
     assert (entry.snapshot, entry.identity, entry.request) == (done.snapshot, done.identity, "first")
     manifest = shelf.manifest(entry).value
-    assert (manifest.parent, manifest.generation, manifest.origin) == (None, 1, "tests")
+    assert (manifest.previous, manifest.generation, manifest.origin) == (None, 1, "tests")
     assert manifest.spec["subtopologies"]["0"]["stores"].keys() == {"left", "right"}
     assert "bootstrap_servers" not in manifest.spec
     assert ends_of(shelf) == BOTH
@@ -81,7 +82,7 @@ def test_a_snapshot_names_the_one_before_and_what_is_new(shelf: Shelf, first: No
     head = shelf.head()
     assert head.snapshots[1:] == before.snapshots
     assert head.generation == 2
-    assert shelf.manifest(head.snapshots[0]).value.parent == before.snapshots[0].snapshot
+    assert shelf.manifest(head.snapshots[0]).value.previous == before.snapshots[0].snapshot
     assert done.new_bytes == 40, "of the run above alone"
     assert len(fetched(shelf)) == 2
 
@@ -425,8 +426,10 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
     parts, content = [], b""
     for part in manifest.raw["parts"]:
         at = part["extent"]
-        document = json.loads(storage.blobs[blob][0][at["start"] :][: at["bytes"]])
-        document = encoded(with_more({**document, "stores": [with_more(one) for one in document["stores"]]}))
+        document = json.loads(zlib.decompress(storage.blobs[blob][0][at["start"] :][: at["bytes"]]))
+        document = zlib.compress(
+            encoded(with_more({**document, "stores": [with_more(one) for one in document["stores"]]}))
+        )
         digest = sha256(document).hexdigest()
         extent = {"blob": shelf.names.parts("new"), "start": len(content), "bytes": len(document)}
         parts.append(with_more({**part, "sha256": digest, "extent": extent}))

@@ -101,6 +101,19 @@ def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
     assert lost.shelf.manifest(lost.shelf.head().snapshots[0]).value.epoch == 1
 
 
+def test_a_head_that_is_made_anew_names_as_few_checkpoints_as_the_one_that_was_lost(lost: Lost) -> None:
+    (first,) = lost.publish(1)
+    lost.publishing.origin = "checkpoint"
+    checkpoints = lost.publish(*range(2, 20))
+    before = lost.shelf.head()
+    assert names(before) == [*checkpoints[:12], first]
+    lost.head_file.unlink()
+    plan = lost.repaired()
+    assert plan.head.snapshots == before.snapshots
+    assert set(reasons(plan)) == set(checkpoints[12:])
+    assert set(reasons(plan).values()) == {"it is older than the checkpoints and folds that a head names"}
+
+
 @settings(deadline=None, max_examples=25)
 @given(at=st.integers(0, 1 << 20), bit=st.integers(0, 7))
 def test_a_head_with_a_flipped_bit_is_made_anew(two: Lost, at: int, bit: int) -> None:

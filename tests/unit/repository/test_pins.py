@@ -1,0 +1,251 @@
+"""Pins: set by one swap of the head, beside whatever others do to it at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.documents import encoded
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
+from statecore.repository.head import HEAD, Head, SnapshotEntry
+from statecore.repository.keeping import NEWEST
+from statecore.repository.pins import NOTE_CHARACTERS, pin, unpin
+from statecore.repository.repository import MARK, MARK_NAME
+from statecore.repository.shelf import Shelf
+from tests.harness.simulated_store import Network, Storage
+from tests.unit.repository.published import Publishing
+from tests.unit.repository.snapshots import NOW, fetched, publication, uploaded
+
+
+def publish(shelf: Shelf, directory: Path, end: int, **more: Any) -> str:
+    """A snapshot up to an offset."""
+    parts = uploaded(shelf, directory, {"0_0": {"left": end}})
+    published = publication(shelf, f"up to {end}", name=lambda: f"{end:08x}", **more).publish(parts, whole=True)
+    return published.snapshot
+
+
+@pytest.fixture
+def two(shelf: Shelf, tmp_path: Path) -> tuple[str, str]:
+    """Two snapshots, the older first."""
+    return publish(shelf, tmp_path, 10), publish(shelf, tmp_path, 20)
+
+
+def pinned(shelf: Shelf) -> dict[str, str]:
+    """The notes of what is pinned, by snapshot."""
+    return {entry.snapshot: entry.note for entry in shelf.head().snapshots if entry.pinned}
+
+
+def meanwhile(network: Network, do: Callable[[], Any], times: int = 1) -> None:
+    """Let somebody else be first with the next swaps."""
+    left, is_theirs = times, False
+
+    def fault(request: str, possible: tuple[str, ...]) -> str:
+        nonlocal left, is_theirs
+        if request == "swap" and left and not is_theirs:
+            left, is_theirs = left - 1, True
+            do()
+            is_theirs = False
+        return ""
+
+    network.fault = fault  # type: ignore[method-assign]
+
+
+def test_a_pin_is_set_and_taken_off_and_nothing_else_of_the_head_changes(shelf: Shelf, two: tuple[str, str]) -> None:
+    older, newer = two
+    before = shelf.head()
+    done = pin(shelf, older, "before the migration")
+    assert (done.changed, done.entry) == (True, shelf.head().entry(older))
+    assert pinned(shelf) == {older: "before the migration"}
+    assert shelf.head().generation == before.generation + 1
+    assert unpin(shelf, older).changed
+    after = shelf.head()
+    assert replace(after, generation=before.generation) == before
+    assert after.newest is not None
+    assert after.newest.snapshot == newer
+    assert len(fetched(shelf)) == 2
+
+
+def test_what_is_so_already_is_no_swap(shelf: Shelf, two: tuple[str, str], storage: Storage) -> None:
+    older, _ = two
+    assert not unpin(shelf, older).changed
+    pin(shelf, older, "why")
+    before = dict(storage.pointers)
+    for note in ("why", None):
+        assert not pin(shelf, older, note).changed
+    assert storage.pointers == before
+    assert pin(shelf, older, "").changed
+    assert pinned(shelf) == {older: ""}
+
+
+def test_the_newest_is_the_one_that_was_it_at_first(
+    shelf: Shelf, two: tuple[str, str], network: Network, tmp_path: Path
+) -> None:
+    _, newer = two
+    meanwhile(network, lambda: publish(shelf, tmp_path, 30))
+    assert pin(shelf, "newest").entry.snapshot == newer
+    assert list(pinned(shelf)) == [newer]
+    assert len(shelf.head().snapshots) == 3
+
+
+def test_who_is_second_reads_the_head_again(
+    shelf: Shelf, two: tuple[str, str], network: Network, tmp_path: Path
+) -> None:
+    older, newer = two
+    meanwhile(network, lambda: pin(shelf, newer, "by another"))
+    assert pin(shelf, older, "mine").changed
+    assert pinned(shelf) == {older: "mine", newer: "by another"}
+
+
+def test_a_publication_that_began_before_keeps_the_pin(shelf: Shelf, two: tuple[str, str], tmp_path: Path) -> None:
+    older, _ = two
+    parts = uploaded(shelf, tmp_path, {"0_0": {"left": 30}})
+    job = publication(shelf, "third")
+    pin(shelf, older, "meanwhile")
+    assert job.publish(parts, whole=True).snapshot
+    assert pinned(shelf) == {older: "meanwhile"}
+    assert len(shelf.head().snapshots) == 3
+
+
+def test_a_pinned_checkpoint_stays_and_one_whose_pin_was_taken_off_goes_with_the_next(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    def checkpoint(number: int) -> str:
+        parts = uploaded(shelf, tmp_path, {"0_0": {"left": 10 * number}})
+        job = publication(
+            shelf,
+            f"r{number}",
+            origin="checkpoint",
+            name=lambda: f"{number:08x}",
+            clock=lambda: NOW + 60 * number,
+        )
+        return job.publish(parts, whole=True).snapshot
+
+    first, second = checkpoint(1), checkpoint(2)
+    pin(shelf, first)
+    *_, last = [checkpoint(number) for number in range(3, 3 + NEWEST)]
+    there = [entry.snapshot for entry in shelf.head().snapshots]
+    assert (len(there), there[0], there[-1], second in there) == (NEWEST + 1, last, first, False)
+    unpin(shelf, first)
+    assert shelf.head().entry(first) is not None, "as long as nothing is published"
+    checkpoint(3 + NEWEST)
+    assert shelf.head().entry(first) is None
+    assert len(shelf.head().snapshots) == NEWEST
+
+
+def test_what_another_release_has_written_stays_also_beside_the_pin(
+    shelf: Shelf, two: tuple[str, str], storage: Storage
+) -> None:
+    older, _ = two
+    raw: dict[str, Any] = HEAD.to_json(shelf.head())
+    raw |= {"retention": {"days": 30}}
+    raw["snapshots"][1]["held_by"] = "somebody"
+    storage.pointers[shelf.names.head] = encoded(HEAD.sealed(raw))
+    pin(shelf, older)
+    found = shelf.read_head()
+    assert found is not None
+    assert found.raw["retention"] == {"days": 30}
+    assert [(one.get("held_by"), one["pinned"]) for one in found.raw["snapshots"]] == [
+        (None, False),
+        ("somebody", True),
+    ]
+
+
+@pytest.mark.parametrize("set_", [pin, unpin])
+def test_what_is_not_there_is_refused_by_name(
+    shelf: Shelf, two: tuple[str, str], storage: Storage, set_: Callable[..., object]
+) -> None:
+    before = dict(storage.pointers)
+    with pytest.raises(NotFound, match=f"has no snapshot 'other' .* It has {two[1]}, {two[0]}"):
+        set_(shelf, "other")
+    assert storage.pointers == before
+    with pytest.raises(NotFound, match="There is no snapshot of payments"):
+        set_(Shelf(shelf.repository, "payments"), "newest")
+
+
+def test_a_note_that_is_no_note_is_refused(shelf: Shelf, two: tuple[str, str]) -> None:
+    with pytest.raises(Invalid, match="takes 200"):
+        pin(shelf, two[0], "x" * (NOTE_CHARACTERS + 1))
+    assert pin(shelf, two[0], "caf\udce9" + "x" * (NOTE_CHARACTERS - 4)).changed
+    assert pinned(shelf)[two[0]].startswith("caf\udce9x")
+
+
+def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
+    shelf: Shelf, two: tuple[str, str], network: Network, storage: Storage
+) -> None:
+    def swapped() -> None:
+        found = shelf.read_head()
+        assert found is not None
+        storage.pointers[shelf.names.head] = encoded(
+            HEAD.sealed({**found.raw, "generation": found.head.generation + 1})
+        )
+
+    meanwhile(network, swapped, times=1000)
+    with pytest.raises(Retryable, match="swapped by others 20 times meanwhile, and nothing was changed"):
+        pin(shelf, two[0])
+    assert pinned(shelf) == {}
+
+
+def test_a_swap_without_a_reply_is_retryable_and_the_next_try_finds_what_became_of_it(
+    shelf: Shelf, two: tuple[str, str], network: Network
+) -> None:
+    network.fault = lambda request, possible: "timeout" if request == "swap" else ""  # type: ignore[method-assign]
+    with pytest.raises(Retryable):
+        pin(shelf, two[0], "why")
+    network.fault = lambda request, possible: ""  # type: ignore[method-assign]
+    assert not pin(shelf, two[0], "why").changed
+    assert pinned(shelf) == {two[0]: "why"}
+
+
+def test_in_a_place_that_has_become_another_repository_nothing_is_pinned(
+    shelf: Shelf, two: tuple[str, str], storage: Storage
+) -> None:
+    another = replace(shelf.repository.mark, id="another")
+    storage.blobs[MARK_NAME] = (MARK.encode(another), NOW)
+    with pytest.raises(Fenced, match="is the repository another"):
+        pin(shelf, two[0])
+    assert pinned(shelf) == {}
+
+
+def test_a_damaged_or_lost_head_is_not_pinned_over(shelf: Shelf, two: tuple[str, str], storage: Storage) -> None:
+    content = storage.pointers.pop(shelf.names.head)
+    with pytest.raises(Corrupted, match="is missing"):
+        pin(shelf, two[0])
+    assert shelf.names.head not in storage.pointers
+    storage.pointers[shelf.names.head] = content[:-9]
+    with pytest.raises(Corrupted, match="is damaged"):
+        pin(shelf, two[0])
+
+
+def test_pins_and_publications_at_the_same_time_all_count(tmp_path: Path) -> None:
+    """On a real disk, with threads: no pin is lost, and no snapshot."""
+    (tmp_path / "scratch").mkdir()
+    publishing = Publishing((tmp_path / "repository").as_uri(), tmp_path / "scratch")
+    old = [publishing.publish(end).snapshot for end in range(1, 7)]
+    failed: list[BaseException] = []
+
+    def run(do: Callable[[], object]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                do()
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=guarded)
+        thread.start()
+        return thread
+
+    threads = [run(lambda one=one: pin(publishing.shelf, one, f"of {one}")) for one in old]  # type: ignore[misc]
+    threads.append(run(lambda: [publishing.publish(end) for end in range(10, 16)]))
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    head: Head = publishing.shelf.head()
+    assert len(head.snapshots) == 12
+    entries: list[SnapshotEntry] = [entry for entry in head.snapshots if entry.pinned]
+    assert {entry.snapshot: entry.note for entry in entries} == {one: f"of {one}" for one in old}
+    assert head.generation == 18
