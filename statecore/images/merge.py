@@ -17,14 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
 from statecore.images.merging import MergingRuns, Rows
 from statecore.images.model import Run, RunFile, RunFormat
 from statecore.images.run_order import check_order
-from statecore.images.run_writer import write_run
+from statecore.images.run_writer import write_run_of_any
 from statecore.images.tables import open_table
 
 # Blocks of the file end where chunks do, so another limit is another file. A larger row is copied alone.
@@ -81,49 +79,20 @@ def refuse_records(runs: Sequence[Run]) -> None:
 
 def write_merged(path: Path, runs: Sequence[RunFile], merging: MergingRuns, *, keep_tombstones: bool) -> RunFile | None:
     """As :func:`merged_file`, of the rows of the runs that ``merging`` reads."""
-    chunks = _chunks(merging, keep_tombstones)
-    first = next(chunks, None)
-    if first is None:
+    made = write_run_of_any(path, _chunks(merging, keep_tombstones))
+    if made is None:
         return None
-
-    def all_chunks() -> Iterator[Chunk]:
-        yield first
-        yield from chunks
-
-    try:
-        made = write_run(path, all_chunks())
-    except BaseException:
-        path.unlink(missing_ok=True)  # half a run is of no use, and looks like one
-        raise
     stream_time = max(run.stream_time for run in runs)
     return replace(made, segment=runs[0].segment, stream_time=stream_time)
 
 
 def _chunks(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:
     """The rows that are left."""
-    rows = Rows(
-        key_offsets=np.zeros(_ROWS_AT_ONCE + 1, np.int64),
-        keys=np.empty(_BYTES_AT_ONCE, np.uint8),
-        value_offsets=np.zeros(_ROWS_AT_ONCE + 1, np.int64),
-        values=np.empty(_BYTES_AT_ONCE, np.uint8),
-        valid=np.empty(_ROWS_AT_ONCE, np.uint8),
-    )
-    more = True
+    rows, more = Rows.room(_ROWS_AT_ONCE, _BYTES_AT_ONCE), True
     while more:
         more = merging.take(rows, keep_deletes=keep_tombstones)
         taken = merging.state.taken
         if taken:
-            yield Chunk(
-                rows.key_offsets[: taken + 1],
-                rows.keys[: rows.key_offsets[taken]],
-                rows.value_offsets[: taken + 1],
-                rows.values[: rows.value_offsets[taken]],
-                rows.valid[:taken],
-                np.zeros(taken, np.int64),
-            )
+            yield rows.chunk(taken)
         elif more:
-            key_bytes, value_bytes = merging.next_row_bytes
-            rows = rows._replace(
-                keys=np.empty(max(len(rows.keys), key_bytes), np.uint8),
-                values=np.empty(max(len(rows.values), value_bytes), np.uint8),
-            )
+            rows = rows.with_room_for(*merging.next_row_bytes)

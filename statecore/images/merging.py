@@ -9,13 +9,14 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from statecore.images import merged_kernel
 from statecore.images.digest import SEEDS
+from statecore.images.key_table import Chunk
 from statecore.images.merged_kernel import CURSOR, DAMAGE, DAMAGED, MORE, NEEDS_ROOM, STATE, Cursor, State
 from statecore.images.model import RunFile
 from statecore.images.tables import KeyRange, Table, damaged, first_block, index_entry
@@ -26,13 +27,42 @@ _KEY_ROOM = 256  # bytes that each run has for its key before a longer one comes
 
 
 class Rows(NamedTuple):
-    """Buffers that rows are copied into; see :class:`statecore.images.key_table.Chunk`."""
+    """Buffers that rows are copied into; see :class:`Chunk`."""
 
     key_offsets: npt.NDArray[np.int64]
     keys: npt.NDArray[np.uint8]
     value_offsets: npt.NDArray[np.int64]
     values: npt.NDArray[np.uint8]
     valid: npt.NDArray[np.uint8]
+
+    @classmethod
+    def room(cls, rows: int, bytes_each: int) -> Self:
+        """Buffers for so many rows, and so many bytes of keys and of values."""
+        return cls(
+            key_offsets=np.zeros(rows + 1, np.int64),
+            keys=np.empty(bytes_each, np.uint8),
+            value_offsets=np.zeros(rows + 1, np.int64),
+            values=np.empty(bytes_each, np.uint8),
+            valid=np.empty(rows, np.uint8),
+        )
+
+    def with_room_for(self, key_bytes: int, value_bytes: int) -> Self:
+        """Buffers in which such a row has room; what was in them is lost where they are larger."""
+        return self._replace(
+            keys=np.empty(max(len(self.keys), key_bytes), np.uint8),
+            values=np.empty(max(len(self.values), value_bytes), np.uint8),
+        )
+
+    def chunk(self, taken: int) -> Chunk:
+        """The first rows, as a view."""
+        return Chunk(
+            self.key_offsets[: taken + 1],
+            self.keys[: self.key_offsets[taken]],
+            self.value_offsets[: taken + 1],
+            self.values[: self.value_offsets[taken]],
+            self.valid[:taken],
+            np.zeros(taken, np.int64),
+        )
 
 
 class MergingRuns:

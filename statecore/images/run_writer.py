@@ -5,6 +5,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -91,3 +92,16 @@ def write_run(path: Path, chunks: Iterable[Chunk]) -> RunFile:
         for chunk in chunks:
             writer.add(chunk)
         return writer.finish()
+
+
+def write_run_of_any(path: Path, chunks: Iterable[Chunk]) -> RunFile | None:
+    """As :func:`write_run`; ``None``, and no file, where there are no rows, and no half of one where it fails."""
+    left = iter(chunks)
+    first = next(left, None)
+    if first is None:
+        return None
+    try:
+        return write_run(path, chain([first], left))
+    except BaseException:
+        path.unlink(missing_ok=True)  # half a run is of no use, and looks like one
+        raise

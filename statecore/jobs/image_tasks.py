@@ -22,13 +22,14 @@ from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import file_sha256, is_as_it_was, link_or_copy, tree_bytes
 from statecore.formats.releases import GLOBAL
+from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, RunFormat
 from statecore.jobs import staging
 from statecore.jobs.answers import answer, answers
 from statecore.jobs.engine import Failure
 from statecore.jobs.merge_tasks import SliceResult, forget_slice, joined, spent_on
 from statecore.jobs.staging_place import StagingPlace
-from statecore.jobs.store_to_build import StoreToBuild
+from statecore.jobs.store_to_build import BaseDirectory, BaseFiles, StoreToBuild
 from statecore.placement.database_state import read_database_state
 from statecore.stopwatch import Stopwatch
 
@@ -147,14 +148,13 @@ def _build_store(task: ImageTask) -> ImageResult:
 
 
 def forget(blobs: Blobs, built: StoreToBuild) -> None:
-    """Take away what a store was to be built of, the word of it first."""
+    """Take away what a store was to be built of, the word of it first; a directory below it stays as it is."""
     for name in built.results:
         blobs.delete(name)
     for run in built.runs:
         blobs.delete(staging.run_name(run))
-    for base in built.bases:
-        for sha256 in base.files.values():
-            blobs.delete(staging.file_name(sha256))
+    for sha256 in built.base_hashes:
+        blobs.delete(staging.file_name(sha256))
 
 
 def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
@@ -178,7 +178,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         records = [(part.stream_time, of_part) for part, of_part in zip(built.parts, files, strict=True)]
         runs = build_version_runs(scratch, records, of.retention_ms, of.interval_ms, task.memory_budget)
     merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
-    bases = _linked_bases(scratch, built, blobs)
+    bases = _bases(scratch, built, blobs)
     image = build_image(
         target,
         built.kind,
@@ -193,25 +193,34 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
     return image
 
 
-def _linked_bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> Bases | None:
-    """The databases below the runs, made of links to their files."""
+def _bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> Bases | None:
+    """The databases below the runs: directories as they lie, or made of links to files."""
     from statecore.images.bases import Base, Bases
 
     databases: dict[int | None, Base] = {}
-    offsets = {}
+    starts: dict[TopicPartition, int] = {}
     for number, base in enumerate(built.bases):
-        directory = scratch / f"base-{number}"
-        directory.mkdir()
-        for name, sha256 in base.files.items():
-            path = blobs.local_path(staging.file_name(sha256))
-            if path is None:
-                raise ValueError("bases are built where their files lie")
-            link_or_copy(path, directory / name)
-            _check_base_file(built, directory / name, sha256)
-        databases[base.segment] = Base(directory)
-        offsets = dict(read_database_state(directory).offsets)
-    if not databases:
-        return None
+        if isinstance(base, BaseDirectory):
+            if starts not in ({}, base.starts):
+                raise ValueError("the databases of a store end at the same offsets")
+            databases[base.segment], starts = Base(Path(base.path)), dict(base.starts)
+        else:
+            directory = scratch / f"base-{number}"
+            starts = _linked_base(directory, base, built, blobs)
+            databases[base.segment] = Base(directory)
+    return Bases(databases, starts, global_store=built.task == GLOBAL) if databases else None
+
+
+def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: Blobs) -> dict[TopicPartition, int]:
+    """Make a database of links to its files; by changelog partition the offset that it ends before."""
+    directory.mkdir()
+    for name, sha256 in base.files.items():
+        path = blobs.local_path(staging.file_name(sha256))
+        if path is None:
+            raise ValueError("bases are built where their files lie")
+        link_or_copy(path, directory / name)
+        _check_base_file(built, directory / name, sha256)
+    offsets = read_database_state(directory).offsets
     if offsets.keys() != built.offsets.keys():
         raise Corrupted(
             f"The base of store {built.store!r} of task {built.task} has offsets of "
@@ -220,8 +229,7 @@ def _linked_bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> Bases | N
             action="Take another snapshot, or build the store from its changelog.",
         )
     is_global = built.task == GLOBAL
-    starts = {partition: offset + (not is_global) for partition, offset in offsets.items()}
-    return Bases(databases, starts, global_store=is_global)
+    return {partition: offset + (not is_global) for partition, offset in offsets.items()}
 
 
 def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
@@ -260,7 +268,7 @@ def _are_newer(task: ImageTask, moment: float) -> bool:
     """Whether a file was made anew since: the old one was damaged, and may be in the image."""
     blobs = task.place.blobs()
     names = [staging.run_name(run) for run in (*task.built.runs, *(run for one in task.slices for run in one.made))]
-    names += [staging.file_name(sha256) for base in task.built.bases for sha256 in base.files.values()]
+    names += [staging.file_name(sha256) for sha256 in task.built.base_hashes]
     try:
         return any(blobs.head(name).modified > moment for name in names)
     except NotFound:

@@ -1,7 +1,7 @@
 """What the second stage is given: a store of one task, and what it is built of, wherever that comes from.
 
 A restore that has read changelogs and a fetch from a repository differ in where the runs were made, and in nothing
-else. Bases come from snapshots of directories that Kafka Streams wrote.
+else. Bases come from snapshots of directories that Kafka Streams wrote, or are such directories as they lie.
 """
 
 from __future__ import annotations
@@ -46,6 +46,22 @@ class BaseFiles:
 
 
 @dataclass(frozen=True)
+class BaseDirectory:
+    """A database that lies below the runs, in a directory that whoever builds the image can see: closed, and not opened
+    by anybody until the image is built. Its files are linked and never written to.
+
+    Attributes:
+        segment: id of the segment that it is; ``None`` where the store has none.
+        path: the directory.
+        starts: by changelog partition the offset that the runs begin at. Nothing is built where it ends elsewhere.
+    """
+
+    segment: int | None
+    path: str
+    starts: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
 class StoreToBuild:
     """One store of one task, and what its image is made of.
 
@@ -68,7 +84,7 @@ class StoreToBuild:
     offsets: Mapping[TopicPartition, int]
     parts: tuple[AppliedRuns, ...] = ()
     segmentation: Segmentation | None = None
-    bases: tuple[BaseFiles, ...] = ()
+    bases: tuple[BaseFiles | BaseDirectory, ...] = ()
     size: int = 0
     hashed: Mapping[str, FileMoment | None] = field(default_factory=dict)
     content: StoreDigest | None = None
@@ -82,6 +98,11 @@ class StoreToBuild:
     def results(self) -> tuple[str, ...]:
         """The blobs that name its runs."""
         return tuple(part.result for part in self.parts if part.result is not None)
+
+    @property
+    def base_hashes(self) -> Iterator[str]:
+        """Hashes of the files below its runs, as far as they are found by them."""
+        return (sha256 for base in self.bases if isinstance(base, BaseFiles) for sha256 in base.files.values())
 
     @property
     def stream_time(self) -> int:

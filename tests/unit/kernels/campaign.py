@@ -33,6 +33,8 @@ from statecore.images import (
     merged_kernel,
     merging,
     packed_records,
+    reconcile,
+    reconcile_kernel,
     runs_digest,
     slices,
     spill,
@@ -59,7 +61,7 @@ from tests.unit.kernels.guard import arrow_column, between_guards, guarded_copy
 
 MODULES = (
     *(addresses, changelog_kernel, decoder_module, digest, kernel, key_table, merge, merged_kernel, merging),
-    *(packed_records, runs_digest, slices, spill, sst, tables),
+    *(packed_records, reconcile, reconcile_kernel, runs_digest, slices, spill, sst, tables),
     *(versions_kernel, replay_module, rows_module, table_module),
 )
 
@@ -145,7 +147,7 @@ def ranges(chance: random.Random, path: Path, guard: bool) -> Any:
 
 
 def files(chance: random.Random, path: Path, guard: bool) -> Any:
-    """An SST file, its digest and its filter; then several, merged."""
+    """An SST file, its digest and its filter; then several, merged, and the first held against the others."""
     runs, longest = [], chance.choice([240, 1100])
     for number in range(chance.randrange(1, 5)):
         count = chance.choice([1, 17, 300])
@@ -165,7 +167,14 @@ def files(chance: random.Random, path: Path, guard: bool) -> Any:
     one = merge.merge_runs(path / f"{guard}merged.sst", runs, keep_tombstones=kept)
     written_again = None if one is None else (one.sha256, one.digest)
     together = merged_digest(runs, files_of(runs)), in_slices(path / f"slices{guard}", runs, 3)
-    return [(run.sha256, run.digest) for run in runs], together, written_again, hashes
+    told = apart(path / f"{guard}apart.sst", runs, chance.randrange(len(runs) + 1))
+    return [(run.sha256, run.digest) for run in runs], together, written_again, hashes, told
+
+
+def apart(path: Path, runs: list[RunFile], parents: int) -> str | None:
+    """The hash of what must be put above the first runs, so that all show what the others do."""
+    made = reconcile.reconciled_run(path, runs[:parents], runs[parents:], start=1, end=2)
+    return None if made is None else made.sha256
 
 
 def in_slices(directory: Path, runs: list[RunFile], parts: int) -> list[SliceContent]:
@@ -198,6 +207,8 @@ def damaged_files(chance: random.Random, path: Path, guard: bool) -> Any:
         lambda: merged_digest([good, run], files_of([good, run])),
         lambda: merge.merge_runs(path / f"merged{guard}.sst", [good, run], keep_tombstones=True),
         lambda: in_slices(path / f"slices{guard}", [good, run], 2),
+        lambda: apart(path / f"apart{guard}.sst", [good, run], 1),
+        lambda: apart(path / f"apart{guard}.sst", [run, good], 1),
     ):
         try:
             result = read()
