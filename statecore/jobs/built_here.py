@@ -6,14 +6,17 @@ used: the driver brings the runs and builds, as a fetch does it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from statecore.jobs.fetched_files import FetchedFiles
 from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.stages import build_images
 from statecore.jobs.staging_place import DirectoryPlace
+from statecore.jobs.store_to_build import BaseDirectory
 from statecore.jobs.store_to_fetch import stores_to_fetch
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.placement.state_directory import StateDirectory
@@ -31,6 +34,7 @@ def build_here(
     spec: ApplicationSpec,
     memory_budget: int,
     progress: Progress,
+    bases: Mapping[tuple[str, str], tuple[BaseDirectory, ...]] = MappingProxyType({}),
 ) -> dict[tuple[str, str], ImageResult]:
     """Bring what stores are made of, and build their images with processes of this machine.
 
@@ -42,6 +46,7 @@ def build_here(
         spec: the application.
         memory_budget: bytes of records that a process may hold.
         progress: told the bytes that came, and the images that are built.
+        bases: what of the state directory lies below stores, by task and name.
 
     Returns:
         (task, store) → result.
@@ -61,6 +66,7 @@ def build_here(
     place.prepare()
     with ProcessEngine().start("restore", spec) as here:
         built = [store.built(files.hashed, store.snapshot.content) for store in stores]
+        built = [replace(one, bases=bases.get((one.task, one.store), one.bases)) for one in built]
         images = build_images(here, spec.application_id, built, place, staging, memory_budget, progress)
     files.drop()
     return images

@@ -44,9 +44,9 @@ from statecore.jobs.range_tasks import ClusterSettings
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.run_keeper import ShelfAddress
-from statecore.jobs.soundness import refusal_of_tail
 from statecore.jobs.stages import publish_rows, read_runs
 from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
+from statecore.jobs.tails import unsound
 from statecore.progress import NullProgress, Progress
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import advanced
@@ -163,11 +163,11 @@ class _Checkpoint(Job):
         for _ in range(_ROUNDS):
             made = self._read(planned)
             self.faults.reach("checkpoint.after-runs")
-            unsound = list(_judged(planned, made))
-            if not unsound:
+            found = self._unsound(planned, made)
+            if not found:
                 break
-            self.refused |= {((one.task, one.store), one.parent): one.why for one in unsound}
-            for one in unsound:
+            self.refused |= {((one.task, one.store), one.parent): one.why for one in found}
+            for one in found:
                 self.say(str(one))
             with self.phase("plan again"):
                 planned = self._plan(publication)
@@ -181,6 +181,14 @@ class _Checkpoint(Job):
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
         return self._report(planned, made, planned.notes, published)
+
+    def _unsound(self, planned: CheckpointPlan, made: Made) -> list[Refused]:
+        """The parents that turned out not to be sound."""
+        plan, now_ms = planned.frozen.plan, int(time.time() * 1000)
+        if not plan.offsets:
+            return []
+        with self._cluster() as cluster:
+            return list(unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms))
 
     def _publication(self) -> Publication:
         return Publication(
@@ -305,23 +313,6 @@ class _Checkpoint(Job):
             repository=self.shelf.url,
             published=published,
         )
-
-
-def _judged(planned: CheckpointPlan, made: Made) -> Iterator[Refused]:
-    """The parents that turned out not to be sound when their tails were read."""
-    finished_ms = int(time.time() * 1000)
-    for key, parent in planned.parents.items():
-        for part in planned.frozen.plan.stores[key]:
-            end = parent.ends[part.topic_partition]
-            seen = [
-                result.statistics
-                for result in made.runs.get(key, ())
-                if result.offset_range.topic_partition == part.topic_partition
-            ]
-            why = refusal_of_tail(end, planned.topics[part.topic], seen, finished_ms)
-            if why is not None:
-                yield Refused(*key, parent.name, why)
-                break
 
 
 def _refuse_what_must_not_be_rebuilt(request: CheckpointRequest, planned: CheckpointPlan) -> None:

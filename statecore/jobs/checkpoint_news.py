@@ -53,7 +53,7 @@ def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> Ne
     there: dict[Key, StoreSnapshot] = {
         (task, store.store): store for task, part in publication.parts().items() for store in part.stores
     }
-    new, quiet = set[str](), set[str]()
+    new, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.frozen.plan.stores.items():
         parent, known = planned.parents.get(key), there.get(key)
         if of_store[0].left_to_restore:
@@ -63,7 +63,9 @@ def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> Ne
         else:
             is_news = any(result.statistics.records for result in made.runs.get(key, ()))
         (new if is_news else quiet).add(key[0])
-    quiet -= new
+        if not all(part.was_all or part.left_to_restore for part in of_store):
+            lagging.add(key[0])
+    quiet -= new | lagging
     references = {} if manifest is None else {task: manifest.part(task) for task in quiet}
     moments = [None if one is None else one.cut_ms for one in references.values()]
     known_moments = [moment for moment in moments if moment is not None]

@@ -13,13 +13,14 @@ read, and that is said aloud::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Below
+from statecore.images.model import Below, segment_order
 from statecore.jobs.soundness import ParentEnd, refusal
+from statecore.jobs.store_to_build import BaseDirectory
 from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
 
 Key = tuple[str, str]
@@ -40,6 +41,7 @@ class Parent:
             empty.
         stream_time: greatest time of a row in ms where rows expire; -1 where they do not, or where nobody knows it.
         snapshot: it, where it is of a snapshot.
+        databases: the directories of its databases, by segment, where it is of the state directory.
     """
 
     name: str
@@ -47,6 +49,21 @@ class Parent:
     segments: frozenset[int | None]
     stream_time: int = -1
     snapshot: StoreSnapshot | None = None
+    databases: Mapping[int | None, str] = field(default_factory=dict)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is of the state directory."""
+        return self.snapshot is None
+
+    @property
+    def bases(self) -> tuple[BaseDirectory, ...]:
+        """Its databases, as they lie in the state directory."""
+        starts = {part: end.end for part, end in self.ends.items()}
+        return tuple(
+            BaseDirectory(segment, self.databases[segment], starts)
+            for segment in sorted(self.databases, key=segment_order)
+        )
 
     @property
     def below(self) -> Below:
@@ -112,6 +129,10 @@ class Chosen(NamedTuple):
     refused: tuple[Refused, ...]
 
 
+Cost = Callable[[Parent | None, Mapping[TopicPartition, LogOffsets]], float]
+"""What it costs to go on from a parent, or from nothing, where the changelog of the store is like that, with the end
+at which it is read to as ``log_end``."""
+
 NO_PARENTS = Chosen({}, ())
 """Every log is read whole."""
 
@@ -121,16 +142,21 @@ def choose(
     candidates: Candidates,
     topics: Mapping[str, TopicDescription],
     logs: Mapping[TopicPartition, LogOffsets],
+    ends: Mapping[TopicPartition, int],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
+    cost: Cost | None = None,
 ) -> Chosen:
-    """The first candidate of each store that nothing speaks against before its tail is read.
+    """The first candidate of each store that nothing speaks against before its tail is read; or the cheapest.
 
     Args:
         stores: the partitions of the changelog of each store.
         candidates: who knows the parents.
         topics: the changelogs.
-        logs: their offsets, with the end at which a read would stop as ``log_end``.
+        logs: their offsets.
+        ends: where a read of each stops.
         epoch_ends: asks where leader epochs end in the logs as they are now (:meth:`Cluster.epoch_ends`).
+        cost: what it costs to go on from a parent, or from nothing. With it all candidates are looked at, up to the
+            first one of a snapshot, and the cheapest is taken; it may be none. Without it the first one is.
     """
     parents: dict[Key, Parent] = {}
     refused: list[Refused] = []
@@ -147,12 +173,15 @@ def choose(
                 looked[key] = found
         told = _told(looked.values(), epoch_ends)
         for key, parent in looked.items():
-            why = _why_refused(parent, stores[key], topics, logs, told)
-            if why is None:
-                parents[key] = parent
-                del pending[key]
-            else:
+            why = _why_refused(parent, stores[key], topics, logs, ends, told)
+            if why is not None:
                 refused.append(Refused(*key, parent.name, why))
+                continue
+            its_logs = {part: replace(logs[part], log_end=ends[part]) for part in stores[key]}
+            if cost is None or cost(parent, its_logs) < cost(parents.get(key), its_logs):
+                parents[key] = parent
+            if cost is None or not parent.is_here:
+                del pending[key]
     return Chosen(parents, tuple(refused))
 
 
@@ -177,6 +206,7 @@ def _why_refused(
     partitions: frozenset[TopicPartition],
     topics: Mapping[str, TopicDescription],
     logs: Mapping[TopicPartition, LogOffsets],
+    ends: Mapping[TopicPartition, int],
     epoch_ends: Mapping[tuple[TopicPartition, int], int | None],
 ) -> str | None:
     if parent.ends.keys() != partitions:
@@ -186,4 +216,9 @@ def _why_refused(
         found = refusal(end, topics[part.topic], logs[part], epoch_ends.get((part, end.leader_epoch)))
         if found is not None:
             return found
+        if end.end > ends[part]:
+            return (
+                f"it has {part} up to {end.end}, and what is read of that ends at {ends[part]} now: an open "
+                "transaction, or the group's committed offset, lies before the end of what was read then"
+            )
     return None

@@ -9,6 +9,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import staging
+from statecore.jobs.parents import Key
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.request import RestoreRequest
 from statecore.placement.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
@@ -23,6 +24,7 @@ def placement_of(
     spec: ApplicationSpec,
     directory: StateDirectory,
     request: RestoreRequest,
+    here: Collection[Key] = (),
     *,
     resumes: bool,
 ) -> PlacementPlan:
@@ -34,6 +36,7 @@ def placement_of(
         spec: the application's stores.
         directory: where they are placed.
         request: whether what is there may be replaced, and under which id.
+        here: stores, by task and name, that are made of what the directory has: to replace them loses nothing.
         resumes: whether what the same request had placed was placed by this very plan.
 
     Raises:
@@ -43,11 +46,12 @@ def placement_of(
 
     def image_of(parts: Sequence[PartitionPlan]) -> StoreImage:
         one = parts[0]
+        advances = (one.task, one.store) in here
         if staged is None:
-            return StoreImage(one.task, one.store, one.kind, one.topic_partition, None, None)
+            return StoreImage(one.task, one.store, one.kind, one.topic_partition, None, None, advances=advances)
         path = staging.image_path(staged, one.task, one.store) / staging.DATABASE
         offsets = {part.topic_partition: part.committed_offset for part in parts}
-        return StoreImage(one.task, one.store, one.kind, one.topic_partition, path, offsets)
+        return StoreImage(one.task, one.store, one.kind, one.topic_partition, path, offsets, advances=advances)
 
     return plan_placement(
         directory,

@@ -25,7 +25,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -67,6 +67,8 @@ class PartitionPlan:
         log_start: first offset of the log when the plan was made.
         parent: what lies below the runs that are read (:attr:`statecore.jobs.parents.Parent.name`); empty where nothing
             does, and the whole log is read.
+        was_all: whether nothing lay behind ``end`` when the plan was made: no open transaction, and no record of a
+            source topic that the application had still to process.
     """
 
     store: str
@@ -85,6 +87,7 @@ class PartitionPlan:
     leader_epoch: int = -1
     log_start: int = -1
     parent: str = ""
+    was_all: bool = True
 
     @property
     def is_global(self) -> bool:
@@ -148,6 +151,10 @@ class RestorePlan:
         for part in self.partitions:
             grouped[part.task, part.store].append(part)
         return {key: tuple(sorted(parts, key=lambda part: part.partition)) for key, parts in grouped.items()}
+
+    def of(self, keys: Collection[Key]) -> RestorePlan:
+        """The plan of some stores, by task and name."""
+        return replace(self, partitions=tuple(one for one in self.partitions if (one.task, one.store) in keys))
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -214,6 +221,7 @@ def make_plan(
     shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _nothing_known,
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     parents: Mapping[Key, Parent] = MappingProxyType({}),
+    log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> RestorePlan:
     """Freeze the offsets of a restore and cut them into ranges.
 
@@ -228,6 +236,7 @@ def make_plan(
         shapes: tells of partitions that are read what is known of their records; decides where they are split.
         epochs: the epochs of the leaders, as far as they are known.
         parents: (task, store) → what its runs are put upon; the others are read whole.
+        log_ends: log end offsets, where they are not those of ``offsets``: of source topics that are consumed in part.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
@@ -263,6 +272,7 @@ def make_plan(
             leader_epoch=epochs.get(span.topic_partition, -1),
             log_start=offsets[span.topic_partition].log_start,
             parent=_name(parents.get((task_of(store, span.partition), store.name))),
+            was_all=span.end >= log_ends.get(span.topic_partition, offsets[span.topic_partition].log_end),
         )
         for store, span in whole
     )

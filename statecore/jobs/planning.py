@@ -24,7 +24,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.notes import notes_of
-from statecore.jobs.parents import NO_PARENTS, Candidates, Chosen, Key, choose
+from statecore.jobs.parents import NO_PARENTS, Candidates, Chosen, Cost, Key, choose
 from statecore.jobs.plan import (
     PartitionPlan,
     RestorePlan,
@@ -69,6 +69,8 @@ def plan_restore(
     *,
     parallelism: Callable[[], int],
     candidates: Candidates | None = None,
+    cost: Cost | None = None,
+    only: Callable[[Key], bool] = lambda _: True,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PlannedRestore:
@@ -84,6 +86,8 @@ def plan_restore(
         request: what of it to restore.
         parallelism: batches that the engine works on at once; asked for late, because the engine starts meanwhile.
         candidates: who knows what the runs may be put upon; ``None`` to read every log whole.
+        cost: what a parent costs; with it the cheapest is taken, and not the first (:func:`parents.choose`).
+        only: asked whether a store, by task and name, is meant.
         clock: monotonic seconds.
         sleep: waits for seconds.
 
@@ -94,7 +98,11 @@ def plan_restore(
     """
     stores = select_stores(spec, request.stores, request.partitions)
     topics = cluster.describe_topics(sorted({store.changelog for store in stores}))
-    wanted = check_partitions(stores, topics, request.partitions)
+    wanted = {
+        store: kept
+        for store, parts in check_partitions(stores, topics, request.partitions).items()
+        if (kept := [part for part in parts if only((task_of(store, part), store.name))])
+    }
     offsets = cluster.log_offsets(_partitions(wanted))
     read = _partitions({store: parts for store, parts in wanted.items() if not is_left(store, request.versioned)})
     deadline = clock() + request.transaction_wait
@@ -106,7 +114,7 @@ def plan_restore(
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
     consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
     seen = {**offsets, **consumed}
-    chosen = NO_PARENTS if candidates is None else _chosen(cluster, spec, wanted, topics, seen, candidates)
+    chosen = NO_PARENTS if candidates is None else _chosen(cluster, spec, wanted, topics, offsets, seen, candidates, cost)
     workers = parallelism()
     budget = request.memory_budget
     weights = Weights({}, 0)
@@ -131,6 +139,7 @@ def plan_restore(
         shapes=shapes,
         epochs={part: log.leader_epoch for part, log in offsets.items()},
         parents=chosen.parents,
+        log_ends={part: log.log_end for part, log in offsets.items()},
     )
     notes = notes_of(cluster, spec, plan, request)
     disk = disk_need(plan, weights, workers, budget)
@@ -144,21 +153,24 @@ def _chosen(
     spec: ApplicationSpec,
     wanted: Mapping[StoreSpec, Sequence[int]],
     topics: Mapping[str, TopicDescription],
+    logs: Mapping[TopicPartition, LogOffsets],
     seen: Mapping[TopicPartition, LogOffsets],
     candidates: Candidates,
+    cost: Cost | None,
 ) -> Chosen:
     """What the runs of each store are put upon; nothing where it is left to Kafka Streams, or made of all records."""
     stores: dict[Key, set[TopicPartition]] = defaultdict(set)
     for store, numbers in wanted.items():
         for number in () if store.kind.is_versioned else numbers:
             stores[task_of(store, number), store.name].add(TopicPartition(store.changelog, number))
-    ends = {part: replace(log, log_end=end_of(log, spec.processing_guarantee)) for part, log in seen.items()}
     return choose(
         {key: frozenset(parts) for key, parts in stores.items()},
         candidates,
         topics,
-        ends,
+        logs,
+        {part: end_of(log, spec.processing_guarantee) for part, log in seen.items()},
         cluster.epoch_ends,
+        cost,
     )
 
 

@@ -10,15 +10,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore import __version__
+from statecore.errors import Fenced
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Image, StoreDigest, segment_order
-from statecore.jobs.frozen_plan import FrozenPlan, request_name
+from statecore.jobs.frozen_plan import request_name
 from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore_plan import PlannedRestoreOf
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.version_tasks import VersionResult
 from statecore.repository.identity import store_identity
@@ -78,27 +80,39 @@ class SnapshotOf:
         """What an earlier try of this request has published, as long as it counts."""
         return self._publication.earlier()
 
-    def publish(self, frozen: FrozenPlan, made: Made, images: Mapping[Key, Image]) -> Published:
+    def publish(self, planned: PlannedRestoreOf, made: Made, images: Mapping[Key, Image]) -> Published:
         """Publish it, unless an earlier try has.
 
         Args:
-            frozen: the plan.
+            planned: what was restored, and upon what.
             made: what the tasks made of it.
             images: the images that were built, if any were.
 
         Raises:
             Fenced, Corrupted, Invalid, Retryable, Capacity: see :meth:`Publication.publish`.
         """
+        frozen, plan = planned.frozen, planned.published
         parts = task_parts(
-            frozen.plan,
+            plan,
             made,
             images,
+            parents=planned.parents,
             cut_ms=int(frozen.made_at * 1000),
             spec_digest=spec_hash(self._spec),
         )
-        whole = not self._request.stores and not self._request.partitions
-        published = self._publication.publish(parts, whole=whole)
-        assert published is not None  # there are parts, and none is rebased
+        whole = not self._request.stores and not self._request.partitions and plan == frozen.plan
+        published = self._publication.publish(
+            parts,
+            whole=whole,
+            rebase=planned.rebase if planned.parents else None,
+            refused={(one.task, one.store) for one in planned.refused} - planned.parents.keys(),
+        )
+        if published is None:  # others have published the very same, or more
+            raise Fenced(
+                f"Nothing was published for {self._spec.application_id}: another job has published as much meanwhile.",
+                action="Start a new restore (under a new request id); it goes on from the newest snapshot.",
+                application_id=self._spec.application_id,
+            )
         return published
 
 
@@ -118,7 +132,7 @@ def task_parts(
         made: what the tasks made of it, published.
         images: the images that were built of it, where any were: they tell what a store holds.
         parents: stores of snapshots, by (task, store), upon which the runs are put.
-        cut_ms: when the plan's ends were read, in ms since the epoch.
+        cut_ms: when the plan's ends were read, in ms since the epoch. It is said of stores behind which nothing lay.
         spec_digest: hash of the spec.
     """
     runs, versions = made.runs, made.versions
@@ -132,7 +146,8 @@ def task_parts(
         stream_time = None if below is not None and below.stream_time is None else seen
         databases = _live(parts[0], below, stored, seen)
         content = _content(parts[0].kind, databases, below, images.get(key))
-        tasks[key[0]].append(_store(plan, parts, databases, stream_time, content, cut_ms, spec_digest))
+        its_cut = cut_ms if all(part.was_all for part in parts) else None
+        tasks[key[0]].append(_store(plan, parts, databases, stream_time, content, its_cut, spec_digest))
     return [TaskPart(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 

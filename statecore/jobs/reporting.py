@@ -22,13 +22,11 @@ def store_report(
     Args:
         parts: the plan of its partitions.
         read: the ranges that were read for it; none of a store that is left to Kafka Streams.
-        built: its image; ``None`` where none was built, and what it will hold is not known.
+        built: its image; ``None`` where none was built. What one on a base holds nobody has counted.
         rows: the rows of a versioned store, where they were published.
     """
     image = None if built is None else built.image
     content = None if image is None else image.content
-    if image is not None and content is None:
-        raise ValueError(f"the image of {parts[0].store} has a base, and runs alone tell what an image holds")
     runs = [run for result in read for run in result.runs] if rows is None else list(rows.runs)
     seen, one = [result.statistics for result in read], parts[0]
     return StoreReport(

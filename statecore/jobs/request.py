@@ -7,6 +7,7 @@ Each field is declared once (:mod:`statecore.jobs.declaration`), and its ``help`
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -99,6 +100,20 @@ PATIENCE = declare(
     check=check_patience,
 )
 """What is said of ``timeout``, wherever brokers are asked."""
+
+CHEAPEST, NOTHING, LATEST, HERE = "cheapest", "none", "latest", "directory"
+"""What a restore may be put upon, besides the id of a snapshot."""
+
+_START = re.compile(r"cheapest|none|latest|directory|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
+
+
+def _check_start(_: str, start: str) -> None:
+    if not _START.fullmatch(start):
+        raise Invalid(
+            f"A restore is not put upon {start!a}.",
+            action=f"Give {CHEAPEST}, {NOTHING}, {LATEST} or {HERE}, or the id of a snapshot (statecore snapshots).",
+        )
+
 
 VERSIONED = declare(
     Choice(VersionedStart),
@@ -317,13 +332,27 @@ class Published(Request):
 class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planned):
     """A request to rebuild stores of one application from its changelogs."""
 
+    start_from: str = field(
+        default=CHEAPEST,
+        metadata=declare(
+            Text("FROM"),
+            title="Start from",
+            help="what the stores are made upon. cheapest: the stores of the state directory, the newest snapshot of "
+            "the repository, or nothing, whichever is sound and takes the least. none: all of the changelogs is read. "
+            "latest, or the id of a snapshot: that snapshot. directory: the stores of the state directory. What "
+            "cannot be used is said with the reason",
+            section=WHAT,
+            option="--from",
+            check=_check_start,
+        ),
+    )
     replace: bool = field(
         default=False,
         metadata=declare(
             Flag(),
             title="Replace what is there",
-            help="replace stores that exist already, which are moved aside until the new are verified; without it a "
-            "state directory that holds them is refused",
+            help="replace stores that exist already, which are moved aside until the new are verified, and are not "
+            "built upon; without it they are brought to the end of their changelogs, or the directory is refused",
             section=WHERE,
         ),
     )

@@ -4,7 +4,7 @@ Order of things, and why a kill at any moment is harmless::
 
     lock      the application's .lock, until the end       a running application makes the job refuse to start
     recover   finish or clear what a killed job left       (statecore.placement.apply)
-    plan      preconditions, then freeze the offsets       nothing was changed before this line
+    plan      what to build upon, then freeze the offsets  nothing was changed before this line
     check     could every worker take part?                on a cluster; nobody is asked on this machine
     read      the engine's workers: ranges → runs          in the staging directory of the plan
     build     the engine's workers: runs → images          ditto; each appears complete or not at all
@@ -25,43 +25,42 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
-from statecore.documents import Document
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.built_here import build_here
+from statecore.jobs.earlier_restore import frozen_plan, placed_by, report_of
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.frozen_plan import (
-    ATTEMPT_SUFFIX,
-    FROZEN_PLAN,
-    PLAN_SUFFIX,
-    REPORT_SUFFIX,
-    FrozenPlan,
-)
+from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
-from statecore.jobs.notes import notes_of
+from statecore.jobs.parents import DIRECTORY, Key
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
-from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
+from statecore.jobs.planning import covers
 from statecore.jobs.publishing import Made, SnapshotOf, task_parts
 from statecore.jobs.range_tasks import ClusterSettings
-from statecore.jobs.report import REPORT, RestoreReport
+from statecore.jobs.report import RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore_candidates import RestoreCandidates
+from statecore.jobs.restore_plan import PlannedRestoreOf, plan_anew, taken_up
+from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.staging import staged_names, staging_base
 from statecore.jobs.staging_place import StagingPlace
+from statecore.jobs.tails import unsound
 from statecore.placement.apply import PlacementPlan, apply_placement, recover
-from statecore.placement.journal import read_record
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory, ensure_room
 from statecore.progress import NullProgress, Progress
 from statecore.repository.publication import Published
 from statecore.repository.shelf import Shelf
+
+_ROUNDS = 5
 
 
 def run_restore(
@@ -110,12 +109,13 @@ def _run_restore(
     if request.plan_only:
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
-            plan, notes, disk, *_ = plan_restore(cluster, spec, request, parallelism=lambda: engine.expected(spec))
+            candidates = RestoreCandidates(request, spec, directory, shelf, {})
+            planned = plan_anew(cluster, spec, request, candidates, lambda: engine.expected(spec))
         progress.done()
-        about = () if directory is None else (*_doubts(directory, request, disk), directory.owner_note())
-        for note in (*notes, *about):
+        doubts = [] if directory is None or planned.disk is None else _doubts(directory, request, planned.disk)
+        for note in (*planned.notes, *doubts, *([] if directory is None else [directory.owner_note()])):
             say(f"note: {note}")
-        return plan
+        return planned.plan
     if directory is None:
         assert shelf is not None  # the request has one of the two
         home: JobHome = RepositoryHome(shelf, request.request_id)
@@ -148,6 +148,7 @@ class _Restore(Job):
         self.shelf = shelf
         self.resumes = False
         self.placement = uuid.uuid4().hex
+        self.refused: dict[tuple[Key, str], str] = {}
 
     def run(self, workers: Workers) -> RestoreReport:
         """Restore."""
@@ -160,30 +161,41 @@ class _Restore(Job):
             self.progress.phase("plan")
             if self.directory is not None and (recovered := str(recover(self.directory, self.faults))):
                 self.say(recovered)
-            frozen, why = self._frozen_plan()
-            earlier = self._already_placed(frozen)
+            earlier = self._already_placed()
             if earlier is not None:
                 assert self.directory is not None
                 self.directory.give_to_owner()  # which the killed attempt may not have come to
                 self.home.discard(earlier.plan_id)  # what the killed attempt had staged
                 self.progress.done("in place already")
                 return earlier
-            frozen, notes = self._plan(workers, frozen, why)
-            plan = frozen.plan
-            snapshot = self._publication(plan)
-            done = self._already_published(plan, snapshot)
+            planned = self._plan(workers)
+            snapshot = self._publication(planned)
+            done = self._already_published(planned.plan, snapshot)
             if done is not None:
                 self.progress.done("published already")
                 return done
             self.save(ATTEMPT_SUFFIX, self.attempt.begun())
             self.progress.done()
         self.faults.reach("restore.after-plan")
-        self.wait_for(workers, plan.plan_id, lambda: self._shared(workers, plan), self.spec.kafka)
-        made = self._read(workers, plan, snapshot)
+        self.wait_for(workers, planned.plan.plan_id, lambda: self._shared(workers, planned.plan), self.spec.kafka)
+        for _ in range(_ROUNDS):
+            made = self._read(workers, planned, snapshot)
+            if not self._refuses(planned, made):
+                break
+            with self.phase("plan again"):
+                self.home.discard(planned.plan.plan_id)
+                planned = self._new_plan(workers, ())
+                snapshot = self._publication(planned)
+        else:
+            raise Invalid(
+                "Nothing that there is could be built upon: the logs change faster than their tails are read.",
+                action="Read all of them (--from none), and look at retention.ms of these topics.",
+            )
+        plan, notes = planned.plan, planned.notes
         self.faults.reach("restore.after-runs")
-        images = self._build(workers, plan, made)
+        images = self._build(workers, planned, made)
         self.faults.reach("restore.after-images")
-        published = self._publish(snapshot, frozen, made, images)
+        published = self._publish(snapshot, planned, made, images)
         self.faults.reach("restore.after-publication")
 
         def report(finished: str) -> RestoreReport:
@@ -193,7 +205,7 @@ class _Restore(Job):
             with self.phase("place"):
                 # Before the placement: a retry after a kill finds the stores in place and needs their report.
                 self.save(REPORT_SUFFIX, report("").to_json())
-                placement = self._placement(plan, self._staging(plan))
+                placement = self._placement(planned, self._staging(plan))
                 assert placement is not None
                 for line in placement.lines:
                     self.say(line)
@@ -206,110 +218,109 @@ class _Restore(Job):
         self.finish(plan.plan_id, last.to_json())  # the one that was saved before differs in its times alone
         return last
 
-    def _frozen_plan(self) -> tuple[FrozenPlan | None, tuple[str, ...]]:
-        """The plan of an earlier attempt of this request, or why there is none although there is a file."""
-        content = self.home.read(PLAN_SUFFIX)
-        try:
-            return None if content is None else FROZEN_PLAN.decode(content), ()
-        except Invalid as error:
-            return None, (f"The plan of an earlier attempt of this request was made anew: {error.what}",)
-
-    def _already_placed(self, frozen: FrozenPlan | None) -> RestoreReport | None:
+    def _already_placed(self) -> RestoreReport | None:
         """The report of an earlier attempt of this request, while all that it had placed still stands there."""
-        found = None if frozen is None else self._report_of(frozen.plan)
-        if self.directory is None or frozen is None or found is None or not covers(frozen, self.spec, self.request):
+        frozen = frozen_plan(self.home)
+        if self.directory is None or frozen is None or not covers(frozen, self.spec, self.request):
             return None
-        record = read_record(self.directory.work_path)
-        tasks = {part.task for part in frozen.plan.partitions}
-        if record is None or not all(
-            record.placed(task, self.directory.task_path(task), self.request.request_id) for task in tasks
-        ):
-            return None
-        report = found.value
-        if self.shelf is not None and report.published is None:
-            return None  # it was placed before it was to be published
-        if not report.finished:  # killed between the last swap and the last word, or placed by an older release
-            report = replace(report, finished=utc_now(), **({} if report.started else asdict(self.attempt)))
-            self.save(REPORT_SUFFIX, REPORT.rewritten(found, report))
-        return replace(report, placed=False)
+        found = placed_by(self.home, self.directory, frozen, self.attempt)
+        if found is None or (self.shelf is not None and found[0].published is None and not _is_here(frozen.plan)):
+            return None  # or it was placed before it was to be published
+        report, last_word = found
+        if last_word is not None:
+            self.save(REPORT_SUFFIX, last_word)
+        return report
 
     def _already_published(self, plan: RestorePlan, snapshot: SnapshotOf | None) -> RestoreReport | None:
         """The report of an earlier attempt of this request that published and had nothing else to do."""
         earlier = None if snapshot is None or self.directory is not None else snapshot.earlier()
-        found = None if earlier is None else self._report_of(plan)
+        found = None if earlier is None else report_of(self.home, plan)
         return None if found is None else replace(found.value, published=earlier)
 
-    def _report_of(self, plan: RestorePlan) -> Document[RestoreReport] | None:
-        """The saved report of a plan, which is written before anything is placed; not one of an earlier plan."""
-        content = self.home.read(REPORT_SUFFIX)
-        try:
-            found = None if content is None else REPORT.read(content)
-        except Invalid:
-            return None
-        return found if found is not None and found.value.plan_id == plan.plan_id else None
-
-    def _plan(
-        self, workers: Workers, frozen: FrozenPlan | None, why: tuple[str, ...]
-    ) -> tuple[FrozenPlan, tuple[str, ...]]:
+    def _plan(self, workers: Workers) -> PlannedRestoreOf:
         """The frozen plan of this request, or a new one, frozen now. All refusals are made here."""
-        with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
-            if frozen is not None and covers(frozen, self.spec, self.request):
-                stale = self._why_stale(frozen, cluster)
-                if stale is None:
-                    self.taken_up = True
-                    self.resumes = self._report_of(frozen.plan) is not None
-                    self.brokers = cluster.brokers()
-                    self._placement(frozen.plan)
-                    notes = notes_of(cluster, self.spec, frozen.plan, self.request)
-                    return frozen, ("The plan of an earlier attempt of this request was taken up.", *notes)
-                why = (f"The plan of an earlier attempt of this request was made anew: {stale}.",)
-            made_at = time.time()
-            plan, notes, disk, *_ = plan_restore(cluster, self.spec, self.request, parallelism=workers.parallelism)
-            self._placement(plan)
-            room = self._ensure_room(disk)
-            self.brokers = cluster.brokers()
-        request = self.request
+        with self._cluster() as cluster:
+            found = taken_up(cluster, self.spec, self.request, self._candidates(), self.home)
+            if isinstance(found, PlannedRestoreOf):
+                self.taken_up = True
+                self.resumes = report_of(self.home, found.plan) is not None
+                self.brokers = cluster.brokers()
+                self._placement(found)
+                return found
+        why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}",)
+        return self._new_plan(workers, why)
+
+    def _new_plan(self, workers: Workers, why: tuple[str, ...]) -> PlannedRestoreOf:
         staging = str(self._staging_base().absolute()) if self.directory is not None else ""
-        frozen = FrozenPlan(plan, request.partitions, made_at, request.request_id, staging)
-        self.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
-        return frozen, (*why, *notes, *room)
+        with self._cluster() as cluster:
+            planned = plan_anew(cluster, self.spec, self.request, self._candidates(), workers.parallelism, staging)
+            self._placement(planned)
+            room = [] if planned.disk is None else self._ensure_room(planned.disk)
+            self.brokers = cluster.brokers()
+        self.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(planned.frozen))
+        return replace(planned, notes=(*why, *planned.notes, *room))
 
-    def _why_stale(self, frozen: FrozenPlan, cluster: Cluster) -> str | None:
-        topics = cluster.describe_topics(sorted({part.topic for part in frozen.plan.partitions}))
-        check_unchanged(frozen.plan, topics)
-        offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
-        return why_stale(frozen, topics, offsets, time.time())
+    def _cluster(self) -> Cluster:
+        return Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout)
 
-    def _publication(self, plan: RestorePlan) -> SnapshotOf | None:
+    def _candidates(self) -> RestoreCandidates:
+        return RestoreCandidates(self.request, self.spec, self.directory, self.shelf, self.refused)
+
+    def _refuses(self, planned: PlannedRestoreOf, made: Made) -> bool:
+        """Whether a parent turned out not to be sound when its tail was read; then it is not used again."""
+        if not planned.parents:
+            return False
+        plan, now_ms = planned.plan, int(time.time() * 1000)
+        with self._cluster() as cluster:
+            found = list(unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms))
+        self.refused |= {((one.task, one.store), one.parent): one.why for one in found}
+        for one in found:
+            self.say(str(one))
+        return bool(found)
+
+    def _publication(self, planned: PlannedRestoreOf) -> SnapshotOf | None:
         """Begun before anything is read: what others publish from now on is seen, and rights that lack as well."""
-        if self.shelf is None:
+        if self.shelf is None or not planned.published.partitions:
             return None
-        return SnapshotOf(self.shelf, self.spec, self.request, plan, self.faults)
+        return SnapshotOf(self.shelf, self.spec, self.request, planned.plan, self.faults)
 
-    def _read(self, workers: Workers, plan: RestorePlan, snapshot: SnapshotOf | None) -> Made:
+    def _read(self, workers: Workers, planned: PlannedRestoreOf, snapshot: SnapshotOf | None) -> Made:
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
-        budget, place = self.request.memory_budget, self._place(workers, plan)
-        shelf = None if snapshot is None else snapshot.address
+        plan, budget, place = planned.plan, self.request.memory_budget, self._place(workers, planned.plan)
+        shelf = None if snapshot is None and not self._are_apart(workers) else self._address()
         with self.phase("read"), self.nothing_left_of_the_invalid(plan.plan_id):
-            runs = read_runs(workers, plan, cluster, place, budget, self.progress, shelf)
+            runs = read_runs(workers, plan, cluster, place, budget, self.progress, shelf, planned.parents)
             versions = publish_rows(workers, plan, runs, place, shelf, budget, self.progress)
         return Made(runs, versions)
 
-    def _build(self, workers: Workers, plan: RestorePlan, made: Made) -> dict[tuple[str, str], ImageResult]:
+    def _address(self) -> ShelfAddress | None:
+        return None if self.shelf is None else ShelfAddress(self.shelf.url, self.shelf.application_id)
+
+    def _build(self, workers: Workers, planned: PlannedRestoreOf, made: Made) -> dict[tuple[str, str], ImageResult]:
         if self.directory is None:
             return {}
-        place, staging, budget = self.home.place(plan.plan_id), self._staging(plan), self.request.memory_budget
+        plan, budget = planned.plan, self.request.memory_budget
+        place, staging = self.home.place(plan.plan_id), self._staging(plan)
+        brought = set(plan.stores) if self._are_apart(workers) else planned.parents.keys() - planned.here
+        images: dict[tuple[str, str], ImageResult] = {}
         with self.phase("build"):
-            if self.shelf is not None and self._are_apart(workers):
-                parts = task_parts(plan, made, {})
-                return build_here(self.shelf, parts, self.directory, staging, self.spec, budget, self.progress)
-            stores = stores_to_build(plan, made.runs)
-            return build_images(workers, self.spec.application_id, stores, place, staging, budget, self.progress)
+            if brought:
+                assert self.shelf is not None  # where else would they be
+                parts = task_parts(plan.of(brought), made, {}, parents=planned.parents)
+                bases = {key: planned.parents[key].bases for key in planned.here & brought}
+                images |= build_here(
+                    self.shelf, parts, self.directory, staging, self.spec, budget, self.progress, bases
+                )
+            stores = stores_to_build(plan.of(plan.stores.keys() - brought), made.runs, planned.parents)
+            if stores:
+                application_id = self.spec.application_id
+                images |= build_images(workers, application_id, stores, place, staging, budget, self.progress)
+        return images
 
     def _publish(
         self,
         snapshot: SnapshotOf | None,
-        frozen: FrozenPlan,
+        planned: PlannedRestoreOf,
         made: Made,
         images: Mapping[tuple[str, str], ImageResult],
     ) -> Published | None:
@@ -317,7 +328,7 @@ class _Restore(Job):
             return None
         with self.phase("publish"):
             self.progress.phase("publish")
-            found = snapshot.publish(frozen, made, {key: built.image for key, built in images.items()})
+            found = snapshot.publish(planned, made, {key: built.image for key, built in images.items()})
             self.progress.done(found.snapshot)
         self.say(f"Published snapshot {found.snapshot} of {self.spec.application_id} in {snapshot.address.url}.")
         for warning in found.warnings:
@@ -351,10 +362,11 @@ class _Restore(Job):
         """The directory that workers have to share with this process."""
         return None if self.directory is None or self._are_apart(workers) else self._staging(plan)
 
-    def _placement(self, plan: RestorePlan, staged: Path | None = None) -> PlacementPlan | None:
+    def _placement(self, planned: PlannedRestoreOf, staged: Path | None = None) -> PlacementPlan | None:
         if self.directory is None:
             return None
-        return placement_of(plan, staged, self.spec, self.directory, self.request, resumes=self.resumes)
+        plan, request = planned.plan, self.request
+        return placement_of(plan, staged, self.spec, self.directory, request, planned.here, resumes=self.resumes)
 
     def _ensure_room(self, disk: DiskNeed) -> list[str]:
         """Refuse when a disk certainly cannot hold what is made, and say where one may not."""
@@ -392,6 +404,11 @@ class _Restore(Job):
             repository="" if self.shelf is None else self.shelf.url,
             published=published,
         )
+
+
+def _is_here(plan: RestorePlan) -> bool:
+    """Whether all of a plan is put upon the state directory, so that nothing of it is published."""
+    return all(part.parent == DIRECTORY for part in plan.partitions)
 
 
 def _doing(request: RestoreRequest) -> str:

@@ -155,8 +155,12 @@ def publish_rows(
     return {(result.task, result.store): result for result in results}
 
 
-def stores_to_build(plan: RestorePlan, runs: Mapping[tuple[str, str], Sequence[RangeResult]]) -> list[StoreToBuild]:
-    """Every store of a plan, and what was read for it."""
+def stores_to_build(
+    plan: RestorePlan,
+    runs: Mapping[tuple[str, str], Sequence[RangeResult]],
+    parents: Mapping[Key, Parent] = MappingProxyType({}),
+) -> list[StoreToBuild]:
+    """Every store of a plan, what was read for it, and what of the state directory lies below it."""
     return [
         StoreToBuild(
             task,
@@ -168,6 +172,7 @@ def stores_to_build(plan: RestorePlan, runs: Mapping[tuple[str, str], Sequence[R
                 for result in runs.get((task, store), ())
             ),
             parts[0].segmentation,
+            parents[task, store].bases if (task, store) in parents else (),
             size=sum(part.end - part.start for part in parts),
         )
         for (task, store), parts in plan.stores.items()

@@ -231,9 +231,10 @@ class _TaskPlanner:
     def _check_targets(self, dropped: Iterable[str]) -> None:
         if self.replace:
             return
+        replaced = self.names - {image.store for image in self.restored if image.advances}
         for name in dropped:
             store = name.removeprefix(f"{PLAIN_PARENT}/")
-            if store in self.names and _has_content(self.live / name):
+            if store in replaced and _has_content(self.live / name):
                 self._refuse(f"holds the store {store} already; set replace (--replace) to replace it")
 
     def _check_checkpoint(self) -> None:

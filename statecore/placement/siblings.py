@@ -40,10 +40,12 @@ class StoreImage(SiblingStore):
             the plan is wanted. It is moved, not copied.
         offsets: what its ``offsets`` family must say: changelog partition → last applied offset, or -4; of a global
             store each partition of the source topic → next offset. ``None`` while only the plan is wanted.
+        advances: whether it is made of what the live directory has, so that nothing is lost when that is replaced.
     """
 
     path: Path | None = None
     offsets: Mapping[TopicPartition, int] | None = None
+    advances: bool = field(default=False, kw_only=True)
 
     @property
     def topics(self) -> set[str]:

@@ -201,8 +201,6 @@ class Simulation:
         self._log = {(task, store): _GROWTH * self._chance.randint(1, 3) for task in tasks for store in STORES}
         many = self._chance.randint(2, 6) * (1 + self._races)
         self._requests = [self._request(f"request-{number}") for number in range(many)]
-            self._request(f"request-{number}") for number in range(self._chance.randint(2, 6) * (1 + self._races))
-        ]
         self._heads: list[Head] = []
         self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
         self._parts: dict[str, dict[str, TaskPart]] = {}

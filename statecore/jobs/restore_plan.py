@@ -1,0 +1,195 @@
+"""The plan of a restore: what its stores are put upon, the offsets that are read, frozen under the request's id."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import TopicDescription
+from statecore.errors import Invalid
+from statecore.jobs.estimate import DiskNeed
+from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
+from statecore.jobs.home import JobHome
+from statecore.jobs.notes import notes_of
+from statecore.jobs.parents import DIRECTORY, Key, Parent, Refused
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
+from statecore.jobs.request import CHEAPEST, HERE, RestoreRequest
+from statecore.jobs.restore_candidates import RestoreCandidates, cost
+from statecore.repository.manifest import TaskPart
+from statecore.repository.rebase import advanced
+from statecore.spec.model import ApplicationSpec
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class PlannedRestoreOf:
+    """What a restore does.
+
+    Attributes:
+        frozen: the offsets.
+        parents: what the runs of each store are put upon, where there is something.
+        refused: parents that are not used, and why.
+        topics: the changelogs.
+        notes: what the operator should know.
+        candidates: the directory and the snapshots.
+        disk: what it takes of the disk; ``None`` where an earlier try had asked.
+        taken_up: whether an earlier try had frozen it.
+    """
+
+    frozen: FrozenPlan
+    parents: Mapping[Key, Parent]
+    refused: tuple[Refused, ...]
+    topics: Mapping[str, TopicDescription]
+    notes: tuple[str, ...]
+    candidates: RestoreCandidates
+    disk: DiskNeed | None = None
+    taken_up: bool = False
+
+    @property
+    def plan(self) -> RestorePlan:
+        """The plan."""
+        return self.frozen.plan
+
+    @property
+    def here(self) -> frozenset[Key]:
+        """The stores that are put upon what the state directory has."""
+        return frozenset(key for key, parent in self.parents.items() if parent.is_here)
+
+    def rebase(self, mine: TaskPart, theirs: TaskPart) -> TaskPart | None:
+        """See :func:`statecore.repository.rebase.advanced`."""
+        return advanced(mine, theirs, self.candidates.task(self.frozen.newest, mine.task))
+
+    @property
+    def published(self) -> RestorePlan:
+        """The plan of the tasks that can be published: nothing of a state directory is in the repository."""
+        here = {task for task, _ in self.here}
+        return replace(self.plan, partitions=tuple(part for part in self.plan.partitions if part.task not in here))
+
+
+def plan_anew(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: RestoreRequest,
+    candidates: RestoreCandidates,
+    parallelism: Callable[[], int],
+    staging: str = "",
+) -> PlannedRestoreOf:
+    """A new plan.
+
+    Args:
+        cluster: where the topics are.
+        spec: the application.
+        request: what is asked for.
+        candidates: what the stores may be put upon.
+        parallelism: batches that the engine works on at once.
+        staging: the directory below which it is built.
+
+    Raises:
+        Invalid: see :func:`statecore.jobs.planning.plan_restore`; or stores of the state directory were to be built
+            upon, and cannot be.
+        NotFound, Retryable: likewise.
+    """
+    made_at = time.time()
+    only = candidates.has_store if request.start_from == HERE else lambda _: True
+    planned = plan_restore(
+        cluster,
+        spec,
+        request,
+        parallelism=parallelism,
+        candidates=candidates,
+        cost=cost if request.start_from == CHEAPEST else None,
+        only=only,
+    )
+    parents, refused = planned.chosen
+    frozen = FrozenPlan(
+        planned.plan, request.partitions, made_at, request.request_id, staging, newest=candidates.newest
+    )
+    notes = (*planned.notes, *_upon(planned.plan, request), *map(str, refused[:_SHOWN]))
+    found = PlannedRestoreOf(frozen, parents, refused, planned.topics, notes, candidates, planned.disk)
+    _refuse_what_stays(request, found)
+    return found
+
+
+def taken_up(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    request: RestoreRequest,
+    candidates: RestoreCandidates,
+    home: JobHome,
+) -> PlannedRestoreOf | str | None:
+    """The plan of an earlier try of this request; or why it is made anew, where there is one."""
+    content = home.read(PLAN_SUFFIX)
+    if content is None:
+        return None
+    try:
+        frozen = FROZEN_PLAN.decode(content)
+    except Invalid as error:
+        return error.what
+    if not covers(frozen, spec, request):
+        return None
+    topics = cluster.describe_topics(sorted({part.topic for part in frozen.plan.partitions}))
+    check_unchanged(frozen.plan, topics)
+    offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
+    if (stale := why_stale(frozen, topics, offsets, time.time())) is not None:
+        return f"{stale}."
+    parents: dict[Key, Parent] = {}
+    for key, parts in frozen.plan.stores.items():
+        if not parts[0].parent:
+            continue
+        parent = candidates.named(key, parts[0].parent)
+        if parent is None or any(
+            part.topic_partition not in parent.ends or parent.ends[part.topic_partition].end != part.start
+            for part in parts
+        ):
+            return f"{parts[0].parent}, upon which it was to put store {key[1]} of task {key[0]}, is not what it was."
+        parents[key] = parent
+    notes = (
+        "The plan of an earlier attempt of this request was taken up.",
+        *notes_of(cluster, spec, frozen.plan, request),
+    )
+    return PlannedRestoreOf(frozen, parents, (), topics, notes, candidates, taken_up=True)
+
+
+def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
+    """What the stores are put upon, and what that saves, for the operator."""
+    names = {key: parts[0].parent for key, parts in plan.stores.items() if not parts[0].left_to_restore}
+    counts = Counter(names.values())
+    if set(counts) <= {""}:
+        return []
+    read: Counter[str] = Counter()
+    saved: Counter[str] = Counter()
+    for key, name in names.items():
+        for part in plan.stores[key]:
+            read[name] += part.end - part.start
+            saved[name] += part.start - min(part.log_start, part.start)
+    why = "the least work of what is sound" if request.start_from == CHEAPEST else "as it was asked for"
+    return [
+        f"{counts[name]} store partitions are put upon {name} ({why}): {read[name]:,} offsets are read, and not "
+        f"{read[name] + saved[name]:,}."
+        if name
+        else f"{counts[name]} store partitions are made of the whole of their changelogs: {read[name]:,} offsets."
+        for name in sorted(counts, reverse=True)
+    ]
+
+
+def _refuse_what_stays(request: RestoreRequest, planned: PlannedRestoreOf) -> None:
+    """Refuse to leave stores behind that were to be advanced, all of which are named."""
+    if request.start_from != HERE:
+        return
+    lacking = [
+        one for one in planned.refused if one.parent == DIRECTORY and (one.task, one.store) not in planned.parents
+    ]
+    if lacking:
+        lines = "\n".join(f"  store {one.store} of task {one.task}: {one.why}" for one in lacking[:_SHOWN])
+        more = f"\n  ... and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+        raise Invalid(
+            f"{len(lacking)} stores cannot be advanced by the tails of their changelogs:\n{lines}{more}\n",
+            action="Have these made anew: statecore restore --replace (with --store and --partition for these alone), "
+            "with a repository where there is one.",
+            problems=[str(one) for one in lacking],
+        )
