@@ -19,7 +19,8 @@ things is shown of the tail of a compacted topic:
 The first needs the parent's age. The machine that read the parent's end is another one than the one that reads the
 tail, and each broker compacts by a clock of its own; `CLOCK_MARGIN_MS` is kept for what these clocks differ by. Where
 more than that shows (a read that was over before the parent's end was read) age proves nothing, and the tail must be
-whole.
+whole. How long deletes are kept is what the topic says now: who sets ``delete.retention.ms`` up, after a time in which
+it was low, makes parents of that time seem sounder than they are.
 
 These are pure functions: who calls them asks the brokers, and may ask `refusal` before the tail is read, to save the
 read, and once more after it, because a log may be truncated or a topic be created again meanwhile.
