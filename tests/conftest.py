@@ -44,6 +44,7 @@ LONGEST_FIRST = (
     "integration/test_security.py",
     "integration/test_versioned.py",
     "integration/test_image.py",
+    "integration/test_tail_evidence.py",
     "unit/placement/test_placement_kills.py",
     "unit/images/test_cost.py",
     "unit/images/test_merged_damage.py",

@@ -19,10 +19,11 @@ things is shown of the tail of a compacted topic:
 The first needs the parent's age. The machine that read the parent's end is another one than the one that reads the
 tail, and each broker compacts by a clock of its own; `CLOCK_MARGIN_MS` is kept for what these clocks differ by. Where
 more than that shows (a read that was over before the parent's end was read) age proves nothing, and the tail must be
-whole.
+whole. How long deletes are kept is what the topic says now: who sets ``delete.retention.ms`` up, after a time in which
+it was low, makes parents of that time seem sounder than they are.
 
-These are pure functions: who calls them asks the brokers, and may ask `refusal` before the tail is read, to save the
-read, and once more after it, because a log may be truncated or a topic be created again meanwhile.
+These are pure functions: who calls them asks the brokers. `refusal` is asked before the tail is read, `refusal_of_tail`
+and `truncation` (of the ends up to which was read) after it: a log may be truncated between the two.
 """
 
 from __future__ import annotations
@@ -83,12 +84,26 @@ def refusal(end: ParentEnd, topic: TopicDescription, log: LogOffsets, epoch_end:
             f"{name} is in leader epoch {log.leader_epoch}, before that of the parent's end {end.end}, which is "
             f"{end.leader_epoch}: the cluster was set back to an older state, or this is another one"
         )
-    if epoch_end is not None and epoch_end < end.end:
-        return (
-            f"{name} was truncated at {epoch_end}, below the parent's end {end.end}, and has other records since: "
-            f"leader epoch {end.leader_epoch}, which the parent's end was read under, ends there"
-        )
-    return None
+    return truncation(end, epoch_end)
+
+
+def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the parent's end") -> str | None:
+    """Why an end is not one of the log any more that it was read from, or ``None`` where nothing says so.
+
+    Asked of the ends of a plan, after everything up to them was read, it tells whether a log was truncated between the
+    plan and the read: what was read is then of another log than the parent, although each by itself is whole.
+
+    Args:
+        end: of a parent, or of a plan.
+        epoch_end: where its leader epoch ends in the log now; ``None`` where the brokers do not tell it.
+        called: what the end is.
+    """
+    if epoch_end is None or epoch_end >= end.end:
+        return None
+    return (
+        f"{end.topic_partition} was truncated at {epoch_end}, below {called} {end.end}, and has other records since: "
+        f"leader epoch {end.leader_epoch}, which {called} was read under, ends there"
+    )
 
 
 def horizon_ms(topic: TopicDescription) -> int | None:

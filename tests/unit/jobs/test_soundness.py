@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.soundness import CLOCK_MARGIN_MS, ParentEnd, horizon_ms, refusal, refusal_of_tail
+from statecore.jobs.soundness import CLOCK_MARGIN_MS, ParentEnd, horizon_ms, refusal, refusal_of_tail, truncation
 
 HERE = TopicPartition("app-counts-changelog", 3)
 ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
@@ -87,6 +87,17 @@ def test_a_log_that_was_truncated_below_the_end_is_refused() -> None:
     assert text is not None
     assert text.startswith("app-counts-changelog-3 was truncated at 99, below the parent's end 100")
     assert "epoch 5" in text
+
+
+def test_a_log_that_was_truncated_between_the_plan_and_the_read_is_told_by_the_plans_ends() -> None:
+    assert truncation(END, None) is None
+    assert truncation(END, 100) is None
+    text = truncation(END, 99, called="the plan's end")
+    assert text is not None
+    assert text.startswith(
+        "app-counts-changelog-3 was truncated at 99, below the plan's end 100, and has other records"
+    )
+    assert text.endswith("leader epoch 5, which the plan's end was read under, ends there")
 
 
 def test_what_the_brokers_do_not_tell_of_epochs_is_no_reason() -> None:
