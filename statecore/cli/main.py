@@ -27,6 +27,7 @@ from statecore.errors import Capacity, Retryable, StatecoreError
 from statecore.extras import explained
 
 COMMANDS: dict[str, str] = {
+    "advance": "bring the stores of a stopped application's state directory to the end of their changelogs",
     "checkpoint": "advance the newest snapshot of a repository by what was written since, once or as a service",
     "discover": "write the spec of an application from its topics, topology and state directory",
     "dump": "print the rows of a store, decoded",

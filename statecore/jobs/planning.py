@@ -114,7 +114,9 @@ def plan_restore(
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
     consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
     seen = {**offsets, **consumed}
-    chosen = NO_PARENTS if candidates is None else _chosen(cluster, spec, wanted, topics, offsets, seen, candidates, cost)
+    chosen = (
+        NO_PARENTS if candidates is None else _chosen(cluster, spec, wanted, topics, offsets, seen, candidates, cost)
+    )
     workers = parallelism()
     budget = request.memory_budget
     weights = Weights({}, 0)

@@ -114,7 +114,10 @@ class Shop:
     def restored(self) -> dict[tuple[str, str], tuple[int, str]]:
         """Rows and digest of each store, as a restore of the logs makes them."""
         request = RestoreRequest(
-            spec=self.spec, state_dir=str(self.scratch / f"restored-{time.time_ns()}"), versioned=VersionedStart.LATEST
+            spec=self.spec,
+            state_dir=str(self.scratch / f"restored-{time.time_ns()}"),
+            versioned=VersionedStart.LATEST,
+            start_from="none",
         )
         report = run_restore(request, InProcessEngine())
         assert isinstance(report, RestoreReport)

@@ -1,0 +1,36 @@
+"""What an advance is asked for: a restore whose stores are put upon what the state directory has, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from statecore.jobs.request import HERE, OWNER, Budgeted, OfApplication, Planned, Reading, RestoreRequest, Staged
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvanceRequest(OfApplication, Staged, Budgeted, Reading, Planned):
+    """A request to bring the stores of a state directory to the end of their changelogs."""
+
+    owner: str | None = field(default=None, metadata=OWNER)
+
+    def restore(self, stores: tuple[str, ...]) -> RestoreRequest:
+        """The restore that it is.
+
+        Args:
+            stores: those that can be advanced.
+        """
+        return RestoreRequest(
+            spec_path=self.spec_path,
+            spec=self.spec,
+            state_dir=self.state_dir,
+            stores=stores,
+            partitions=self.partitions,
+            staging_dir=self.staging_dir,
+            memory_budget=self.memory_budget,
+            transaction_wait=self.transaction_wait,
+            timeout=self.timeout,
+            plan_only=self.plan_only,
+            request_id=self.request_id,
+            owner=self.owner,
+            start_from=HERE,
+        )

@@ -1,0 +1,131 @@
+"""What is there is built upon: ``advance``, and a restore that takes the cheapest sound base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.image import verify_image
+from statecore.jobs.advance import run_advance
+from statecore.jobs.advance_request import AdvanceRequest
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.parents import DIRECTORY
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
+from statecore.placement.state_directory import StateDirectory
+from statecore.spec.reader import parse_spec
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.integration.test_checkpoint import Shop
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def shop(broker: Broker, tmp_path: Path) -> Shop:
+    return Shop(broker.bootstrap_servers, tmp_path)
+
+
+def restore(shop: Shop, state_dir: Path | None, **asked: Any) -> RestoreReport:
+    heard = asked.pop("say", lambda _: None)
+    request = RestoreRequest(spec=shop.spec, state_dir="" if state_dir is None else str(state_dir), **asked)
+    report = run_restore(request, InProcessEngine(), say=heard)
+    assert isinstance(report, RestoreReport)
+    return report
+
+
+def advance(shop: Shop, state_dir: Path, **asked: Any) -> RestoreReport:
+    report = run_advance(AdvanceRequest(spec=shop.spec, state_dir=str(state_dir), **asked), InProcessEngine())
+    assert isinstance(report, RestoreReport)
+    return report
+
+
+def content(shop: Shop, state_dir: Path) -> dict[tuple[str, str], tuple[int | None, str | None]]:
+    """Rows and digest of each store, every row of which is read."""
+    spec = parse_spec(shop.spec)
+    directory = StateDirectory(state_dir, shop.application_id)
+    found = {}
+    for task in (*directory.task_directories(), "global"):
+        for one in directory.stores(task):
+            declared = spec.store(one.store)
+            assert declared is not None
+            parts = range(2) if task == "global" else [int(task[-1])]
+            changelogs = [TopicPartition(declared.changelog, part) for part in parts]
+            image = verify_image(one.path, declared.kind, changelogs)
+            found[task, one.store] = image.rows, image.digest
+    return found
+
+
+def files_of(state_dir: Path) -> set[int]:
+    """The inodes of all SST files."""
+    return {file.stat().st_ino for file in state_dir.rglob("*.sst")}
+
+
+def test_a_directory_is_advanced_by_the_tails_alone_and_keeps_its_files(shop: Shop, tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    shop.write(2000)
+    restore(shop, state_dir)
+    before = files_of(state_dir)
+    for _ in range(2):
+        shop.write(100)
+        report = advance(shop, state_dir)
+        assert {store.parent for store in report.stores} == {DIRECTORY}
+        assert sum(store.records for store in report.stores) == 300
+        assert content(shop, state_dir) == shop.restored()
+    assert before <= files_of(state_dir)
+
+
+def test_stores_that_cannot_be_advanced_are_named_and_nothing_is_changed(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, {"cleanup.policy": "compact,delete"})
+    state_dir = tmp_path / "state"
+    shop.write(500)
+    restore(shop, state_dir)
+    shop.write(100)
+    changelog = shop.changelog("plain")
+    topics.delete_records(shop.servers, changelog, 0, topics.end_offset(shop.servers, changelog, 0))
+    before = content(shop, state_dir)
+    with pytest.raises(Invalid, match=r"store plain of task 0_0: .* begins at"):
+        advance(shop, state_dir)
+    assert content(shop, state_dir) == before
+
+
+def test_a_restore_takes_what_is_there_where_that_is_the_cheapest(shop: Shop, tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    shop.write(2000)
+    first = restore(shop, state_dir)
+    assert {store.parent for store in first.stores} == {""}
+    shop.write(100)
+    again = restore(shop, state_dir)
+    assert {store.parent for store in again.stores} == {DIRECTORY}
+    assert any("put upon the state directory" in note for note in again.notes)
+    assert content(shop, state_dir) == shop.restored()
+
+
+def test_a_restore_takes_the_newest_snapshot_where_nothing_is_here(shop: Shop, tmp_path: Path) -> None:
+    shop.write(3000)
+    first = restore(shop, None, repository=shop.url)
+    assert first.published is not None
+    shop.write(100)
+    state_dir = tmp_path / "state"
+    report = restore(shop, state_dir, repository=shop.url)
+    assert {store.parent for store in report.stores} == {first.published.snapshot}
+    assert sum(store.records for store in report.stores) == 300
+    assert content(shop, state_dir) == shop.restored() == shop.fetched()
+    whole = restore(shop, tmp_path / "whole", repository=shop.url, start_from="none")
+    assert {store.parent for store in whole.stores} == {""}
+
+
+def test_without_replace_what_cannot_be_advanced_is_refused(shop: Shop, tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    shop.write(500)
+    restore(shop, state_dir)
+    with pytest.raises(Invalid, match="set replace"):
+        restore(shop, state_dir, start_from="none")
+    heard: list[str] = []
+    restore(shop, state_dir, replace=True, say=heard.append)
+    assert content(shop, state_dir) == shop.restored()
