@@ -70,18 +70,20 @@ def show_report(report: RestoreReport) -> None:
             f"{store.tail_left:,}" if store.tail_left else "",
             f"{store.seconds:.1f}",
             store.digest[:12],
+            store.parent,
         )
         for store in report.stores
     ]
     columns = (
         *("task", "store", "partition", "records", "rows", "expired", "segments"),
-        *("bytes", "offset", "tail left", "seconds", "digest"),
+        *("bytes", "offset", "tail left", "seconds", "digest", "upon"),
     )
     where = report.state_dir or report.repository
-    _table(f"{report.application_id} in {where}", columns, rows, left={"task", "store", "digest"})
+    _table(f"{report.application_id} in {where}", columns, rows, left={"task", "store", "digest", "upon"})
     totals, left = report.totals, sum(store.left_to_restore for store in report.stores)
     done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
-    counted = f", {totals['rows']:,.0f} rows" if report.state_dir else ""
+    is_counted = report.state_dir and all(store.rows >= 0 for store in report.stores)
+    counted = f", {totals['rows']:,.0f} rows" if is_counted else ""
     print(
         f"{done if report.state_dir else 'published'} {len(report.stores) - left} store partitions, "
         f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s" + (f"; {left} {_LEFT}" if left else "")
@@ -107,11 +109,12 @@ def show_plan(plan: RestorePlan) -> None:
             _LEFT if part.left_to_restore else _offset([part.committed_offset]),
             f"{part.tail_left:,}" if part.tail_left else "",
             str(len(part.ranges)),
+            part.parent,
         )
         for part in plan.partitions
     ]
-    columns = ("task", "store", "kind", "changelog", "from", "to", "offset", "tail left", "ranges")
-    _table(f"plan for {plan.application_id}", columns, rows, left={"task", "store", "kind", "changelog"})
+    columns = ("task", "store", "kind", "changelog", "from", "to", "offset", "tail left", "ranges", "upon")
+    _table(f"plan for {plan.application_id}", columns, rows, left={"task", "store", "kind", "changelog", "upon"})
     if any(part.left_to_restore for part in plan.partitions):
         print(f"{_LEFT}: nothing is read; an empty database with offset -4 lets it restore the store from the start")
     if any(part.committed_offset < 0 and not part.left_to_restore for part in plan.partitions):

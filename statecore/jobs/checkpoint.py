@@ -206,7 +206,8 @@ class _Checkpoint(Job):
                 cluster, self.spec, self.request, self.shelf, publication, self.home, self.refused, self._expected
             )
             self.taken_up = planned.taken_up
-            self.brokers = cluster.brokers()
+            if planned.frozen.plan.offsets >= LITTLE:
+                self.brokers = cluster.brokers()
         for one in planned.refused:
             self.say(str(one))
         _refuse_what_must_not_be_rebuilt(self.request, planned)
@@ -232,7 +233,8 @@ class _Checkpoint(Job):
         address, budget = ShelfAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
         with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
             shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
-            self.wait_for(workers, plan.plan_id, lambda: shared, self.spec.kafka)
+            if engine is self.engine:
+                self.wait_for(workers, plan.plan_id, lambda: shared, self.spec.kafka)
             with self.phase("read"):
                 runs = read_runs(workers, plan, cluster, place, budget, self.progress, address, planned.parents)
                 versions = publish_rows(workers, plan, runs, place, address, budget, self.progress)

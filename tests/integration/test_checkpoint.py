@@ -50,7 +50,7 @@ class Shop:
     configs: Mapping[str, str] = field(default_factory=lambda: topics.UNCLEANED)
     chance: Random = field(default_factory=lambda: Random(7))
     application_id: str = field(default_factory=lambda: f"checkpoint-{time.time_ns()}")
-    now: int = field(default_factory=lambda: int(time.time() * 1000))
+    now: int = field(default_factory=lambda: int(time.time() * 1000) - 86_400_000)
 
     def __post_init__(self) -> None:
         for store in ("plain", "clicks"):
