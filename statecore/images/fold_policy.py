@@ -1,0 +1,154 @@
+"""Which runs of a database in a repository are merged, so that they stay few: a fold's plan, of sizes alone.
+
+Each checkpoint puts a run upon those that are there. A fold merges neighbours, and it pays for that by writing their
+rows again. What is merged should therefore grow by it: four equal runs in one are a row written once for two levels,
+a large run with a small one above is a large run written for nothing. Three rules follow, over the runs of a database
+from the oldest to the newest::
+
+    1 GB              | 60 MB  25 MB  20 MB  18 MB  2 MB  2 MB  2 MB  2 MB  2 MB  2 MB  2 MB
+    the old ones        those that came since
+    stay                fold when they are many, by what grows most    ──▶   60 MB  25 MB  20 MB  18 MB  14 MB
+
+**The old ones stay.** They are the first eight runs at most, up to the last of these that has a third of the largest
+run's bytes: what a restore has made, in one range or in eight, or an earlier fold. Nothing is written of them before
+what came since has a third of their bytes. Then all runs become one. So a reader never has to bring much more than a
+third of the state besides the state, and the oldest rows are written again for every third of the state that changed.
+
+**The others are folded when they are eleven**, until six are left, by merging, again and again, those neighbours whose
+sum is the greatest multiple of the largest of them. Runs of one size thereby become one of twelve, then one of eleven,
+ten and so on, and these one: so many rows are written so few times as so few runs allow at all (a run of ``n``
+changes with at most ``k`` runs is written ``w`` times over, with ``n`` about ``k + w`` over ``w``). Sizes may differ as they like,
+because no size has a class of its own.
+
+**What outweighs all that came after it is not written for little.** Older runs join a merge with four times the bytes
+that lie above them at most.
+
+A fold is a publication, which has its price whatever it moves. So there are two thresholds: a database with eleven new
+runs, or whose old ones are to be rewritten and that has twelve, makes a fold *due*. Where one is due, those with eight
+or whose old ones are to be rewritten are folded along. So at least four checkpoints lie between two folds of
+databases that change alike, and never fewer than three (``bench/folds.py`` simulates it).
+
+On RocksDB's own files no run is old: what lies below is never written, and is larger than they are.
+
+Kafka Streams rewrites nothing of three sorted runs (:mod:`.merge_policy`), so a fetch merges what is left above the old
+ones: a third of the state at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class FoldSettings:
+    """When runs are merged.
+
+    Attributes:
+        due: so many new runs make a fold due.
+        possible: so many are folded along where one is due.
+        left: so many are left of them.
+        runs: so many runs of all make a fold due that rewrites the old ones.
+        old: so many runs, the first, may be old ones.
+        share: of their bytes, what new ones must have for the old ones to be rewritten; and of the largest run's
+            bytes, what an old one has.
+        allowance: bytes of what outweighs all that came after it that are written for each byte of that.
+    """
+
+    due: int = 11
+    possible: int = 8
+    left: int = 6
+    runs: int = 12
+    old: int = 8
+    share: float = 1 / 3
+    allowance: float = 3.0
+
+
+FOLD = FoldSettings()
+"""The settings that ``bench/folds.py`` has found to hold the goals that its tests state."""
+
+
+def is_due(sizes: Sequence[int], *, base: int = 0, settings: FoldSettings = FOLD) -> bool:
+    """Whether a database alone is worth a fold.
+
+    Args:
+        sizes: bytes of its runs, in the order they are applied.
+        base: bytes of RocksDB's own files below them.
+        settings: when runs are merged.
+    """
+    if len(sizes) - _old(sizes, base, settings) >= settings.due:
+        return True
+    return len(sizes) >= settings.runs and _rewrites_all(sizes, base, settings)
+
+
+def slices_to_fold(sizes: Sequence[int], *, base: int = 0, settings: FoldSettings = FOLD) -> list[slice]:
+    """Which runs of a database are merged, where a fold is made anyway.
+
+    Args:
+        sizes: bytes of its runs, in the order they are applied.
+        base: bytes of RocksDB's own files below them.
+        settings: when runs are merged.
+
+    Returns:
+        Slices of two or more neighbours, in order, that do not overlap; none where it is left as it is.
+    """
+    if _rewrites_all(sizes, base, settings):
+        return [slice(0, len(sizes))]
+    old = _old(sizes, base, settings)
+    if len(sizes) - old < settings.possible:
+        return []
+    groups = [_Group(size, number, number + 1) for number, size in enumerate(sizes)][old:]
+    while len(groups) > settings.left:
+        start, end = _most_growing(groups, settings.allowance)
+        together = groups[start:end]
+        groups[start:end] = [_Group(sum(one.bytes for one in together), together[0].start, together[-1].end)]
+    return [slice(one.start, one.end) for one in groups if one.end - one.start > 1]
+
+
+class _Group(NamedTuple):
+    """Neighbours that are merged, or one run.
+
+    Attributes:
+        bytes: of all of them; what is merged has these at most.
+        start: the first.
+        end: behind the last.
+    """
+
+    bytes: int
+    start: int
+    end: int
+
+
+def _old(sizes: Sequence[int], base: int, settings: FoldSettings) -> int:
+    """How many runs are old."""
+    least = settings.share * max(sizes, default=0)
+    first = sizes[: 1 if base else settings.old]
+    return max((number + 1 for number, size in enumerate(first) if size >= least), default=0)
+
+
+def _rewrites_all(sizes: Sequence[int], base: int, settings: FoldSettings) -> bool:
+    """Whether what came since the old ones has the share of their bytes for which they are rewritten."""
+    old = _old(sizes, base, settings)
+    return len(sizes) - old > 2 and old > 0 and sum(sizes[old:]) >= settings.share * (base + sum(sizes[:old]))
+
+
+def _most_growing(groups: Sequence[_Group], allowance: float) -> tuple[int, int]:
+    """Start and end of the neighbours whose sum is the greatest multiple of the largest of them, that may be merged;
+    of equal ones those of fewer bytes. The newest two may always be.
+    """
+    newer = [*accumulate((one.bytes for one in reversed(groups)), initial=0)][::-1]
+    found = (0.0, 0, len(groups) - 2, len(groups))
+    for end in range(len(groups), 1, -1):
+        total, largest, limit = 0, 0, float("inf")
+        for start in range(end - 1, -1, -1):
+            size, above = groups[start].bytes, newer[start + 1]
+            if 0 < above < size:
+                limit = min(limit, total + allowance * above)
+            total, largest = total + size, max(largest, size)
+            if total > limit:
+                break
+            if end - start > 1:
+                found = max(found, (total / max(1, largest), -total, start, end))
+    return found[2], found[3]
