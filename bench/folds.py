@@ -166,7 +166,8 @@ def simulated(case: Case, checkpoints: int = DAY, seed: int = 1, settings: FoldS
     segments: list[list[list[float]]] = [[list(case.below) for _ in range(case.databases)]]
     for number in range(checkpoints):
         if case.segments and number and number % case.segments == 0:
-            segments = [*segments, [[] for _ in range(case.databases)]][-case.kept :]
+            new: list[list[float]] = [[] for _ in range(case.databases)]
+            segments = [*segments, new][-case.kept :]
         for runs in segments[-1]:
             if random.random() < case.part:
                 runs.append(case.change(random, number))

@@ -77,7 +77,17 @@ SNAPSHOT_POINTS: tuple[str, ...] = (
 )
 """A job that publishes a state directory, before the publication."""
 
-FAULT_POINTS: tuple[str, ...] = PLACEMENT_POINTS + RESTORE_POINTS + PUBLISH_POINTS + FETCH_POINTS + SNAPSHOT_POINTS
+FOLD_POINTS: tuple[str, ...] = (
+    "fold.after-plan",
+    "fold.after-download",
+    "fold.after-merge",
+    "fold.after-files",
+)
+"""A fold, before the publication; the middle ones once a batch of runs."""
+
+FAULT_POINTS: tuple[str, ...] = (
+    PLACEMENT_POINTS + RESTORE_POINTS + PUBLISH_POINTS + FETCH_POINTS + SNAPSHOT_POINTS + FOLD_POINTS
+)
 """Every fault point there is."""
 
 _REGISTERED = frozenset(FAULT_POINTS)

@@ -15,20 +15,21 @@ what came since has a third of their bytes. Then all runs become one. So a reade
 third of the state besides the state, and the oldest rows are written again for every third of the state that changed.
 
 **The others are folded when they are eleven**, until six are left, by merging, again and again, those neighbours whose
-sum is the greatest multiple of the largest of them. Runs of one size thereby become one of twelve, then one of eleven,
-ten and so on, and these one: so many rows are written so few times as so few runs allow at all (a run of ``n``
-changes with at most ``k`` runs is written ``w`` times over, with ``n`` about ``k + w`` over ``w``). Sizes may differ as they like,
-because no size has a class of its own.
+sum is the greatest multiple of the largest of them. Of equal runs that makes one of eleven, beside it one of ten, and
+so on, and when there are six of these, one of all. With so few runs no order of merges writes a row less often: 300
+changes are written four times each. Sizes may differ as they like, because none has a class of its own whose limits it
+could cross.
 
 **What outweighs all that came after it is not written for little.** Older runs join a merge with four times the bytes
 that lie above them at most.
 
 A fold is a publication, which has its price whatever it moves. So there are two thresholds: a database with eleven new
-runs, or whose old ones are to be rewritten and that has twelve, makes a fold *due*. Where one is due, those with eight
-or whose old ones are to be rewritten are folded along. So at least four checkpoints lie between two folds of
-databases that change alike, and never fewer than three (``bench/folds.py`` simulates it).
+runs makes a fold *due*, and so does one with twelve runs of which all are to become one. Where a fold is due, databases
+with eight new runs are folded along, and those of which all runs are to become one. So three or four checkpoints at
+least lie between two folds (``bench/folds.py`` simulates days of them).
 
-On RocksDB's own files no run is old: what lies below is never written, and is larger than they are.
+On RocksDB's own files, which are never written again, the first run alone can be old, and all runs become one when what
+came since has a third of the bytes of run and files.
 
 Kafka Streams rewrites nothing of three sorted runs (:mod:`.merge_policy`), so a fetch merges what is left above the old
 ones: a third of the state at most.

@@ -4,7 +4,7 @@ Order of things, and why a kill at any moment is harmless::
 
     look      head, manifest, parts           nothing is changed
     plan      which runs are merged           by their sizes (statecore.images.fold_policy)
-    merge     brought, merged, put            files that nobody names: garbage, or what a retry puts again, byte for byte
+    merge     brought, merged, put            files that nobody names: garbage, or what a retry finds by hash
     publish   parts, manifest, head           a snapshot of its own, of the same rows and the same ends
 
 **It is a publication like any other**, and nobody waits for it. Where others have published meanwhile it is decided

@@ -94,7 +94,9 @@ class _Neighbours:
         return Merge(self.task, self.store, self.database.segment, self.runs[which], is_lowest)
 
 
-def planned_merges(parts: Iterable[TaskPart], spec: ApplicationSpec, settings: FoldSettings = FOLD) -> tuple[Merge, ...]:
+def planned_merges(
+    parts: Iterable[TaskPart], spec: ApplicationSpec, settings: FoldSettings = FOLD
+) -> tuple[Merge, ...]:
     """What is merged of the tasks of a snapshot; nothing where no fold is due.
 
     Args:
