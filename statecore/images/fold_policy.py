@@ -1,9 +1,9 @@
 """Which runs of a database in a repository are merged, so that they stay few: a fold's plan, of sizes alone.
 
 Each checkpoint puts a run upon those that are there. A fold merges neighbours, and it pays for that by writing their
-rows again. What is merged should therefore grow by it: four equal runs in one are a row written once for two levels,
-a large run with a small one above is a large run written for nothing. Three rules follow, over the runs of a database
-from the oldest to the newest::
+rows again. So what is merged should grow by it: of ten equal runs each row comes into a run of ten times the size, and
+a large run with a small one above it is written for nothing. Two rules follow, over the runs of a database from the
+oldest to the newest::
 
     1 GB              | 60 MB  25 MB  20 MB  18 MB  2 MB  2 MB  2 MB  2 MB  2 MB  2 MB  2 MB
     the old ones        those that came since
@@ -16,12 +16,8 @@ third of the state besides the state, and the oldest rows are written again for 
 
 **The others are folded when they are eleven**, until six are left, by merging, again and again, those neighbours whose
 sum is the greatest multiple of the largest of them. Of equal runs that makes one of eleven, beside it one of ten, and
-so on, and when there are six of these, one of all. With so few runs no order of merges writes a row less often: 300
-changes are written four times each. Sizes may differ as they like, because none has a class of its own whose limits it
-could cross.
-
-**What outweighs all that came after it is not written for little.** Older runs join a merge with four times the bytes
-that lie above them at most.
+so on, and when there are six of these, one of all: a row of 300 changes is written three times and a half. Sizes may
+differ as they like, because no limits of classes of size are there for them to cross.
 
 A fold is a publication, which has its price whatever it moves. So there are two thresholds: a database with eleven new
 runs makes a fold *due*, and so does one with twelve runs of which all are to become one. Where a fold is due, databases
@@ -39,7 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 
@@ -55,7 +50,6 @@ class FoldSettings:
         old: so many runs, the first, may be old ones.
         share: of their bytes, what new ones must have for the old ones to be rewritten; and of the largest run's
             bytes, what an old one has.
-        allowance: bytes of what outweighs all that came after it that are written for each byte of that.
     """
 
     due: int = 11
@@ -64,7 +58,6 @@ class FoldSettings:
     runs: int = 12
     old: int = 8
     share: float = 1 / 3
-    allowance: float = 3.0
 
 
 FOLD = FoldSettings()
@@ -102,7 +95,7 @@ def slices_to_fold(sizes: Sequence[int], *, base: int = 0, settings: FoldSetting
         return []
     groups = [_Group(size, number, number + 1) for number, size in enumerate(sizes)][old:]
     while len(groups) > settings.left:
-        start, end = _most_growing(groups, settings.allowance)
+        start, end = _most_growing(groups)
         together = groups[start:end]
         groups[start:end] = [_Group(sum(one.bytes for one in together), together[0].start, together[-1].end)]
     return [slice(one.start, one.end) for one in groups if one.end - one.start > 1]
@@ -135,21 +128,15 @@ def _rewrites_all(sizes: Sequence[int], base: int, settings: FoldSettings) -> bo
     return len(sizes) - old > 2 and old > 0 and sum(sizes[old:]) >= settings.share * (base + sum(sizes[:old]))
 
 
-def _most_growing(groups: Sequence[_Group], allowance: float) -> tuple[int, int]:
-    """Start and end of the neighbours whose sum is the greatest multiple of the largest of them, that may be merged;
-    of equal ones those of fewer bytes. The newest two may always be.
+def _most_growing(groups: Sequence[_Group]) -> tuple[int, int]:
+    """Start and end of the neighbours whose sum is the greatest multiple of the largest of them; of equal ones those of
+    fewer bytes.
     """
-    newer = [*accumulate((one.bytes for one in reversed(groups)), initial=0)][::-1]
-    found = (0.0, 0, len(groups) - 2, len(groups))
+    found = (0.0, 0, 0, 0)
     for end in range(len(groups), 1, -1):
-        total, largest, limit = 0, 0, float("inf")
+        total = largest = 0
         for start in range(end - 1, -1, -1):
-            size, above = groups[start].bytes, newer[start + 1]
-            if 0 < above < size:
-                limit = min(limit, total + allowance * above)
-            total, largest = total + size, max(largest, size)
-            if total > limit:
-                break
+            total, largest = total + groups[start].bytes, max(largest, groups[start].bytes)
             if end - start > 1:
                 found = max(found, (total / max(1, largest), -total, start, end))
     return found[2], found[3]
