@@ -10,9 +10,10 @@ oldest to the newest::
     stay                fold when they are many, by what grows most    ──▶   60 MB  25 MB  20 MB  18 MB  14 MB
 
 **The old ones stay.** They are the first eight runs at most, up to the last of these that has a third of the largest
-run's bytes: what a restore has made, in one range or in eight, or an earlier fold. Nothing is written of them before
-what came since has a third of their bytes. Then all runs become one. So a reader never has to bring much more than a
-third of the state besides the state, and the oldest rows are written again for every third of the state that changed.
+run's bytes, with none behind such a one that has not a ninth: what a restore has made, in one range or in eight, or an
+earlier fold. Nothing of them is written before what came since has a third of their bytes. Then all runs become one. So
+a reader does not have to bring much more than a third of the state besides the state, and the oldest rows are written
+again whenever a third of the state has come.
 
 **The others are folded when they are eleven**, until six are left, by merging, again and again, those neighbours whose
 sum is the greatest multiple of the largest of them. Of equal runs that makes one of eleven, beside it one of ten, and
@@ -118,8 +119,13 @@ class _Group(NamedTuple):
 def _old(sizes: Sequence[int], base: int, settings: FoldSettings) -> int:
     """How many runs are old."""
     least = settings.share * max(sizes, default=0)
-    first = sizes[: 1 if base else settings.old]
-    return max((number + 1 for number, size in enumerate(first) if size >= least), default=0)
+    found = 0
+    for number, size in enumerate(sizes[: 1 if base else settings.old], 1):
+        if size >= least:
+            found = number
+        elif found and size < settings.share * least:
+            break
+    return found
 
 
 def _rewrites_all(sizes: Sequence[int], base: int, settings: FoldSettings) -> bool:
