@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from statecore.repository.download import FILES, download
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import ChangelogEnd, StoredDatabase, StoredRun, StoreSnapshot, TaskPart
 from statecore.repository.publication import Publication, Published
+from statecore.repository.rebase import advanced
 from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from statecore.repository.upload import LocalFile, put_files
@@ -117,46 +119,31 @@ class Farm:
         databases = self.store(at.task, at.store).databases
         return next((one.runs for one in databases if one.segment == at.segment), ())
 
-    def checkpoint(self, *changes: Mapping[At, Rows], whole: bool = True) -> Published:
-        """Advance the newest snapshot by changes, each a run of every database that it names.
-
-        Args:
-            changes: what is written, and deleted where it is ``None``.
-            whole: publish all tasks, else those that are changed.
-        """
+    def checkpoint(self, *changes: Mapping[At, Rows]) -> Published:
+        """Advance the newest snapshot by changes, each a run of every database that it names."""
+        shelf = self.shelf
+        publication = Publication(
+            shelf, self.spec, request=uuid.uuid4().hex, origin="tests", clock=lambda: 1.7e9 + self.end
+        )
+        before = publication.parts()
         made: list[tuple[At, RunFile]] = []
         for change in changes:
             for at, rows in change.items():
                 made.append((at, self._run(at, rows)))
                 self.rows.setdefault(at, {}).update(rows)
             self.end += STEP
-        shelf = self.shelf
         extents = put_files(shelf.blobs, shelf.names, [LocalFile(f.path, f.sha256, f.file_bytes) for _, f in made])
-        parts = self.parts()
-        new: dict[tuple[str, str], list[StoredRun]] = {}
+        new: dict[str, dict[str, list[StoredRun]]] = {}
         for (at, file), extent in zip(made, extents, strict=True):
-            new.setdefault((at.task, at.store), []).append(StoredRun(file.run, extent))
-        stores: dict[str, dict[str, StoreSnapshot]] = {
-            task: {store.store: store for store in part.stores} for task, part in parts.items()
-        }
-        for (task, store), runs in new.items():
-            before = stores.setdefault(task, {}).get(store)
-            stores[task][store] = self._advanced(task, store, before, runs)
-        changed = {task for task, _ in new}
-        publication = Publication(
-            shelf,
-            self.spec,
-            request=f"to {self.end} {tempfile.mktemp()}",
-            origin="tests",
-            clock=lambda: 1.7e9 + self.end,
-        )
+            new.setdefault(at.task, {}).setdefault(at.store, []).append(StoredRun(file.run, extent))
+        parts = [
+            TaskPart(
+                task, tuple(self._advanced(task, store, before.get(task), stores[store]) for store in sorted(stores))
+            )
+            for task, stores in sorted(new.items())
+        ]
         published = publication.publish(
-            [
-                TaskPart(task, tuple(of[name] for name in sorted(of)))
-                for task, of in sorted(stores.items())
-                if whole or task in changed
-            ],
-            whole=whole,
+            parts, whole=False, rebase=lambda mine, theirs: advanced(mine, theirs, before.get(mine.task))
         )
         assert published is not None
         return published
@@ -216,7 +203,8 @@ class Farm:
         origin = RunOrigin(at.store, self._kind(at.store), self._changelog(at))
         return origin.of(replace(file, segment=at.segment, start=self.end, end=self.end + STEP, stream_time=-1))
 
-    def _advanced(self, task: str, store: str, before: StoreSnapshot | None, new: list[StoredRun]) -> StoreSnapshot:
+    def _advanced(self, task: str, store: str, part: TaskPart | None, new: list[StoredRun]) -> StoreSnapshot:
+        before = next((one for one in (part.stores if part else ()) if one.store == store), None)
         kind = self._kind(store)
         newest = segments(kind)[-1]
         retention, interval = retention_of(self._declared(store)), segment_interval_of(self._declared(store))
