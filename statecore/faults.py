@@ -84,11 +84,20 @@ SNAPSHOT_POINTS: tuple[str, ...] = (
 )
 """A job that publishes a state directory, before the publication."""
 
+FOLD_POINTS: tuple[str, ...] = (
+    "fold.after-plan",
+    "fold.after-download",
+    "fold.after-merge",
+    "fold.after-files",
+)
+"""A fold, before the publication; the middle ones once a batch of runs."""
+
 FAULT_POINTS: tuple[str, ...] = (
     *PLACEMENT_POINTS,
     *RESTORE_POINTS,
     *PUBLISH_POINTS,
     *CHECKPOINT_POINTS,
+    *FOLD_POINTS,
     *FETCH_POINTS,
     *SNAPSHOT_POINTS,
 )

@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "discover": "write the spec of an application from its topics, topology and state directory",
     "dump": "print the rows of a store, decoded",
     "fetch": "bring stores from a repository into a state directory, so that the application starts from a snapshot",
+    "fold": "merge the runs of the newest snapshot in a repository that have become many, so that they stay few",
     "info": "show which restores there are: where, of what age, by whom, what is unfinished, and who holds the lock, "
     "and which snapshots a repository has",
     "init": "make a repository for snapshots in an object store, after the store was put to the test",

@@ -33,6 +33,8 @@ from statecore.jobs.checkpoint_plan import CheckpointPlan, plan_checkpoint
 from statecore.jobs.checkpoint_request import CheckpointRequest, WhenRefused
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.fold import run_fold
+from statecore.jobs.fold_plan import planned_merges
 from statecore.jobs.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.home import RepositoryHome
 from statecore.jobs.in_process import InProcessEngine
@@ -48,6 +50,7 @@ from statecore.jobs.stages import publish_rows, read_runs
 from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.tails import unsound
 from statecore.progress import NullProgress, Progress
+from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import advanced
 from statecore.repository.shelf import Shelf
@@ -138,6 +141,7 @@ class _Checkpoint(Job):
         super().__init__(around, request_id=request.request_id, state_dir="", doing=_doing(request))
         self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
         self.refused: dict[tuple[Key, str], str] = {}
+        self.made: list[TaskPart] = []
 
     def run(self) -> RestoreReport | RestorePlan:
         """Make the checkpoint, or its plan."""
@@ -180,7 +184,8 @@ class _Checkpoint(Job):
         published = self._publish(publication, planned, made)
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
-        return self._report(planned, made, planned.notes, published)
+        folded = None if published is None else self._fold(publication)
+        return self._report(planned, made, planned.notes, published, folded)
 
     def _unsound(self, planned: CheckpointPlan, made: Made) -> list[Refused]:
         """The parents that turned out not to be sound."""
@@ -260,7 +265,7 @@ class _Checkpoint(Job):
             return None
         with self.phase("publish"):
             self.progress.phase("publish")
-            parts = task_parts(
+            self.made = task_parts(
                 planned.of_tasks(news.tasks),
                 made,
                 {},
@@ -269,7 +274,7 @@ class _Checkpoint(Job):
                 spec_digest=spec_hash(self.spec),
             )
             published = publication.publish(
-                parts,
+                self.made,
                 whole=False,
                 tasks=None if self.request.stores or self.request.partitions else planned.tasks,
                 rebase=lambda mine, theirs: advanced(mine, theirs, planned.below(mine.task)),
@@ -280,12 +285,30 @@ class _Checkpoint(Job):
             self.progress.done("" if published is None else published.snapshot)
         return published
 
+    def _fold(self, publication: Publication) -> str | None:
+        """Merge what has become many runs; what to say of it. The checkpoint counts, whatever becomes of it."""
+        parts = {**publication.parts(), **{part.task: part for part in self.made}}
+        if not self.request.fold or not planned_merges(parts.values(), self.spec):
+            return None
+        try:
+            with self.phase("fold"):
+                report = run_fold(
+                    self.shelf, self.spec, asks_contents=False, progress=self.progress, say=self.say, faults=self.faults
+                )
+        except FaultInjected:
+            raise
+        except Exception as error:
+            said = as_statecore_error(error, "runs were folded")
+            return f"Runs were not folded, which the next checkpoint tries again: {said.what} {said.action}"
+        return None if report.snapshot is None else f"{report.runs} runs were folded: {report.snapshot}."
+
     def _report(
         self,
         planned: CheckpointPlan | None,
         made: Made,
         notes: tuple[str, ...],
         published: Published | None,
+        folded: str | None = None,
     ) -> RestoreReport:
         plan = None if planned is None else planned.frozen.plan
         stores = (
@@ -308,7 +331,7 @@ class _Checkpoint(Job):
             stores=tuple(stores),
             work=work_of(made.runs, {}),
             cpu=cpu_of(made.runs, {}),
-            notes=(*notes, *warnings),
+            notes=(*notes, *warnings, *([] if folded is None else [folded])),
             placed=False,
             finished=utc_now(),
             ran_on=self.ran_on,

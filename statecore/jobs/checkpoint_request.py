@@ -16,7 +16,7 @@ from statecore.jobs.request import (
     Selected,
     check_repository,
 )
-from statecore.jobs.values import Choice, Text
+from statecore.jobs.values import Choice, Flag, Text
 from statecore.jobs.versioned_start import VersionedStart
 
 POLICY = "Where the tail is not enough"
@@ -61,3 +61,13 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
         ),
     )
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
+    fold: bool = field(
+        default=True,
+        metadata=declare(
+            Flag(),
+            title="Fold",
+            help="merge runs of databases that have many of them, when the checkpoint counts",
+            section=POLICY,
+            on_command_line=False,
+        ),
+    )

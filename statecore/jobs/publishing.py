@@ -167,9 +167,18 @@ def _live(
     for one in stored:
         there = databases.get(one.run.segment, StoredDatabase(one.run.segment, ()))
         databases[one.run.segment] = replace(there, runs=(*there.runs, one))
+    if part.is_global:
+        databases = {segment: _by_partition(one) for segment, one in databases.items()}
     return [
         databases[segment] for segment in sorted(databases, key=segment_order) if segment is None or segment >= first
     ]
+
+
+def _by_partition(database: StoredDatabase) -> StoredDatabase:
+    """Runs of a global store in the order of a restore from nothing: partition by partition, each by offset."""
+    if any(stored.run.origin.changelog is None for stored in database.runs):
+        return database
+    return replace(database, runs=tuple(sorted(database.runs, key=lambda stored: stored.run.partition)))
 
 
 def _store(

@@ -99,7 +99,9 @@ class Shop:
             value = None if self.chance.random() < 0.3 else b"value %d" % self.chance.randrange(10**9)
             window = key + (self.now // 60_000 * 60_000).to_bytes(8, "big") + bytes(4)
             for topic, its_key in zip(written, (key, window, key), strict=True):
-                written[topic].append(Record(its_key, value, partition=key[-1] % PARTITIONS, timestamp=self.now))
+                # A key of the global store lies in all partitions, as after somebody has added one.
+                partition = self.chance.randrange(PARTITIONS) if topic == self.names else key[-1] % PARTITIONS
+                written[topic].append(Record(its_key, value, partition=partition, timestamp=self.now))
         for topic, records in written.items():
             if only is None or topic == only:
                 topics.produce(self.servers, topic, records)
@@ -174,3 +176,18 @@ def test_nothing_is_published_where_nothing_is_new(shop: Shop) -> None:
     assert first.published is not None
     assert again.published is None
     assert [entry.snapshot for entry in shop.shelf.head().snapshots] == [first.published.snapshot]
+
+
+def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
+    shop.write(600)
+    shop.checkpoint()
+    folds, most = 0, 0
+    for _ in range(16):
+        shop.write(30)
+        report = shop.checkpoint()
+        folds += any("runs were folded" in note for note in report.notes)
+        for (task, _), store in shop.stores().items():
+            most = max(most, *(len(one.runs) // (PARTITIONS if task == "global" else 1) for one in store.databases))
+    assert folds
+    assert most <= 13
+    assert shop.fetched() == shop.restored()

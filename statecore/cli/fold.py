@@ -1,0 +1,78 @@
+"""``statecore fold``: merge the runs of the newest snapshot that have become many."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output, result_console
+
+if TYPE_CHECKING:
+    from statecore.jobs.fold_report import FoldReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--spec", required=True, metavar="FILE", help="the application's stores.yaml")
+    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as statecore init takes it")
+    parser.add_argument("--plan", action="store_true", help="say what would be merged, and change nothing")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Fold, or plan, and show the outcome; runs that are damaged are the exit code of damage."""
+    from statecore.errors import Corrupted
+    from statecore.extras import require
+    from statecore.faults import fault_points_from_environment
+    from statecore.repository.shelf import Shelf
+    from statecore.spec.reader import load_spec
+    from statecore.telemetry import metered
+
+    spec = load_spec(arguments.spec)
+    require("pipeline")
+
+    from statecore.jobs.fold import run_fold
+
+    shelf = Shelf.at(arguments.repository, spec.application_id)
+    faults = fault_points_from_environment()
+    with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
+        report = run_fold(shelf, spec, plan_only=arguments.plan, progress=progress, say=output.say, faults=faults)
+    output.document(report.to_json())
+    if not output.json:
+        show(report)
+    return Corrupted.exit_code if report.findings else 0
+
+
+def show(report: FoldReport) -> None:
+    """The report as a table, and what became of it."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from statecore.jobs.fold_report import FoldOutcome
+
+    console = result_console()
+    if report.folded:
+        title = Text(f"{report.application_id}, snapshot {report.newest}")
+        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for name in ("task", "store", "segment"):
+            table.add_column(name, overflow="fold")
+        for name in ("runs", "bytes", "bytes when merged"):
+            table.add_column(name, justify="right", overflow="fold")
+        planned = report.outcome is FoldOutcome.PLANNED
+        for one in report.folded:
+            left = ("" if planned else "left as they are") if one.folded_bytes is None else f"{one.folded_bytes:,}"
+            segment = "" if one.segment is None else str(one.segment)
+            row = (one.task, one.store, segment, f"{one.runs:,}", f"{one.bytes:,}", left)
+            table.add_row(*(Text(cell) for cell in row))
+        console.print(table)
+    size = sum(one.bytes for one in report.folded)
+    said = {
+        FoldOutcome.PUBLISHED: (
+            f"published {report.snapshot}: {report.brought_bytes:,} bytes came, {report.written_bytes:,} were put"
+        ),
+        FoldOutcome.NOT_DUE: f"no database of {report.newest} has runs enough; nothing was changed",
+        FoldOutcome.NOTHING_LEFT: "nothing was published: what was merged could not be read, or is not what the newest "
+        "snapshot has any more",
+        FoldOutcome.PLANNED: f"would merge {report.runs:,} runs of {size:,} bytes; nothing was changed",
+    }
+    console.print(Text(f"{said[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))
