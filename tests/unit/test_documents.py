@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from statecore.documents import DocumentType, encoded, parsed
+from statecore.documents import DocumentType, compact, encoded, parsed
 from statecore.errors import Invalid
 
 
@@ -137,4 +137,10 @@ def test_text_that_is_no_utf_8_is_written_and_read_back() -> None:
     value = Whole(name, (), {"ü": 1.0})
     assert STRICT.decode(STRICT.encode(value)) == value
     assert STRICT.to_json(value)["title"] == name
-    assert parsed(encoded([name, "ü"])) == json.loads(encoded([name, "ü"])) == [name, "ü"]
+    for written in (encoded, compact):
+        assert parsed(written([name, "ü"])) == json.loads(written([name, "ü"])) == [name, "ü"]
+
+
+@pytest.mark.parametrize(("text", "written"), [("a b", b"a b"), (b"\xff".decode(errors="surrogateescape"), rb"\udcff")])
+def test_compact_json_has_no_white_space(text: str, written: bytes) -> None:
+    assert compact({"a": [1, None], "b": {"c": text}}) == b'{"a":[1,null],"b":{"c":"' + written + b'"}}'
