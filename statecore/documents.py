@@ -21,7 +21,9 @@ and read back: msgspec, which does everything else, refuses it.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Generic, NoReturn, TypeVar
@@ -33,6 +35,9 @@ from statecore.errors import Invalid
 T = TypeVar("T")
 
 _SEAL = "seal"
+
+_LEARNED: set[type] = set()
+_LEARNING = threading.Lock()
 
 Fields = dict[str, Any]
 """The fields of a document, without its version."""
@@ -116,6 +121,7 @@ class DocumentType(Generic[T]):
         seal = said.pop(_SEAL, None) if self.is_sealed else None
         try:
             said = self.older.get(version, _unchanged)(said)
+            _learn(self.type)
             value = msgspec.convert(self.lift(said), type=self.type)
         except msgspec.ValidationError as error:
             raise self._refused(str(error)) from error
@@ -242,6 +248,15 @@ def parsed(data: bytes | str) -> Any:
             raise ValueError(str(error)) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _learn(kind: type) -> None:
+    """Let msgspec find out what a type is made of, by one thread alone: where several do it at once, it crashes."""
+    if kind not in _LEARNED:
+        with _LEARNING:
+            with suppress(msgspec.ValidationError):
+                msgspec.convert(None, type=kind)
+            _LEARNED.add(kind)
 
 
 def _seal_of(document: Mapping[str, Any]) -> str:

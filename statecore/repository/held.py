@@ -16,14 +16,14 @@ Files = Mapping[str, int]
 
 
 def held_bytes(found: Sequence[Examined], files: Mapping[PartKey, Files]) -> list[Examined]:
-    """The bytes of the files that each snapshot names and no newer one does; 0 for the newest.
+    """Snapshots, each with the bytes of the files that it names and no newer one does; 0 for the newest.
 
     Args:
         found: snapshots, newest first, from the newest on.
         files: the files of each part that can be read.
 
     Returns:
-        The snapshots, each with these bytes; ``None`` where nobody can tell, because one that is not older is damaged.
+        The same; with ``None`` where nobody can tell, because this one or a newer one is damaged.
     """
     counted: set[str] = set()
     seen: set[PartKey] = set()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from statecore.documents import DocumentType, encoded, parsed
+from statecore.documents import DocumentType, compact, encoded, parsed
 from statecore.errors import Invalid
 
 
@@ -137,4 +139,50 @@ def test_text_that_is_no_utf_8_is_written_and_read_back() -> None:
     value = Whole(name, (), {"ü": 1.0})
     assert STRICT.decode(STRICT.encode(value)) == value
     assert STRICT.to_json(value)["title"] == name
-    assert parsed(encoded([name, "ü"])) == json.loads(encoded([name, "ü"])) == [name, "ü"]
+    for written in (encoded, compact):
+        assert parsed(written([name, "ü"])) == json.loads(written([name, "ü"])) == [name, "ü"]
+
+
+@pytest.mark.parametrize(("text", "written"), [("a b", b"a b"), (b"\xff".decode(errors="surrogateescape"), rb"\udcff")])
+def test_compact_json_has_no_white_space(text: str, written: bytes) -> None:
+    assert compact({"a": [1, None], "b": {"c": text}}) == b'{"a":[1,null],"b":{"c":"' + written + b'"}}'
+
+
+_AT_ONCE = """
+import sys
+import threading
+from dataclasses import make_dataclass
+
+from statecore.documents import DocumentType
+
+sys.setswitchinterval(1e-6)
+DOCUMENT = b'{"version": 0, "many": [{"inner": [{"f1": 3}, {}]}], "one": {}}'
+failed = []
+
+
+def read(kind, go):
+    go.wait()
+    try:
+        assert kind.decode(DOCUMENT).many[0].inner[0].f1 == 3
+    except BaseException as error:
+        failed.append(error)
+
+
+for number in range(100):
+    inner = make_dataclass("Inner", [(f"f{at}", int | None, None) for at in range(12)], frozen=True)
+    middle = make_dataclass("Middle", [("inner", tuple[inner, ...], ()), ("first", inner | None, None)], frozen=True)
+    outer = make_dataclass("Outer", [("many", tuple[middle, ...]), ("one", middle)], frozen=True)
+    kind, go = DocumentType("document", 0, outer, "Look.", is_open=True), threading.Barrier(8)
+    threads = [threading.Thread(target=read, args=(kind, go)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+sys.exit(repr(failed[0]) if failed else 0)
+"""
+
+
+def test_a_type_is_first_read_by_many_threads_at_once() -> None:
+    """In a process of its own: msgspec crashes where nobody keeps them apart."""
+    done = subprocess.run([sys.executable, "-c", _AT_ONCE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -402,6 +402,14 @@ def test_on_a_real_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert run("repair", "head", *of, "--apply")[0] == 0
         code, found = document(run, "snapshots", *of)
         assert (code, found["epoch"], len(found["snapshots"])) == (0, 1, 2)
+        assert run("snapshots", "pin", snapshots[0], *of, "--note", "why")[:2] == (0, f"{snapshots[0]} is pinned\n")
+        publishing.publish(40)
+        _, found = document(run, "snapshots", *of, "--held")
+        assert [(one["pinned"], one["held_bytes"]) for one in found["snapshots"]] == [
+            (False, 0),
+            (False, 52),
+            (True, 52),
+        ]
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
         code, _, err = run("snapshots", *of)
         assert (code, "SignatureDoesNotMatch" in err) == (13, True)
