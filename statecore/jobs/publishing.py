@@ -147,7 +147,8 @@ def task_parts(
         databases = _live(parts[0], below, stored, seen)
         content = _content(parts[0].kind, databases, below, images.get(key))
         its_cut = cut_ms if all(part.was_all for part in parts) else None
-        tasks[key[0]].append(_store(plan, parts, databases, stream_time, content, its_cut, spec_digest))
+        store = _store(plan, parts, databases, stream_time, content, its_cut, spec_digest)
+        tasks[key[0]].append(replace(store, advanced_from=None if below is None or parent is None else parent.name))
     return [TaskPart(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 
