@@ -50,7 +50,13 @@ JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().p
 
 PARAMS = {
     "applications": applications_param(SETTINGS.specs),
-    **params_of(RestoreRequest, needed=("repository",), without=NOT_OF_SNAPSHOTS, repository=SETTINGS.repository),
+    **params_of(
+        RestoreRequest,
+        needed=("repository",),
+        without=NOT_OF_SNAPSHOTS,
+        repository=SETTINGS.repository,
+        start_from="none",
+    ),
     **spark_params(),
 }
 

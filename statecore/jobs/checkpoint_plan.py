@@ -20,6 +20,7 @@ from statecore.jobs.soundness import horizon_ms
 from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication
 from statecore.repository.shelf import Shelf
+from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
 
 
@@ -109,14 +110,22 @@ def plan_checkpoint(
             return found
         why = () if found is None else (f"The plan of an earlier attempt of this request was made anew: {found}.",)
     made_at = time.time()
-    planned = plan_restore(cluster, spec, request, parallelism=parallelism, candidates=candidates)
+    planned = plan_restore(
+        cluster,
+        spec,
+        request,
+        parallelism=parallelism,
+        candidates=candidates,
+        versioned_ms=request.versioned_interval,
+    )
     newest = "" if publication.newest is None else publication.newest.snapshot
     frozen = FrozenPlan(planned.plan, request.partitions, made_at, request.request_id, newest=newest)
     if planned.plan.offsets and not request.plan_only:
         home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
     parents, before = planned.chosen
     whole = [key for key, parts in planned.plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
-    notes = (*why, *planned.notes, *map(str, before), *_rebuilt(whole))
+    old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].parent]
+    notes = (*why, *planned.notes, *map(str, before), *_rebuilt(whole), *_kept(old, request.versioned_interval))
     return CheckpointPlan(frozen, parents, before, planned.topics, notes, candidates, taken_up=False)
 
 
@@ -150,6 +159,16 @@ def _taken_up(
         parents[key] = parent
     notes = ("The plan of an earlier attempt of this request was taken up.",)
     return CheckpointPlan(frozen, parents, (), topics, notes, candidates, taken_up=True)
+
+
+def _kept(stores: Collection[Key], versioned_ms: int) -> tuple[str, ...]:
+    if not stores:
+        return ()
+    names = ", ".join(sorted({store for _, store in stores}))
+    return (
+        f"Versioned stores stay as the snapshot has them, because no tail advances them: {names}. They are rebuilt "
+        f"when that is {format_duration(versioned_ms)} old.",
+    )
 
 
 def _rebuilt(stores: Collection[Key]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from statecore.jobs.request import (
     Selected,
     check_repository,
 )
-from statecore.jobs.values import Choice, Flag, Text
+from statecore.jobs.values import Choice, Duration, Flag, Text
 from statecore.jobs.versioned_start import VersionedStart
 
 POLICY = "Where the tail is not enough"
@@ -61,6 +61,16 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
         ),
     )
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
+    versioned_interval: int = field(
+        default=86_400_000,
+        metadata=declare(
+            Duration(),
+            title="Versioned stores anew",
+            help="with versioned latest: how long a versioned store stays as the snapshot has it, before it is rebuilt "
+            "from the whole of its changelog; its rows depend on every record, so no tail advances it",
+            section=POLICY,
+        ),
+    )
     fold: bool = field(
         default=True,
         metadata=declare(

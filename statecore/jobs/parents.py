@@ -12,7 +12,7 @@ read, and that is said aloud::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -115,6 +115,30 @@ class Candidates(Protocol):
         """The parents that a store may have, the best first, and between them what is refused without a look at its
         topics.
         """
+
+
+class Younger(NamedTuple):
+    """Candidates of which those of some stores have to be young: what is not advanced grows old.
+
+    Attributes:
+        candidates: all of them.
+        stores: the stores.
+        since_ms: when nothing lay behind their ends at the earliest, in ms since the epoch.
+    """
+
+    candidates: Candidates
+    stores: Collection[Key]
+    since_ms: int
+
+    def of(self, key: Key) -> Iterator[Parent | Refused]:
+        """See :class:`Candidates`."""
+        for found in self.candidates.of(key):
+            if (
+                key not in self.stores
+                or isinstance(found, Refused)
+                or all((end.read_at_ms or 0) >= self.since_ms for end in found.ends.values())
+            ):
+                yield found
 
 
 class Chosen(NamedTuple):

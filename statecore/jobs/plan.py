@@ -245,6 +245,8 @@ def make_plan(
             seen, parent = offsets[changelog], parents.get((task_of(store, partition), store.name))
             end = end_of(seen, spec.processing_guarantee)
             start = min(seen.log_start, end) if parent is None else parent.ends[changelog].end
+            if parent is not None and store.kind.is_versioned:
+                end = start  # it is taken over as it is, because no tail advances it
             whole.append((store, OffsetRange(store.changelog, partition, start, end)))
     read = {span for store, span in whole if span.start < span.end and not is_left(store, versioned)}
     counts = Counter(span.topic_partition for span in read)

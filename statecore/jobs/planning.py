@@ -24,7 +24,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.notes import notes_of
-from statecore.jobs.parents import NO_PARENTS, Candidates, Chosen, Cost, Key, choose
+from statecore.jobs.parents import NO_PARENTS, Candidates, Chosen, Cost, Key, Younger, choose
 from statecore.jobs.plan import (
     PartitionPlan,
     RestorePlan,
@@ -71,6 +71,7 @@ def plan_restore(
     candidates: Candidates | None = None,
     cost: Cost | None = None,
     only: Callable[[Key], bool] = lambda _: True,
+    versioned_ms: int | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PlannedRestore:
@@ -88,6 +89,8 @@ def plan_restore(
         candidates: who knows what the runs may be put upon; ``None`` to read every log whole.
         cost: what a parent costs; with it the cheapest is taken, and not the first (:func:`parents.choose`).
         only: asked whether a store, by task and name, is meant.
+        versioned_ms: how old, in ms, a parent may be of which a versioned store is taken over as it is; ``None`` to
+            make all that are not left to Kafka Streams of the whole of their changelogs.
         clock: monotonic seconds.
         sleep: waits for seconds.
 
@@ -115,7 +118,9 @@ def plan_restore(
     consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
     seen = {**offsets, **consumed}
     chosen = (
-        NO_PARENTS if candidates is None else _chosen(cluster, spec, wanted, topics, offsets, seen, candidates, cost)
+        NO_PARENTS
+        if candidates is None
+        else _chosen(cluster, spec, request, wanted, topics, offsets, seen, candidates, cost, versioned_ms)
     )
     workers = parallelism()
     budget = request.memory_budget
@@ -153,18 +158,27 @@ def plan_restore(
 def _chosen(
     cluster: Cluster,
     spec: ApplicationSpec,
+    request: PlanRequest,
     wanted: Mapping[StoreSpec, Sequence[int]],
     topics: Mapping[str, TopicDescription],
     logs: Mapping[TopicPartition, LogOffsets],
     seen: Mapping[TopicPartition, LogOffsets],
     candidates: Candidates,
     cost: Cost | None,
+    versioned_ms: int | None,
 ) -> Chosen:
     """What the runs of each store are put upon; nothing where it is left to Kafka Streams, or made of all records."""
     stores: dict[Key, set[TopicPartition]] = defaultdict(set)
+    versioned: set[Key] = set()
     for store, numbers in wanted.items():
-        for number in () if store.kind.is_versioned else numbers:
-            stores[task_of(store, number), store.name].add(TopicPartition(store.changelog, number))
+        if is_left(store, request.versioned) or (store.kind.is_versioned and versioned_ms is None):
+            continue
+        for number in numbers:
+            key = task_of(store, number), store.name
+            stores[key].add(TopicPartition(store.changelog, number))
+            versioned |= {key} if store.kind.is_versioned else set()
+    if versioned_ms is not None:
+        candidates = Younger(candidates, versioned, int(time.time() * 1000) - versioned_ms)
     return choose(
         {key: frozenset(parts) for key, parts in stores.items()},
         candidates,

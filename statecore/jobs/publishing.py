@@ -141,12 +141,16 @@ def task_parts(
         stored = _stored(parts[0], runs.get(key, ()), versions.get(key))
         parent = parents.get(key)
         below = None if parent is None else parent.snapshot
+        if below is not None and below.kind.is_versioned:
+            tasks[key[0]].append(below)  # as it is, and as old as it is
+            continue
         seen = max((result.stream_time for result in runs.get(key, ())), default=-1)
         seen = max(seen, -1 if parent is None else parent.stream_time)
         stream_time = None if below is not None and below.stream_time is None else seen
         databases = _live(parts[0], below, stored, seen)
         content = _content(parts[0].kind, databases, below, images.get(key))
-        its_cut = cut_ms if all(part.was_all for part in parts) else None
+        # Of a versioned store it is how old it is, because no tail is put upon it.
+        its_cut = cut_ms if parts[0].kind.is_versioned or all(part.was_all for part in parts) else None
         store = _store(plan, parts, databases, stream_time, content, its_cut, spec_digest)
         tasks[key[0]].append(replace(store, advanced_from=None if below is None or parent is None else parent.name))
     return [TaskPart(task, tuple(stores)) for task, stores in sorted(tasks.items())]

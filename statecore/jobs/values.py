@@ -22,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from statecore.spec.duration import EXPECTED, format_duration, parse_duration
 from statecore.spec.size import PATTERN as SIZE_PATTERN
 from statecore.spec.size import parse_size, size_text
 
@@ -201,6 +202,37 @@ class Seconds(Value):
     def hint(self) -> str:
         """See ``Value``."""
         return self.unit.capitalize()
+
+
+@dataclass(frozen=True)
+class Duration(Value):
+    """A length of time; people write it as ``5m`` (:mod:`statecore.spec.duration`)."""
+
+    metavar: str = "TIME"
+    unit = "milliseconds"
+
+    def from_json(self, value: Any) -> int:
+        """See ``Value``."""
+        return self.from_word(value) if isinstance(value, str) else int(_number(int, value, "a whole number"))
+
+    def from_word(self, text: str) -> int:
+        """See ``Value``."""
+        found = parse_duration(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not {EXPECTED}")
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        """See ``Value``."""
+        return {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
+
+    def to_form(self, value: int) -> str:
+        """See ``Value``."""
+        return format_duration(value)
+
+    def hint(self) -> str:
+        """See ``Value``."""
+        return "Such as 90s, 10m or 24h"
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def test_the_defaults_are_those_of_the_request_or_of_the_site() -> None:
         "memory_budget": "512m",
         "transaction_wait": 30,
         "plan_only": False,
+        "start_from": "cheapest",
         "replace": False,
         "owner": None,
         "versioned": "history",

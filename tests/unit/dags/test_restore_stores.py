@@ -139,6 +139,7 @@ def test_parameters_of_the_right_shape_are_taken() -> None:
         "staging_dir": "/shared",
         "memory_budget": "512m",
         "transaction_wait": 1.5,
+        "start_from": "none",
         "versioned": "latest",
         "owner": "kafka:4243",
         "spark_conf": ["spark.cores.max=8"],

@@ -94,12 +94,12 @@ def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
         ("", "no JSON"),
         ("{", "no JSON"),
         ("[]", "no object"),
-        ("{}", "of version None, and this release knows 4"),
-        ('{"version": 3, "request_id": "one"}', "of version 3, and this release knows 4"),
-        ('{"version": 5}', "of version 5"),
+        ("{}", "of version None, and this release knows 5"),
+        ('{"version": 4, "request_id": "one"}', "of version 4, and this release knows 5"),
+        ('{"version": 6}', "of version 6"),
         ('{"version": true}', "of version True"),
-        ('{"version": 4, "plan": []}', "plan"),
-        ('{"version": 4, "plan": {}, "partitions": [], "made_at": 1, "request_id": "one"}', "application_id"),
+        ('{"version": 5, "plan": []}', "plan"),
+        ('{"version": 5, "plan": {}, "partitions": [], "made_at": 1, "request_id": "one"}', "application_id"),
     ],
 )
 def test_a_plan_file_that_is_torn_or_of_another_release_says_so(tmp_path: Path, content: str, said: str) -> None:
