@@ -16,6 +16,7 @@ from statecore.blobs.base import Blobs
 from statecore.blobs.pointers import Pointers
 from statecore.documents import Document
 from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.repository.believed import each
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head
 from statecore.repository.layout import APPLICATIONS, Layout
 from statecore.repository.manifest import (
@@ -230,22 +231,20 @@ class Shelf:
             )
 
     def parts(self, references: Sequence[PartReference]) -> dict[str, ReadPart]:
-        """Parts of a manifest, by task; those that lie in one blob come in one request.
+        """Parts of a manifest, by task; those that lie in one blob come in one request, several blobs at once.
 
         Raises:
             Corrupted: one is missing or damaged, or contradicts itself.
             Invalid: one is of another version, or its databases are of another layout.
             Retryable: nobody could look.
         """
-        found: dict[str, ReadPart] = {}
         by_blob: dict[str, list[PartReference]] = {}
         for reference in references:
             by_blob.setdefault(reference.extent.blob, []).append(reference)
-        for blob, together in by_blob.items():
-            low = min(reference.extent.start for reference in together)
-            high = max(reference.extent.start + reference.extent.bytes for reference in together)
-            content = self.read(Extent(blob, low, high - low), f"The part of task {together[0].task}")
-            for reference in together:
+        together = list(by_blob.values())
+        found: dict[str, ReadPart] = {}
+        for of, (low, content) in zip(together, each(self._read_together, together), strict=True):
+            for reference in of:
                 at = reference.extent.start - low
                 document = content[at : at + reference.extent.bytes]
                 what = f"The part of task {reference.task}"
@@ -254,6 +253,13 @@ class Shelf:
                 check_structure(read.value, self.instead)
                 found[reference.task] = ReadPart(read.value.as_of(reference.cut_ms), read.raw, document)
         return found
+
+    def _read_together(self, references: Sequence[PartReference]) -> tuple[int, bytes]:
+        """The bytes of parts that lie in one blob, and the place of the first of these."""
+        low = min(reference.extent.start for reference in references)
+        high = max(reference.extent.start + reference.extent.bytes for reference in references)
+        extent = Extent(references[0].extent.blob, low, high - low)
+        return low, self.read(extent, f"The part of task {references[0].task}")
 
     @contextmanager
     def read_to_publish(self) -> Iterator[None]:

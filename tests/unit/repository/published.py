@@ -100,7 +100,9 @@ class Publishing:
     def publish(self, end: int, partitions: Sequence[int] = (0, 1), *, whole: bool = True, **changed: Any) -> Published:
         """Publish tasks up to an offset."""
         job = self.begin()
-        return job.publish([self.part(partition, end, **changed) for partition in partitions], whole=whole)
+        done = job.publish([self.part(partition, end, **changed) for partition in partitions], whole=whole)
+        assert done is not None
+        return done
 
     def forge(self, snapshot: str, of: str, **changed: Any) -> str:
         """Put a manifest that is like another, but for some fields; its name."""

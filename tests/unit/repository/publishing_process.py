@@ -29,7 +29,9 @@ def publish(url: str, application_id: str, request: str, directory: Path, ends: 
         clock=time.time,
         faults=fault_points_from_environment(),
     )
-    return begun.earlier() or begun.publish(uploaded(shelf, directory, ends), whole=False)
+    done = begun.earlier() or begun.publish(uploaded(shelf, directory, ends), whole=False)
+    assert done is not None
+    return done
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ from tests.unit.repository.snapshots import (
 _GROWTH = 50
 _MOST_TRIES = 12
 _STEPS = 20_000
-_DAMAGES = 3
+_DAMAGES = 6
 
 KINDS = ("rebuild", "checkpoint", "fold")
 
@@ -97,7 +97,7 @@ class Request:
         refused: stores that a rebuild may take back.
         rebases: whether a rebuild goes beside what others have published of its tasks.
         plan: what the next try does.
-        least: the ends of the first plan.
+        least: the least ends of all plans.
         tries: how many were begun.
         running: how many are at work.
         told: the snapshot that it was told of.
@@ -127,11 +127,13 @@ class Plan:
         ends: how far each store goes.
         parents: the tasks of the snapshot that was the newest then.
         folds: which runs of each store become one: the first of them, and the one behind the last.
+        cut_ms: when the ends were those of the logs; 0 where they never were.
     """
 
     ends: dict[Key, int]
     parents: dict[str, TaskPart]
     folds: dict[Key, tuple[int, int]]
+    cut_ms: int
 
 
 @dataclass
@@ -196,14 +198,16 @@ class Simulation:
         )
         self._quiet = self._opened(Network(self._storage, Random(0)))
         self._races = self._chance.random() < 0.4  # jobs of few stores, which get in each other's way
-        self._weights, most = ((0, 6, 5), 1) if self._races else ((4, 5, 3), 5)
+        self._weights, most = ((0, 6, 5), 2) if self._races else ((4, 5, 3), 5)
         tasks = [f"0_{number}" for number in range(self._chance.randint(1, most))]
         self._log = {(task, store): _GROWTH * self._chance.randint(1, 3) for task in tasks for store in STORES}
+        self._grown = {key: [(NOW * 1000, end)] for key, end in self._log.items()}
         many = self._chance.randint(2, 6) * (1 + self._races)
         self._requests = [self._request(f"request-{number}") for number in range(many)]
         self._heads: list[Head] = []
         self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
         self._parts: dict[str, dict[str, TaskPart]] = {}
+        self._cuts: dict[str, dict[str, int | None]] = {}
         self._asked: dict[str, Request] = {request.name: request for request in self._requests}
 
     def _opened(self, network: Network) -> Shelf:
@@ -317,12 +321,12 @@ class Simulation:
 
         Few checkpoints begin where nothing is new.
         """
-        if self._now < NOW + self._races * 20 * self._requests.index(request):
+        if self._now < NOW + (20 if self._races else 8) * self._requests.index(request):
             return False
         newest = self._parts[self._heads[-1].snapshots[0].snapshot] if self._heads else {}
         if request.kind == "checkpoint":
             ends = _ends(newest)
-            return any(ends.get(key, 0) < self._log[key] for key in request.stores) or self._chance.random() < 0.02
+            return any(ends.get(key, 0) < self._log[key] for key in request.stores) or self._chance.random() < 0.1
         if request.kind != "fold" or all(one.is_over for one in self._requests if one.kind != "fold"):
             return True
         return any(len(spans) > 1 for key, spans in _spans(newest).items() if key in request.stores)
@@ -332,7 +336,10 @@ class Simulation:
         if self._chance.random() < 0.01:
             self._turns.start(self._look)
         if self._chance.random() < (0.3 if self._races else 0.1):
-            self._log[self._chance.choice(list(self._log))] += _GROWTH
+            lively = list(self._log)[: len(self._log) // 2 if self._chance.random() < 0.9 else None]
+            grown = self._chance.choice(lively)
+            self._log[grown] += _GROWTH
+            self._grown[grown].append((self._now * 1000, self._log[grown]))
         if self._heads and self._chance.random() < 0.002:
             now = self._storage.pointers[self._quiet.names.head]
             found = HEAD.read(now)
@@ -380,6 +387,14 @@ class Simulation:
             raise Broken(f"{request.name} was told {request.told} and {published.snapshot}")
         request.told = published.snapshot
 
+    def _refuse_old_epochs(self, published: Published | None, epoch: int) -> None:
+        """Make sure that who has published began in the epoch that he has published in."""
+        if published is not None and not published.earlier:
+            name = self._quiet.names.manifest(published.snapshot)
+            made = MANIFEST.decode(self._storage.blobs[name][0]).epoch
+            if made != epoch:
+                raise Broken(f"{published.snapshot} is of epoch {made}, and was begun in {epoch}")
+
     def _published(self, request: Request, shelf: Shelf, *, believing: bool = False) -> Published | None:
         met = Points(self._network, self.met)
         begun = publication(
@@ -389,32 +404,38 @@ class Simulation:
             name=lambda: f"{self._chance.randrange(1 << 32):08x}",
             faults=met,
         )
+        seen = shelf.pointers.seen  # type: ignore[attr-defined]
+        epoch = 0 if seen is None else HEAD.decode(seen).epoch
         if found := begun.earlier():
             return found
         plan = request.plan
         if plan is None or self._chance.random() < 0.1:  # one that was too old is made anew
             plan = request.plan = self._planned(request, begun)
-            request.least = request.least or plan.ends
+            request.least = {key: min(end, request.least.get(key, end)) for key, end in plan.ends.items()}
         for _ in range(self._chance.choice((0, 0, 50))):  # what a job reads takes its time
             self._network.pause()
         if request.kind == "rebuild":
-            return self._rebuild(request, plan, shelf, begun, believing=believing)
-        return (self._checkpoint if request.kind == "checkpoint" else self._fold)(request, plan, shelf, begun)
+            published = self._rebuild(request, plan, shelf, begun, believing=believing)
+        else:
+            published = (self._checkpoint if request.kind == "checkpoint" else self._fold)(request, plan, shelf, begun)
+        self._refuse_old_epochs(published, epoch)
+        return published
 
     def _planned(self, request: Request, begun: Publication) -> Plan:
         ends = {key: self._log[key] for key in request.stores}
         if request.spans is not None:
-            return Plan({key: spans[-1][1] for key, spans in request.spans.items()}, {}, {})
+            return Plan({key: spans[-1][1] for key, spans in request.spans.items()}, {}, {}, 0)
         ends |= {key: self._chance.choice(range(_GROWTH, ends[key] + 1, _GROWTH)) for key in sorted(request.refused)}
+        cut_ms = 0 if request.refused else int(self._now * 1000)
         if request.kind == "rebuild" and not request.rebases:
-            return Plan(ends, {}, {})
+            return Plan(ends, {}, {}, cut_ms)
         parents = begun.parts()
         folds = {}
         for key, spans in sorted(_spans(parents).items()) if request.kind == "fold" else ():
             if key in request.stores and len(spans) > 1:
                 first = self._chance.randrange(len(spans) - 1)
                 folds[key] = (first, self._chance.randint(first + 2, len(spans)))
-        return Plan(ends if request.kind != "fold" else {}, parents, folds)
+        return Plan(ends if request.kind != "fold" else {}, parents, folds, cut_ms)
 
     def _rebuild(
         self, request: Request, plan: Plan, shelf: Shelf, begun: Publication, *, believing: bool
@@ -425,7 +446,7 @@ class Simulation:
             spans.setdefault(task, {})[store] = request.spans[task, store] if request.spans is not None else of
         before = [one.part for one in self._there(shelf).values()] if believing else []
         runs = uploaded_runs(shelf, self.directory, spans, before=before)
-        parts = [_part(task, stores) for task, stores in runs.items()]
+        parts = [_part(task, stores, plan.cut_ms) for task, stores in runs.items()]
         return begun.publish(
             parts,
             whole=request.whole,
@@ -451,7 +472,7 @@ class Simulation:
                 spans.setdefault(task, {})[store] = [(start, end)]
         tails = uploaded_runs(shelf, self.directory, spans)
         parts = [
-            _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()})
+            _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan.cut_ms)
             for task, stores in tails.items()
         ]
         tasks = {task for task, _ in self._log}
@@ -461,7 +482,7 @@ class Simulation:
             whole=False,
             tasks=tasks if self.seed % 2 else None,
             rebase=self._advancing(plan),
-            cuts=dict.fromkeys(quiet, int(self._now * 1000)),
+            cuts=dict.fromkeys(quiet, plan.cut_ms),
             hourly=True,
         )
 
@@ -553,6 +574,7 @@ class Simulation:
                 _refuse_gaps(one.task, store)
             parts[one.task] = parts[one.task].as_of(one.cut_ms)
         self._parts[entry.snapshot] = parts
+        self._cuts[entry.snapshot] = {one.task: one.cut_ms for one in manifest.parts}
         return named
 
     def _piece(self, named: dict[str, str], name: str, start: int, size: int | None, digest: str) -> bytes:
@@ -574,11 +596,24 @@ class Simulation:
                 raise Broken(f"{key} goes back from {then[key]} to {now.get(key)}")
             if key not in request.stores and runs_now.get(key) != runs_then.get(key):
                 raise Broken(f"{key} was not touched, and goes from {runs_then.get(key)} to {runs_now.get(key)}")
+            rebuilt = request.kind == "rebuild" and key[0] in {task for task, _ in request.stores}
+            more = {of for of in now.keys() - then.keys() if of[0] == key[0]}  # of which less may be known
+            cut, cut_then = self._cut(newest, key), self._cut(before, key)
+            self.met["cut"] += runs_now.get(key) == runs_then.get(key) and cut > cut_then > 0
+            if cut < cut_then and not rebuilt and not more:
+                raise Broken(f"nobody knows any more that nothing lay behind {key} at {cut_then}")
+            if now.get(key, 0) < max((end for since, end in self._grown[key] if since <= cut), default=0):
+                raise Broken(f"{key} ends at {now.get(key)}, and something lay behind it at {cut}")
         if request.kind == "fold":
             if now != then:
                 raise Broken(f"{request.name} has folded {then} to {now}")
         elif any(now.get(key, 0) < end for key, end in request.least.items() if key not in request.refused):
             raise Broken(f"{request.name} has published {now}, and was asked for {request.least}")
+
+    def _cut(self, entry: SnapshotEntry | None, key: Key) -> int:
+        """At which moment nothing lay behind a task, as far as a snapshot knows."""
+        known = self._cuts[entry.snapshot].get(key[0]) if entry is not None else None
+        return known or 0
 
     def _deleted(self, name: str) -> None:
         if name in self._named:
@@ -616,8 +651,9 @@ def _spans(parts: Mapping[str, TaskPart]) -> dict[Key, list[tuple[int, int]]]:
     }
 
 
-def _part(task: str, stores: Mapping[str, Sequence[StoredRun]]) -> TaskPart:
-    return TaskPart(task, tuple(store_of(task, name, stores[name], end=stores[name][-1].run.end) for name in stores))
+def _part(task: str, stores: Mapping[str, Sequence[StoredRun]], cut_ms: int) -> TaskPart:
+    made = [store_of(task, name, stores[name], end=stores[name][-1].run.end) for name in stores]
+    return TaskPart(task, tuple(replace(store, cut_ms=cut_ms) for store in made))
 
 
 def _refuse_gaps(task: str, store: StoreSnapshot) -> None:
@@ -642,6 +678,7 @@ EVERYTHING = frozenset(
         *(f"nothing left of a {kind}" for kind in KINDS),
         *(f"rebase: {what}" for what in ("mine", "theirs", "above theirs", "nothing", "fenced")),
         *(f"refold: {what}" for what in ("mine", "nothing", "among theirs")),
+        "cut",
         "published",
         "earlier",
         "beside others",

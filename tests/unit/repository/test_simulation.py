@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ import pytest
 
 from statecore.blobs.base import Blobs
 from statecore.errors import Retryable
+from statecore.images.model import Run
+from statecore.repository.manifest import StoredRun, StoreSnapshot, TaskPart
+from statecore.repository.others import Asked, Others
 from statecore.repository.publication import Publication, Published
 from statecore.repository.upload import put_whole
 from tests.harness.simulated_store import SimulatedPointers, version_of
@@ -68,6 +71,31 @@ def _not_refusing(*_: object) -> None:
     """What others have published is replaced."""
 
 
+def _as_it_was_made(self: Others, seen: Any, asked: Asked) -> list[TaskPart]:
+    """Whatever the newest snapshot has, the job's own part is published."""
+    return list(asked.parts)
+
+
+def _above_anything(mine: StoreSnapshot, parent: StoreSnapshot) -> dict[int | None, list[StoredRun]]:
+    """All runs that a job has made are taken for its tail."""
+    return {database.segment: list(database.runs) for database in mine.databases}
+
+
+def _at_the_first(runs: Sequence[StoredRun], inputs: Sequence[Run]) -> int:
+    """What was merged is taken to stand below all others."""
+    return 0
+
+
+def _never_ahead(one: StoreSnapshot, other: StoreSnapshot) -> bool:
+    """The newest snapshot is taken to have everything."""
+    return False
+
+
+def _of_their_own(part: TaskPart, cut_ms: int | None) -> TaskPart:
+    """What a manifest knows of the ends of a part is forgotten when the part is written anew."""
+    return part
+
+
 def _only_what_was_there_first(self: Publication, seen: Any) -> Published | None:
     """Whether another try has published is looked for when a try begins, and not again."""
     return _OWN(self, seen) if seen is self._begun else None
@@ -100,8 +128,13 @@ _OWN, _SWAP = Publication._own, SimulatedPointers.swap
 @pytest.mark.parametrize(
     ("mutated", "mutant"),
     [
-        ("statecore.repository.publication.Publication._refuse_others", _not_refusing),
-        ("statecore.repository.publication.Publication._refuse_older", _not_refusing),
+        ("statecore.repository.others.Others.refuse", _not_refusing),
+        ("statecore.repository.others.Others._refuse_older", _not_refusing),
+        ("statecore.repository.others.Others.above", _as_it_was_made),
+        ("statecore.repository.rebase._tail", _above_anything),
+        ("statecore.repository.rebase._place", _at_the_first),
+        ("statecore.repository.rebase._is_ahead", _never_ahead),
+        ("statecore.repository.manifest.TaskPart.as_of", _of_their_own),
         ("statecore.repository.publication.Publication._own", _only_what_was_there_first),
         ("statecore.repository.publication.put_whole", _taking_no_answer_for_yes),
         ("statecore.repository.upload.put_whole", _taking_no_answer_for_yes),

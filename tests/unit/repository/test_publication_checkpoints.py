@@ -1,0 +1,417 @@
+"""Publications that come every few minutes: what each of them makes, keeps and drops, above whom, and for how much."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Fenced, StatecoreError
+from statecore.repository.composition import MOST_BLOBS
+from statecore.repository.manifest import Manifest, StoredRun, TaskPart
+from statecore.repository.publication import Publication, Published
+from statecore.repository.rebase import Fold, advanced, folded
+from statecore.repository.shelf import Shelf
+from statecore.repository.upload import put_files
+from tests.harness.simulated_store import Network, Storage
+from tests.unit.repository.snapshots import (
+    NOW,
+    content_of,
+    ends_of,
+    fetched,
+    file_of,
+    publication,
+    run_of,
+    store_of,
+    uploaded,
+    uploaded_runs,
+)
+
+TASKS = tuple(f"0_{number}" for number in range(20))
+ALL = {task: {"left": 50, "right": 50} for task in TASKS[:3]}
+Asked = Counter[str]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def first(shelf: Shelf, directory: Path) -> Published:
+    """A snapshot of all tasks."""
+    done = publication(shelf, "first").publish(uploaded(shelf, directory, ALL), whole=True)
+    assert done is not None
+    return done
+
+
+@pytest.fixture
+def asked(network: Network) -> Asked:
+    """What is asked of the store from now on."""
+    asked: Asked = Counter()
+    network.fault = lambda request, _: asked.update([request]) or ""  # type: ignore[method-assign,func-returns-value]
+    return asked
+
+
+def newest(shelf: Shelf) -> Manifest:
+    return shelf.manifest(shelf.head().snapshots[0]).value
+
+
+def tail(shelf: Shelf, directory: Path, task: str, there: TaskPart, end: int, name: str = "left") -> TaskPart:
+    """A store of a task with one run more."""
+    (store,) = [one for one in there.stores if one.store == name]
+    span = (store.changelogs[0].end, end)
+    runs = uploaded_runs(shelf, directory, {task: {name: [span]}})[task][name]
+    return TaskPart(task, (store_of(task, name, [*store.databases[0].runs, *runs], end=end),))
+
+
+def above(parents: dict[str, TaskPart]) -> Callable[[TaskPart, TaskPart], TaskPart | None]:
+    return lambda mine, theirs: advanced(mine, theirs, parents.get(mine.task))
+
+
+def checkpoint(
+    shelf: Shelf, directory: Path, request: str, tasks: Sequence[str], **options: object
+) -> Published | None:
+    """All tasks are looked at, and these have grown."""
+    job = publication(shelf, request, **options)
+    parents = job.parts()
+    made = [tail(shelf, directory, task, parents[task], end_of(parents[task]) + 10) for task in tasks]
+    quiet = dict.fromkeys(parents.keys() - set(tasks), int(NOW * 1000) + 5)
+    return job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), cuts=quiet, hourly=True)
+
+
+def end_of(part: TaskPart, name: str = "left") -> int:
+    return next(store.changelogs[0].end for store in part.stores if store.store == name)
+
+
+def test_it_says_which_tasks_are_made_kept_and_dropped(shelf: Shelf, first: Published, directory: Path) -> None:
+    assert (first.made_tasks, first.kept_tasks, first.dropped_tasks) == (("0_0", "0_1", "0_2"), (), ())
+    done = publication(shelf, "some").publish(uploaded(shelf, directory, {"0_1": {"left": 60}}), whole=False)
+    assert done is not None
+    assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1",), ("0_0", "0_2"), ())
+    two = {task: {"left": 70, "right": 70} for task in ("0_0", "0_1")}
+    done = publication(shelf, "all").publish(uploaded(shelf, directory, two), whole=True)
+    assert done is not None
+    assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0", "0_1"), (), ("0_2",))
+
+
+def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
+    shelf: Shelf, first: Published, directory: Path
+) -> None:
+    before = {part.task: part for part in newest(shelf).parts}
+    parts = uploaded(shelf, directory, {"0_0": {"left": 60}})
+    done = publication(shelf, "fewer").publish(parts, whole=False, tasks={"0_0", "0_1"})
+    assert done is not None
+    assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0",), ("0_1",), ("0_2",))
+    assert newest(shelf).part("0_1") == before["0_1"], "what nothing has changed of is not written again"
+    (warning,) = done.warnings
+    assert warning.startswith("Tasks 0_2 are not in the snapshot any more: the application has none of their stores")
+    assert ends_of(shelf) == {"0_0": {"left": 60, "right": 50}, "0_1": {"left": 50, "right": 50}}
+    assert len(fetched(shelf)) == 2
+
+
+def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
+    shelf: Shelf, first: Published, directory: Path
+) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 60}})
+    done = publication(shelf, "left", stores=["left"]).publish(parts, whole=False, tasks=ALL)
+    assert done is not None
+    assert (done.made_tasks, done.kept_tasks) == (("0_0", "0_1", "0_2"), ())
+    assert ends_of(shelf) == {"0_0": {"left": 60}, "0_1": {"left": 50}, "0_2": {"left": 50}}
+    gone = "Store right of task 0_{} is not in the snapshot any more: the spec does not declare it."
+    assert sorted(done.warnings) == [gone.format(number) for number in range(3)]
+    done = publication(shelf, "other", stores=["other"]).publish([], whole=False, tasks=ALL)
+    assert done is not None
+    assert done.dropped_tasks == ("0_0", "0_1", "0_2")
+    assert newest(shelf).parts == ()
+
+
+def test_where_there_is_nothing_to_publish_nothing_is(shelf: Shelf, first: Published, asked: Asked) -> None:
+    job = publication(shelf, "none")
+    assert job.publish([], whole=False) is None
+    assert job.publish([], whole=False, tasks=ALL, cuts={}) is None
+    assert job.publish([], whole=False, cuts={"0_0": int(NOW * 1000) - 1}) is None, "it was known to be later"
+    assert job.publish([], whole=False, cuts={"0_9": int(NOW * 1000) + 1}) is None, "there is no such task"
+    assert not asked.keys() & {"put", "swap"}
+
+
+def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
+    shelf: Shelf, first: Published, storage: Storage, directory: Path
+) -> None:
+    before, blobs = newest(shelf), set(storage.blobs)
+    later = int(NOW * 1000) + 5
+    done = publication(shelf, "cut").publish([], whole=False, cuts=dict.fromkeys(ALL, later))
+    assert done is not None
+    assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
+    assert {name.split("/")[2] for name in set(storage.blobs) - blobs} == {"manifests"}
+    after = newest(shelf)
+    assert after.parts == tuple(replace(part, cut_ms=later) for part in before.parts)
+    assert after.identity == before.identity
+    assert shelf.head().snapshots[0].cut_ms == later
+    read = shelf.parts(after.parts)
+    assert {store.cut_ms for one in read.values() for store in one.part.stores} == {later}, "who reads knows it"
+
+
+def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_anew(
+    shelf: Shelf, first: Published, directory: Path
+) -> None:
+    later = int(NOW * 1000) + 5
+    publication(shelf, "cut").publish([], whole=False, cuts={"0_0": later})
+    job = publication(shelf, "more")
+    made = tail(shelf, directory, "0_0", job.parts()["0_0"], 60)
+    made = replace(made, stores=(replace(made.stores[0], cut_ms=later + 1),))
+    job.publish([made], whole=False)
+    reference = newest(shelf).part("0_0")
+    assert reference is not None
+    assert reference.cut_ms == later
+
+
+def test_a_moment_counts_for_the_ends_that_the_job_has_seen(shelf: Shelf, first: Published, directory: Path) -> None:
+    late = publication(shelf, "late")
+    checkpoint(shelf, directory, "other", ["0_0"])
+    later = int(NOW * 1000) + 9
+    done = late.publish([], whole=False, cuts={"0_0": later, "0_1": later})
+    assert done is not None
+    cuts = {part.task: part.cut_ms for part in newest(shelf).parts}
+    assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
+    assert cuts["0_1"] == later
+    assert publication(shelf, "again").publish([], whole=False, cuts={"0_1": later}) is None
+
+
+def test_a_tail_is_published_above_a_fold_that_was_first(shelf: Shelf, directory: Path) -> None:
+    parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 50}})
+    publication(shelf, "first").publish(parts, whole=True)
+    job, other = publication(shelf, "checkpoint"), publication(shelf, "fold")
+    parents = job.parts()
+    mine = tail(shelf, directory, "0_0", parents["0_0"], 130)
+    inputs = tuple(stored.run for stored in parents["0_0"].stores[0].databases[0].runs)
+    (output,) = uploaded_runs(shelf, directory, {"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
+    fold = Fold("left", None, inputs, output, is_lowest=True)
+    made = folded([fold], parents["0_0"])
+    assert made is not None
+    assert other.publish([made], whole=False) is not None
+    done = job.publish([mine], whole=False, rebase=above(parents))
+    assert done is not None
+    assert done.beside == 1
+    left = fetched(shelf)[done.snapshot]["0_0"].part.stores[0]
+    assert [(one.run.start, one.run.end) for one in left.databases[0].runs] == [(0, 100), (100, 130)]
+    assert done.new_bytes == 40, "of the tail alone"
+
+    late = publication(shelf, "fold-again")
+    assert late.publish([made], whole=False, rebase=lambda _, theirs: folded([fold], theirs)) is None
+
+
+def test_what_others_have_published_already_is_not_published_again(
+    shelf: Shelf, first: Published, storage: Storage, directory: Path
+) -> None:
+    late = publication(shelf, "late")
+    parents = late.parts()
+    mine = [tail(shelf, directory, task, parents[task], 60) for task in ("0_0", "0_1")]
+    checkpoint(shelf, directory, "other", ["0_0"])
+    theirs = newest(shelf).part("0_0")
+    done = late.publish(mine, whole=False, rebase=above(parents))
+    assert done is not None
+    assert (done.made_tasks, done.kept_tasks) == (("0_1",), ("0_0", "0_2"))
+    assert newest(shelf).part("0_0") == theirs
+    again, before = publication(shelf, "again"), dict(storage.pointers)
+    assert again.publish(mine, whole=False, rebase=above(parents)) is None, "also where they were first before it began"
+    assert storage.pointers == before
+
+
+def test_a_whole_application_keeps_what_others_have_brought_as_far(
+    shelf: Shelf, first: Published, directory: Path
+) -> None:
+    late = publication(shelf, "late")
+    parents = late.parts()
+    parts = [
+        replace(there, stores=(*tail(shelf, directory, task, there, 60).stores, there.stores[1]))
+        for task, there in parents.items()
+    ]
+    checkpoint(shelf, directory, "other", ["0_0"])
+    done = late.publish(parts, whole=True, rebase=above(parents))
+    assert done is not None
+    assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1", "0_2"), ("0_0",), ())
+    assert set(ends_of(shelf)) == set(ALL)
+
+
+def test_where_what_others_have_published_does_not_fit_the_job_is_fenced(
+    shelf: Shelf, first: Published, storage: Storage, directory: Path
+) -> None:
+    late = publication(shelf, "late")
+    parents = late.parts()
+    mine = [tail(shelf, directory, "0_0", parents["0_0"], 100)]
+    checkpoint(shelf, directory, "other", ["0_0"])
+    before = dict(storage.pointers)
+    with pytest.raises(Fenced, match="another job has published the store up to other offsets"):
+        late.publish(mine, whole=False, rebase=above(parents))
+    with pytest.raises(Fenced, match="another job has published 0_0 meanwhile"):
+        late.publish(mine, whole=False)
+    assert storage.pointers == before
+
+
+def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(
+    shelf: Shelf, first: Published, storage: Storage, directory: Path
+) -> None:
+    job = publication(shelf, "job")
+    mine = uploaded(shelf, directory, {"0_0": {"left": 60}})
+    before = dict(storage.pointers)
+    (back,) = uploaded(shelf, directory, {"0_0": {"left": 40}})
+    with pytest.raises(Fenced, match="up to offset 50"):
+        job.publish(mine, whole=False, rebase=lambda *_: back)
+    (database,) = mine[0].stores[0].databases
+    doubled = replace(mine[0].stores[0], databases=(replace(database, runs=database.runs * 2),))
+    with pytest.raises(StatecoreError, match="contradicts itself"):
+        job.publish(mine, whole=False, rebase=lambda *_: TaskPart("0_0", (doubled,)))
+    assert storage.pointers == before
+
+
+def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
+    shelf: Shelf, first: Published, directory: Path
+) -> None:
+    refused = {("0_0", "left")}
+    late = publication(shelf, "late")
+    parents = late.parts()
+    made = uploaded(shelf, directory, {"0_0": {"left": 30}})
+    with pytest.raises(Fenced, match="up to offset 50"):
+        publication(shelf, "other").publish(made, whole=False, refused={("0_0", "right"), ("0_1", "left")})
+    assert publication(shelf, "refused").publish(made, whole=False, refused=refused) is not None
+    assert ends_of(shelf)["0_0"] == {"left": 30, "right": 50}
+    lower = uploaded(shelf, directory, {"0_0": {"left": 20}})
+    assert late.publish(lower, whole=False, refused=refused, rebase=above(parents)) is None, "theirs has more"
+    with pytest.raises(Fenced, match="up to offset 30"):
+        late.publish(lower, whole=False, refused=refused, rebase=lambda mine, _: mine)
+
+
+def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
+    shelf: Shelf, first: Published, storage: Storage, directory: Path
+) -> None:
+    job = publication(shelf, "job")
+    parents = job.parts()
+    mine = [tail(shelf, directory, "0_0", parents["0_0"], 60)]
+    put: list[str] = []
+    storage.put, kept = (lambda name, content: put.append(name.split("/")[2]) or kept(name, content)), storage.put  # type: ignore[method-assign,func-returns-value]
+    swap, swaps = storage.swap, list[str]()
+
+    def overtaken(name: str, content: bytes, expected: str | None) -> str | None:
+        swaps.append(name)
+        if len(swaps) == 1:
+            beside = uploaded(shelf, directory, {"0_1": {"left": 60}})
+            publication(shelf, "other").publish(beside, whole=False)
+            put.clear()
+        return swap(name, content, expected)
+
+    storage.swap = overtaken  # type: ignore[method-assign]
+    done = job.publish(mine, whole=False, rebase=above(parents))
+    assert done is not None
+    assert done.beside == 1
+    assert put == ["manifests"]
+    assert len(fetched(shelf)) == 3
+
+
+def test_a_checkpoint_costs_four_writes_and_four_reads(
+    shelf: Shelf, first: Published, asked: Asked, directory: Path
+) -> None:
+    """The writes are the pack of its runs, the parts, the manifest and the head; the reads are the head, the manifest,
+    the parts and the mark."""
+    for number in range(3):
+        asked.clear()
+        job = publication(shelf, f"checkpoint-{number}")
+        parents = job.parts()
+        assert job.parts() == parents
+        assert dict(asked) == {"read": 1, "get": 2}
+        ends = {task: end_of(part) for task, part in parents.items()}
+        spans = {task: {"left": [(end, end + 10)]} for task, end in ends.items()}
+        runs = _in_one_pack(shelf, directory, spans)
+        assert dict(asked) == {"read": 1, "get": 2, "put": 1}
+        made = [
+            TaskPart(
+                task, (store_of(task, "left", [*part.stores[0].databases[0].runs, runs[task]], end=ends[task] + 10),)
+            )
+            for task, part in parents.items()
+        ]
+        done = job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), hourly=True)
+        assert done is not None
+        assert dict(asked) == {"read": 1, "get": 3, "put": 3, "swap": 1}
+        assert done.warnings == ()
+    asked.clear()
+    assert publication(shelf, "cuts").publish([], whole=False, cuts=dict.fromkeys(ALL, int(NOW * 1000) + 1)) is not None
+    assert asked["put"] + asked["swap"] == 2
+
+
+def _in_one_pack(
+    shelf: Shelf, directory: Path, spans: dict[str, dict[str, list[tuple[int, int]]]]
+) -> dict[str, StoredRun]:
+    at = {task: stores["left"][0] for task, stores in spans.items()}
+    files = {task: file_of(directory, content_of(task, "left", *span)) for task, span in at.items()}
+    extents = put_files(shelf.blobs, shelf.names, list(files.values()))
+    return {
+        task: StoredRun(run_of(files[task], task, "left", *at[task]), extent)
+        for task, extent in zip(at, extents, strict=True)
+    }
+
+
+def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
+    shelf: Shelf, asked: Asked, storage: Storage, directory: Path
+) -> None:
+    """Each checkpoint finds news in one other task."""
+    parts = uploaded(shelf, directory, {task: {"left": 50, "right": 50} for task in TASKS})
+    publication(shelf, "first").publish(parts, whole=True)
+    copies = 0
+    for number, task in enumerate(TASKS):
+        before = {part.task: part for part in newest(shelf).parts}
+        asked.clear()
+        done = checkpoint(shelf, directory, f"checkpoint-{number}", [task])
+        assert done is not None
+        assert (done.made_tasks, len(done.kept_tasks)) == ((task,), len(TASKS) - 1)
+        assert asked["put"] + asked["swap"] == 4
+        assert asked["read"] + asked["get"] <= MOST_BLOBS + 3
+        after = {part.task: part for part in newest(shelf).parts}
+        assert len({part.extent.blob for part in after.values()}) <= MOST_BLOBS
+        others = [one for one in TASKS if one != task]
+        assert all(after[one].sha256 == before[one].sha256 for one in others), "who works on them is not in the way"
+        assert all(after[one].cut_ms == int(NOW * 1000) + 5 for one in others)
+        copies += after[others[0]].extent.blob != before[others[0]].extent.blob
+    assert copies == 2
+    assert len(fetched(shelf)) == len(TASKS) + 1
+    assert {end["left"] for end in ends_of(shelf).values()} == {60}
+
+
+def test_parts_that_nobody_has_read_are_not_copied(shelf: Shelf, asked: Asked, directory: Path) -> None:
+    for number, task in enumerate(TASKS):
+        parts = uploaded(shelf, directory, {task: {"left": 50, "right": 50}})
+        asked.clear()
+        publication(shelf, f"restore-{number}").publish(parts, whole=False, hourly=True)
+        assert asked["get"] <= 2, "the manifest and the mark"
+    assert len({part.extent.blob for part in newest(shelf).parts}) == len(TASKS)
+    assert checkpoint(shelf, directory, "checkpoint", ["0_0"]) is not None
+    assert len({part.extent.blob for part in newest(shelf).parts}) == 1
+
+
+def test_what_is_taken_over_is_looked_at_once_an_hour(
+    shelf: Shelf, first: Published, asked: Asked, storage: Storage, directory: Path
+) -> None:
+    """That of the stores that were advanced, too: who puts a tail above runs has not their files."""
+    assert first.snapshot.startswith("20261123T0000")
+    (extent, *_) = [extent for _, extent in shelf.parts(newest(shelf).parts)["0_0"].part.stores[0].extents]
+    del storage.blobs[extent.blob]
+    heads = Counter[str]()
+    for minute in range(5, 130, 5):
+        asked.clear()
+        done = checkpoint(shelf, directory, f"minute-{minute}", ["0_0"], clock=lambda: NOW + minute * 60)  # noqa: B023
+        assert done is not None
+        heads[done.made[11:13]] += bool(asked["head"])
+        assert (len(done.warnings) == 1) == bool(asked["head"])
+    assert heads == {"00": 0, "01": 1, "02": 1}
+    assert asked["get"] == 3 or not asked["head"], "parts that were read are not read again for it"
+
+
+def test_the_newest_snapshot_is_read_once(shelf: Shelf, first: Published, asked: Asked) -> None:
+    job: Publication = publication(shelf, "job")
+    assert job.newest == newest(shelf)
+    asked.clear()
+    assert set(job.parts()) == set(ALL)
+    assert job.parts().keys() == ALL.keys()
+    assert dict(asked) == {"get": 1}

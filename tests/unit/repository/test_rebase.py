@@ -1,0 +1,323 @@
+"""What becomes of a part where others were first: nothing is lost, nothing doubled, and nothing goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.errors import Fenced
+from statecore.formats.kinds import StoreKind
+from statecore.images.model import Run, RunFormat
+from statecore.repository.identity import store_identity
+from statecore.repository.manifest import (
+    BaseFile,
+    ChangelogEnd,
+    Extent,
+    StoredDatabase,
+    StoredRun,
+    StoreSnapshot,
+    TaskPart,
+)
+from statecore.repository.part_structure import wrong_in
+from statecore.repository.rebase import Fold, advanced, folded
+
+TASK = "0_0"
+TOPIC = "orders-left-changelog"
+Span = tuple[int, int]
+Databases = dict[int | None, Sequence[Span]]
+
+
+def stored(start: int, end: int, *, segment: int | None = None, partition: int = 0, blob: str = "b") -> StoredRun:
+    """A run of these offsets: the same one for the same offsets."""
+    digest = sha256(f"{segment} {partition} [{start}, {end})".encode()).hexdigest()
+    of = {"store": "left", "topic": TOPIC, "partition": partition}
+    run = Run(digest, RunFormat.SST, 1, 0, 1, 10, digest[:32], "00", "ff", segment, start, end, **of)  # type: ignore[arg-type]
+    return StoredRun(run, Extent(blob, 0, 10))
+
+
+def store(
+    databases: Databases | Sequence[Span],
+    end: int,
+    *,
+    name: str = "left",
+    topic_id: str = "0" * 32,
+    base: Sequence[BaseFile] = (),
+    blob: str = "b",
+    **more: object,
+) -> StoreSnapshot:
+    """A store of runs of these offsets."""
+    given_ = databases if isinstance(databases, dict) else {None: databases}
+    made = tuple(
+        StoredDatabase(segment, tuple(stored(*span, segment=segment, blob=blob) for span in spans), tuple(base))
+        for segment, spans in given_.items()
+    )
+    kind = StoreKind.KEY_VALUE if None in given_ else StoreKind.WINDOW
+    return identified(
+        StoreSnapshot(
+            name,
+            kind,
+            "",
+            (ChangelogEnd(TOPIC, 0, topic_id, end - 1, end, 0, end, 1),),
+            "read_committed",
+            made,
+            cut_ms=end,
+            rows=7,
+            bytes=7,
+            digest="7" * 32,
+            **more,  # type: ignore[arg-type]
+        )
+    )
+
+
+def identified(of: StoreSnapshot) -> StoreSnapshot:
+    return replace(of, identity=store_identity(of.kind, of.databases, of.offsets))
+
+
+def part(*stores: StoreSnapshot) -> TaskPart:
+    return TaskPart(TASK, stores)
+
+
+def spans_of(of: TaskPart | None, segment: int | None = None) -> list[Span]:
+    assert of is not None
+    assert wrong_in(of) == []
+    (one,) = of.stores
+    assert one.identity == identified(one).identity
+    databases = {database.segment: database for database in one.databases}
+    return [(run.run.start, run.run.end) for run in databases[segment].runs]
+
+
+PARENT = store([(0, 50), (50, 100)], 100)
+MINE = store([(0, 50), (50, 100), (100, 130)], 130)
+FOLDED = store([(0, 100)], 100)
+
+
+def test_where_nobody_else_has_published_the_part_is_what_the_job_made() -> None:
+    assert advanced(part(MINE), part(PARENT), part(PARENT)) == part(MINE)
+
+
+def test_a_tail_is_put_above_what_others_have_folded() -> None:
+    done = advanced(part(MINE), part(FOLDED), part(PARENT))
+    assert spans_of(done) == [(0, 100), (100, 130)]
+    assert done is not None
+    assert done.stores[0].changelogs == MINE.changelogs
+    assert (done.stores[0].cut_ms, done.stores[0].content) == (MINE.cut_ms, MINE.content), "a fold changes no row"
+
+
+def test_a_tail_is_put_above_runs_that_lie_elsewhere_now() -> None:
+    """Somebody has published the same again, because a blob was damaged."""
+    anew = store([(0, 50), (50, 100)], 100, blob="anew")
+    done = advanced(part(MINE), part(anew), part(PARENT))
+    assert spans_of(done) == [(0, 50), (50, 100), (100, 130)]
+    assert done is not None
+    assert [one.extent.blob for one in done.stores[0].databases[0].runs] == ["anew", "anew", "b"]
+
+
+@pytest.mark.parametrize("theirs", [[(0, 130)], [(0, 50), (50, 100), (100, 130)], [(0, 200)]])
+def test_where_others_have_come_as_far_or_further_nothing_is_left(theirs: list[Span]) -> None:
+    assert advanced(part(MINE), part(store(theirs, theirs[-1][1])), part(PARENT)) is None
+
+
+def test_of_stores_that_others_have_brought_further_theirs_is_published_beside_what_is_left() -> None:
+    right = [replace(one, store="right") for one in (PARENT, MINE)]
+    further = store([(0, 200)], 200)
+    done = advanced(part(MINE, right[1]), part(further, right[0]), part(PARENT, right[0]))
+    assert done == part(further, right[1])
+
+
+@pytest.mark.parametrize("theirs", [[(0, 50), (50, 100), (100, 120)], [(0, 90)]])
+def test_who_ends_between_others_and_did_not_begin_with_them_is_fenced(theirs: list[Span]) -> None:
+    with pytest.raises(Fenced, match="store left of task 0_0") as caught:
+        advanced(part(MINE), part(store(theirs, theirs[-1][1])), part(PARENT))
+    assert "goes on from the newest snapshot" in caught.value.action
+
+
+def test_a_store_that_was_made_from_nothing_takes_the_place_of_one_that_has_less() -> None:
+    made = store([(0, 70), (70, 130)], 130)
+    assert advanced(part(made), part(store([(0, 50), (50, 100), (100, 120)], 120)), part(PARENT)) == part(made)
+    assert advanced(part(made), part(store([(0, 50)], 50)), None) == part(made)
+    assert advanced(part(made), part(store([(0, 150)], 150)), None) is None
+
+
+def test_a_store_that_was_refused_is_replaced_as_long_as_nobody_else_has_published_it() -> None:
+    """Its log was truncated: what the job made has less."""
+    made = store([(0, 70)], 70)
+    assert advanced(part(made), part(PARENT), part(PARENT)) == part(made)
+    assert advanced(part(made), part(FOLDED), part(PARENT)) is None
+
+
+def test_a_store_that_others_have_dropped_is_not_published_again() -> None:
+    with pytest.raises(Fenced, match="a snapshot without the store"):
+        advanced(part(MINE), part(), part(PARENT))
+    assert advanced(part(MINE), part(), None) == part(MINE), "a new one is"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"kind": StoreKind.TIMESTAMPED_KEY_VALUE}, {"isolation": "read_uncommitted"}, {"retention_ms": 5}],
+)
+def test_what_others_have_published_by_another_spec_is_no_parent(changes: dict[str, object]) -> None:
+    theirs = identified(replace(FOLDED, **changes))  # type: ignore[arg-type]
+    with pytest.raises(Fenced, match="as another spec declares it"):
+        advanced(part(MINE), part(theirs), part(PARENT))
+
+
+def test_a_topic_that_was_made_anew_is_no_parent_and_one_that_nobody_asked_for_is_the_same() -> None:
+    other = store([(0, 100)], 100, topic_id="1" * 32)
+    with pytest.raises(Fenced, match="another topic"):
+        advanced(part(MINE), part(other), part(PARENT))
+    unknown = store([(0, 100)], 100, topic_id="")
+    assert spans_of(advanced(part(MINE), part(unknown), part(PARENT))) == [(0, 100), (100, 130)]
+
+
+def test_the_base_below_stays() -> None:
+    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    parent, mine = store([(50, 100)], 100, base=base), store([(50, 100), (100, 130)], 130, base=base)
+    theirs = store([(50, 70), (70, 100)], 100, base=base)
+    done = advanced(part(mine), part(theirs), part(parent))
+    assert spans_of(done) == [(50, 70), (70, 100), (100, 130)]
+    assert done is not None
+    assert done.stores[0].databases[0].base == tuple(base)
+
+
+def test_segments_that_one_of_both_has_found_expired_are_gone() -> None:
+    parent = store({1: [(0, 100)], 2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100)
+    mine = store({2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100), (100, 130)], 4: [(100, 130)]}, 130)
+    theirs = store({1: [(0, 100)], 2: [(0, 100)]}, 100)
+    done = advanced(part(mine), part(theirs), part(parent))
+    assert done is not None
+    (one,) = done.stores
+    assert [database.segment for database in one.databases] == [2, 4]
+    assert spans_of(done, 2) == [(0, 100), (100, 130)]
+    assert spans_of(done, 4) == [(100, 130)]
+    assert one.content is None, "nobody knows what it holds without the segment"
+
+
+def test_a_global_store_is_advanced_partition_by_partition() -> None:
+    def of(runs: Sequence[StoredRun], ends: tuple[int, int]) -> StoreSnapshot:
+        changelogs = tuple(ChangelogEnd(TOPIC, number, "", end, end) for number, end in enumerate(ends))
+        databases = (StoredDatabase(None, tuple(runs)),)
+        return identified(replace(PARENT, changelogs=changelogs, databases=databases))
+
+    first, second, whole = stored(0, 50), stored(50, 100), stored(0, 100)
+    beside, tail, beside_tail = stored(0, 40, partition=1), stored(100, 130), stored(40, 60, partition=1)
+    parent = of([first, second, beside], (100, 40))
+    mine = of([first, second, tail, beside, beside_tail], (130, 60))
+    done = advanced(TaskPart("global", (mine,)), TaskPart("global", (of([whole, beside], (100, 40)),)), part(parent))
+    assert done is not None
+    assert wrong_in(done) == []
+    assert done.stores[0].databases[0].runs == (whole, tail, beside, beside_tail)
+    with pytest.raises(Fenced):  # further in one partition, and not in the other
+        advanced(TaskPart("global", (mine,)), TaskPart("global", (of([whole, beside], (140, 40)),)), part(parent))
+
+
+def test_versioned_stores_are_made_anew_and_never_advanced() -> None:
+    def of(end: int) -> StoreSnapshot:
+        return identified(replace(store([(0, 0)], end), kind=StoreKind.VERSIONED_KEY_VALUE))
+
+    assert advanced(part(of(130)), part(of(110)), part(of(100))) == part(of(130))
+    assert advanced(part(of(130)), part(of(140)), part(of(100))) is None
+
+
+def fold(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None = None) -> Fold:
+    inputs = tuple(stored(*span, segment=segment).run for span in spans)
+    return Fold("left", segment, inputs, stored(spans[0][0], spans[-1][1], segment=segment, blob="fold"), is_lowest)
+
+
+def test_a_fold_takes_the_place_of_what_was_merged_whatever_came_above_and_below() -> None:
+    of = fold([(50, 100), (100, 130)])
+    theirs = store([(0, 20), (20, 50), (50, 100), (100, 130), (130, 150)], 150)
+    done = folded([of], part(theirs))
+    assert spans_of(done) == [(0, 20), (20, 50), (50, 130), (130, 150)]
+    assert done is not None
+    assert (done.stores[0].content, done.stores[0].changelogs) == (theirs.content, theirs.changelogs)
+
+
+@pytest.mark.parametrize("theirs", [[(0, 50), (50, 130)], [(0, 100), (100, 130)], [(50, 100)], [(100, 130)]])
+def test_a_fold_whose_runs_do_not_stand_side_by_side_any_more_is_left(theirs: list[Span]) -> None:
+    assert folded([fold([(50, 100), (100, 130)])], part(store(theirs, 130))) is None
+
+
+def test_deletes_that_were_left_out_must_have_nothing_below() -> None:
+    of = fold([(50, 100), (100, 130)], is_lowest=True)
+    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    assert folded([of], part(store([(0, 50), (50, 100), (100, 130)], 130))) is None
+    assert folded([of], part(store([(50, 100), (100, 130)], 130, base=base))) is None
+    assert spans_of(folded([of], part(store([(50, 100), (100, 130)], 130)))) == [(50, 130)]
+
+
+def test_a_fold_of_which_nothing_was_left_leaves_nothing() -> None:
+    of = fold([(0, 50), (50, 100)], is_lowest=True)._replace(output=None)
+    assert spans_of(folded([of], part(store([(0, 50), (50, 100), (100, 130)], 130)))) == [(100, 130)]
+    done = folded([of], part(store([(0, 50), (50, 100)], 100)))
+    assert done is not None
+    assert done.stores[0].databases == ()
+
+
+def test_folds_of_one_part_are_taken_database_by_database() -> None:
+    there = store({1: [(0, 50), (50, 100)], 2: [(0, 100)]}, 100)
+    other = replace(store([(0, 50), (50, 100)], 100), store="right")
+    folds = [fold([(0, 50), (50, 100)], segment=1), fold([(0, 50), (50, 100)], segment=2)]
+    done = folded(folds, part(there, other))
+    assert done is not None
+    (one,) = done.stores
+    assert one.store == "left", "only what was folded"
+    assert spans_of(done, 1) == [(0, 100)]
+    assert spans_of(done, 2) == [(0, 100)]
+
+
+CUTS = st.lists(st.integers(1, 30), min_size=1, max_size=8, unique=True).map(sorted)
+
+
+def spans(cuts: Sequence[int]) -> list[Span]:
+    return list(pairwise([0, *cuts]))
+
+
+@settings(deadline=None, max_examples=300)
+@given(CUTS, st.integers(1, 10), st.data())
+def test_whatever_others_have_done_each_offset_is_there_once_and_nothing_goes_back(
+    cuts: list[int], more: int, data: st.DataObject
+) -> None:
+    end = cuts[-1]
+    parent = store(spans(cuts), end)
+    mine = store([*spans(cuts), (end, end + more)], end + more)
+    theirs_cuts = data.draw(st.one_of(st.just(cuts), CUTS, CUTS.map(lambda found: sorted({*found, end}))))
+    theirs = store(spans(theirs_cuts), theirs_cuts[-1])
+    try:
+        done = advanced(part(mine), part(theirs), part(parent))
+    except Fenced:
+        assert theirs_cuts[-1] not in (end,)
+        assert theirs_cuts[-1] < end + more
+        return
+    if done is None:
+        assert theirs_cuts[-1] >= end + more
+        return
+    found = spans_of(done)
+    assert [start for start, _ in found] == [0, *(at for _, at in found[:-1])]
+    assert found[-1][1] == done.stores[0].changelogs[0].end == end + more
+    assert found[:-1] == spans(theirs_cuts), "the runs of the others stay"
+
+
+@settings(deadline=None, max_examples=300)
+@given(CUTS, CUTS, st.data())
+def test_a_fold_changes_no_offset_of_what_others_have(
+    cuts: list[int], theirs_cuts: list[int], data: st.DataObject
+) -> None:
+    there = spans(theirs_cuts)
+    of = spans(data.draw(st.sampled_from([cuts, theirs_cuts])))
+    first = data.draw(st.integers(0, len(of) - 1))
+    inputs = of[first : data.draw(st.integers(first + 1, len(of)))]
+    theirs = store(there, theirs_cuts[-1])
+    done = folded([fold(inputs)], part(theirs))
+    stands = any(there[at : at + len(inputs)] == inputs for at in range(len(there)))
+    assert (done is not None) == stands
+    if done is not None:
+        found = spans_of(done)
+        assert [start for start, _ in found] == [0, *(at for _, at in found[:-1])]
+        assert found[-1][1] == theirs_cuts[-1]
+        assert len(found) == len(there) - len(inputs) + 1
