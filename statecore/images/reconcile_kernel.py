@@ -28,5 +28,8 @@ PENDING = numbered(Pending)
 
 _KERNELS = KernelLibrary("statecore.images.reconcile_source")
 
+warm = _KERNELS.warm
+"""See :meth:`KernelLibrary.warm`."""
+
 run = _KERNELS.run
 """See :meth:`KernelLibrary.run`."""
