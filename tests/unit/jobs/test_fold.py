@@ -359,10 +359,10 @@ ROWS = st.dictionaries(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     kind=st.sampled_from([StoreKind.KEY_VALUE, StoreKind.WINDOW, StoreKind.LIST]),
-    history=st.lists(st.lists(st.tuples(st.integers(0, 1), ROWS), min_size=1, max_size=12), min_size=1, max_size=5),
+    history=st.lists(st.lists(st.tuples(st.integers(0, 1), ROWS), min_size=1, max_size=10), min_size=1, max_size=4),
     seed=st.integers(0, 1 << 30),
 )
 def test_any_history_of_checkpoints_and_folds_holds_what_it_would_without_folds(
