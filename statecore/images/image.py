@@ -95,6 +95,7 @@ def build_image(
     bases: Bases | None = None,
     merged: Mapping[int | None, MergedDatabase] = _NOT_MERGED,
     content: StoreDigest | None = None,
+    counts: bool = True,
 ) -> Image:
     """Make the databases of these runs, closed and durable when this returns.
 
@@ -112,10 +113,11 @@ def build_image(
         merged: by segment (``None`` where the store has none) the databases whose runs were merged before, slice by
             slice (:mod:`statecore.images.slices`); of others, and of those on a base, the runs are merged here.
         content: what all of it holds, where that is known already: no row is read to find it out again.
+        counts: whether rows are read to find it out, where runs overlap and do not tell it.
 
     Returns:
-        The image. What it holds is unknown where it was not and one of its databases has a base; see
-        :func:`verify_image`.
+        The image. What it holds is unknown where it was not and one of its databases has a base, or nobody was to
+        count; see :func:`verify_image`.
 
     Raises:
         Invalid: the directory exists, an offset is not one, runs are not in order, nothing can be built on a base
@@ -141,7 +143,7 @@ def build_image(
             raise ValueError(f"an image of a {kind.value} store needs its segmentation")
         databases, expired = _live_databases(directory, runs, below, segmented)
     digests = [
-        _build_database(database, kind, offsets, merged.get(segment), reads=content is None)
+        _build_database(database, kind, offsets, merged.get(segment), reads=counts and content is None)
         for segment, database in databases.items()
     ]
     told = [found for found in digests if found is not None]

@@ -315,7 +315,8 @@ class _Fetch(Job):
             place = DirectoryPlace(str(self.files.path.absolute()))
             place.prepare()
             staging.clear_attempts(work)
-            stores = [store.built(self.files.hashed, self.contents.of(store)) for store in todo.stores]
+            hashed, count = self.files.hashed, self.request.count
+            stores = [store.built(hashed, self.contents.of(store), count=count) for store in todo.stores]
             images = build_images(
                 workers, self.spec.application_id, stores, place, work, self.request.memory_budget, self.progress
             )

@@ -170,6 +170,16 @@ class FetchRequest(Request):
             otherwise="those of the spec",
         ),
     )
+    count: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Count",
+            help="read all rows of stores of which nobody has yet, to say how many there are and their digest; without "
+            "it that is done of small ones alone",
+            section=CHECKS,
+        ),
+    )
     memory_budget: int = field(
         default=DEFAULT_MEMORY_BUDGET,
         metadata=declare(

@@ -188,6 +188,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         bases=bases,
         merged=merged,
         content=built.content,
+        counts=built.is_counted,
     )
     shutil.rmtree(scratch)
     return image

@@ -240,7 +240,7 @@ def _merge(
     """Have the runs of large databases merged by all workers; what is small is merged by whoever builds the image."""
     tasks: list[SliceTask] = []
     for store in stores:
-        if store.kind.is_versioned:
+        if store.kind.is_versioned or not store.is_counted:  # which would read runs that stay as they are
             continue
         on_base = {base.segment for base in store.bases}
         runs = [run for run in store.runs if run.segment not in on_base]

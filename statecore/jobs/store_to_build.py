@@ -76,6 +76,7 @@ class StoreToBuild:
         size: how much work it is: about so many records.
         hashed: of files that were hashed as they came, what they were then, by their hash.
         content: what it holds, where that is known.
+        is_counted: whether every row is read to find that out, where it is not.
     """
 
     task: str
@@ -88,6 +89,7 @@ class StoreToBuild:
     size: int = 0
     hashed: Mapping[str, FileMoment | None] = field(default_factory=dict)
     content: StoreDigest | None = None
+    is_counted: bool = True
 
     @property
     def runs(self) -> Iterator[Run]:

@@ -15,6 +15,10 @@ from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.download import Wanted
 from statecore.repository.manifest import StoreSnapshot, TaskPart
 
+COUNTED_BYTES = 64 << 20
+"""Bytes of files up to which all rows of a store are read to find out what it holds, where nobody knows it. That takes
+less than a tenth of a second; of a large store it would take as long as to bring it."""
+
 _ROW_BYTES = 100
 """About what a row takes: sizes of work are counted in rows."""
 
@@ -73,6 +77,15 @@ class StoreToFetch:
             total += sum(run.file_bytes for group in groups for run in runs[group])
         return total
 
+    def is_counted(self, content: StoreDigest | None, *, asked: bool = False) -> bool:
+        """Whether all rows are read to find out what it holds, where that is not known.
+
+        Args:
+            content: what it holds, where that is known.
+            asked: whether somebody wants to know it whatever it costs.
+        """
+        return asked or content is not None or self.snapshot.file_bytes <= COUNTED_BYTES
+
     def is_linked(self, content: StoreDigest | None) -> bool:
         """Whether its databases are links alone: neither are its runs merged, nor its rows read.
 
@@ -81,15 +94,19 @@ class StoreToFetch:
         """
         if self.left:
             return True
-        told = content is not None or all(len(one.runs) < 2 for one in self.snapshot.databases)
+        told = not self.is_counted(content) or all(len(one.runs) < 2 for one in self.snapshot.databases)
+        told = told or content is not None
         return told and not self.merged_bytes and not self.snapshot.kind.is_versioned
 
-    def built(self, hashed: Mapping[str, FileMoment | None], content: StoreDigest | None) -> StoreToBuild:
+    def built(
+        self, hashed: Mapping[str, FileMoment | None], content: StoreDigest | None, *, count: bool = False
+    ) -> StoreToBuild:
         """What is built.
 
         Args:
             hashed: files that were hashed as they came, and what they were then, by their hash.
             content: what it holds, where that is known.
+            count: whether all rows are read where it is not known, however large it is.
         """
         store = self.snapshot
         runs = tuple(stored.run for database in store.databases for stored in database.runs)
@@ -110,6 +127,7 @@ class StoreToFetch:
             0 if self.left else store.file_bytes // _ROW_BYTES,
             {one.sha256: hashed[one.sha256] for one in self.wanted if one.sha256 in hashed},
             None if self.left else content,
+            self.is_counted(content, asked=count),
         )
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def shop(broker: Broker, tmp_path: Path) -> Shop:
-    return Shop(broker.bootstrap_servers, tmp_path)
+    return Shop(broker.bootstrap_servers, tmp_path, scattered=False)
 
 
 def restore(shop: Shop, state_dir: Path | None, **asked: Any) -> RestoreReport:

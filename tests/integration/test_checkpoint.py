@@ -42,6 +42,7 @@ class Shop:
         servers: the brokers.
         scratch: a directory for all of it.
         configs: of the changelogs.
+        scattered: whether a key of the global store lies in several partitions, as after somebody has added one.
         chance: decides what is written.
     """
 
@@ -50,6 +51,7 @@ class Shop:
     configs: Mapping[str, str] = field(default_factory=lambda: topics.UNCLEANED)
     chance: Random = field(default_factory=lambda: Random(7))
     application_id: str = field(default_factory=lambda: f"checkpoint-{time.time_ns()}")
+    scattered: bool = True
     now: int = field(default_factory=lambda: int(time.time() * 1000) - 86_400_000)
 
     def __post_init__(self) -> None:
@@ -99,8 +101,8 @@ class Shop:
             value = None if self.chance.random() < 0.3 else b"value %d" % self.chance.randrange(10**9)
             window = key + (self.now // 60_000 * 60_000).to_bytes(8, "big") + bytes(4)
             for topic, its_key in zip(written, (key, window, key), strict=True):
-                # A key of the global store lies in all partitions, as after somebody has added one.
-                partition = self.chance.randrange(PARTITIONS) if topic == self.names else key[-1] % PARTITIONS
+                scattered = self.scattered and topic == self.names
+                partition = self.chance.randrange(PARTITIONS) if scattered else key[-1] % PARTITIONS
                 written[topic].append(Record(its_key, value, partition=partition, timestamp=self.now))
         for topic, records in written.items():
             if only is None or topic == only:

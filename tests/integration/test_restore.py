@@ -230,7 +230,7 @@ def test_a_request_under_a_corrected_spec_is_not_taken_for_done(world: World) ->
     forgotten: dict[str, Any] = {"subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}}}
     world.restore(spec=forgotten, request_id="one")
     with pytest.raises(Invalid, match="0_0 holds the store plain already"):
-        world.restore(request_id="one")
+        world.restore(request_id="one", start_from="none")
     with pytest.raises(FaultInjected):
         world.restore(request_id="one", replace=True, faults=InjectedFault("restore.after-plan", "raise"))
     report = world.restore(request_id="one", replace=True)  # not the one of the plan before, though that one was placed
@@ -246,9 +246,9 @@ def test_a_request_that_an_older_release_began_is_planned_anew(world: World) -> 
     with pytest.raises(FaultInjected):
         run_restore(world.request(request_id="one"), faults=InjectedFault("restore.after-images", "raise"))
     (plan,) = (world.state_dir / world.application_id / ".statecore" / "plans").glob("*.json")
-    plan.write_text(plan.read_text().replace('"version": 4', '"version": 3'))
+    plan.write_text(plan.read_text().replace('"version": 5', '"version": 4'))
     report = world.restore(request_id="one")
-    assert any("made anew" in note and "of version 3" in note for note in report.notes)
+    assert any("made anew" in note and "of version 4" in note for note in report.notes)
     assert world.reopen() == (before, 0)
 
 
@@ -350,7 +350,7 @@ def test_a_running_application_makes_the_job_refuse(world: World) -> None:
 def test_a_target_that_holds_the_stores_is_refused_without_replace(world: World) -> None:
     world.feed()
     world.live()
-    refused(world, Invalid, "plain")
+    refused(world, Invalid, "plain", start_from="none")
 
 
 def test_an_unknown_topic_is_not_found(world: World) -> None:
@@ -395,6 +395,7 @@ def test_the_command_line_does_the_same_and_prints_one_json_document(world: Worl
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["totals"]["rows"] == 2 * 160
     assert world.reopen() == (before, 0)
+    command += ["--from", "none"]
     again = run()
     assert again.returncode == 13
     assert json.loads(again.stdout)["error"] == "Invalid"
