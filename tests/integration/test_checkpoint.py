@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from statecore.errors import Invalid
+from statecore.jobs.checkpoint_request import WhenRefused
+from statecore.jobs.report import RestoreReport
+from statecore.jobs.versioned_start import VersionedStart
+from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.shop import Shop
+from tests.harness.shop import CLICKS, EXACTLY_ONCE, PLAIN, Shop
 
 pytestmark = pytest.mark.integration
+
+PLAIN_0 = ("0_0", "plain")
 
 
 @pytest.fixture
@@ -58,3 +66,143 @@ def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
     assert folds
     assert most <= 13
     assert shop.fetched() == shop.restored()
+def upon(report: RestoreReport) -> dict[tuple[str, str], tuple[bool, int, int]]:
+    """Of each store whether it stands on a parent, and what was read."""
+    return {(one.task, one.store): (bool(one.parent), one.start, one.end) for one in report.stores}
+
+
+def test_an_open_transaction_ends_the_tail_and_only_what_is_committed_is_ever_published(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path, guarantee=EXACTLY_ONCE)
+    with shop.transaction({"a": "1", "b": "1"}):
+        pass
+    assert upon(shop.checkpoint()) == {PLAIN_0: (False, 0, 3)}
+    with shop.transaction({"a": None, "c": "1"}) as producer:
+        assert shop.checkpoint().published is None, "nothing is stable behind the snapshot"
+        producer.abort_transaction(60)
+    assert shop.checkpoint().published is None, "what was aborted is no news"
+    with shop.transaction({"d": "1"}):
+        pass
+    with shop.transaction({"a": None, "e": "1"}):
+        report = shop.checkpoint()
+        assert upon(report) == {PLAIN_0: (True, 3, 8)}, "the end of the log is 10"
+        assert shop.fetched() == shop.restored()
+        assert [rows for rows, _ in shop.fetched().values()] == [3]
+    report = shop.checkpoint()
+    assert upon(report) == {PLAIN_0: (True, 8, 11)}
+    assert shop.fetched() == shop.restored()
+    assert [rows for rows, _ in shop.fetched().values()] == [3], "b, d, e"
+    assert [run.run.end for run in shop.stores_there()[PLAIN_0].databases[0].runs] == [3, 8, 11]
+
+
+def test_what_a_spec_changes_between_two_checkpoints_is_read_whole_and_nothing_else(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path)
+
+    def changed(because: str, *whole: str, **asked: Any) -> None:
+        shop.write(30)
+        with pytest.raises(Invalid, match=because):
+            shop.checkpoint(when_refused=WhenRefused.REFUSE)
+        report = shop.checkpoint(**asked)
+        assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == set(whole)
+        assert any(note.startswith("No snapshot is advanced for") for note in report.notes)
+        assert shop.fetched() == shop.restored()
+
+    shop.write()
+    shop.checkpoint()
+    shop.stores["plain"] = {"kind": "timestamped-key-value"}
+    changed("its kind is key-value there, and the spec declares timestamped-key-value", "plain")
+    shop.stores["clicks"] = {**CLICKS, "retention": "20m", "segment_interval": "5m"}
+    changed("its retention is 10m there, and the spec declares 20m", "clicks")
+    shop.stores["clicks"] = {**CLICKS, "segment_interval": "5m"}
+    shop.write(30)
+    assert {advanced for advanced, _, _ in upon(shop.checkpoint()).values()} == {True}, "a shorter one does no harm"
+    assert shop.fetched().keys() == shop.restored().keys()
+    shop.stores["plain"] = {**shop.stores["plain"], "changelog": shop.changelog("elsewhere")}
+    topics.create(shop.servers, shop.changelog("plain"), shop.partitions, shop.configs)
+    topics.commit(shop.servers, shop.application_id, {(shop.changelog("plain"), part): 0 for part in range(2)})
+    with pytest.raises(Invalid, match="its changelog is"):
+        shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    shop.guarantee = EXACTLY_ONCE
+    with pytest.raises(Invalid, match="its processing guarantee is at_least_once"):
+        shop.checkpoint(when_refused=WhenRefused.REFUSE)
+
+
+def test_stores_and_partitions_come_and_go(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, stores={"plain": PLAIN})
+    shop.write(60)
+    shop.checkpoint()
+    shop.stores["clicks"] = CLICKS
+    topics.create(shop.servers, shop.changelog("clicks"), shop.partitions, shop.configs)
+    shop.write(60)
+    report = shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    assert {key[1]: advanced for key, (advanced, _, _) in upon(report).items()} == {
+        "plain": True,
+        "clicks": False,
+        "names": True,
+    }, "what is new in the spec is not refused"
+    assert shop.fetched() == shop.restored()
+
+    topics.grow(shop.servers, [shop.changelog("plain"), shop.changelog("clicks")], 3)
+    shop.partitions = 3
+    shop.write(60, only=["plain", "clicks"])
+    report = shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    assert {key[0]: advanced for key, (advanced, _, _) in upon(report).items()} == {
+        "0_0": True,
+        "0_1": True,
+        "0_2": False,
+        "global": True,
+    }
+    assert shop.fetched() == shop.restored()
+    topics.grow(shop.servers, [shop.names], 3)
+    with pytest.raises(Invalid, match="and the store those of"):
+        shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    report = shop.checkpoint()
+    assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == {"names"}
+    assert shop.fetched() == shop.restored()
+
+    del shop.stores["plain"]
+    assert shop.checkpoint().published is None
+    shop.write(10)
+    shop.checkpoint()
+    assert shop.fetched() == shop.restored()
+    assert {store for _, store in shop.stores_there()} == {"clicks", "names"}
+
+
+def test_some_stores_and_some_partitions_are_advanced_alone(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path)
+    shop.write()
+    shop.checkpoint()
+    shop.write(60)
+    before = shop.stores_there()
+    report = shop.checkpoint(stores=("plain",), partitions=(1,))
+    assert upon(report).keys() == {("0_1", "plain")}
+    after = shop.stores_there()
+    assert {key for key in after if after[key] != before[key]} == {("0_1", "plain")}
+    report = shop.checkpoint(partitions=(0,))
+    assert upon(report).keys() == {("0_0", "plain"), ("0_0", "clicks")}
+    report = shop.checkpoint()
+    read = {key for key, (_, start, end) in upon(report).items() if start < end}
+    assert read == {("0_1", "clicks"), ("global", "names")}
+    assert shop.fetched() == shop.restored()
+
+
+def test_versioned_stores_are_left_to_kafka_streams_or_made_anew(broker: Broker, tmp_path: Path) -> None:
+    kinds = {"plain": PLAIN, "past": {"kind": "versioned-key-value", "retention": "10m"}}
+    shop = Shop(broker.bootstrap_servers, tmp_path, stores=kinds, partitions=1, has_global=False)
+    shop.write(60)
+    shop.checkpoint()
+    assert shop.stores_there()["0_0", "past"].left_to_restore
+    assert shop.checkpoint().published is None, "that it is empty is no news"
+    for _ in range(2):
+        shop.write(30)
+        report = shop.checkpoint(versioned=VersionedStart.LATEST)
+        end = topics.end_offset(shop.servers, shop.changelog("past"), 0)
+        assert upon(report)["0_0", "past"] == (False, 0, end)
+        assert upon(report)[PLAIN_0][0]
+        assert shop.fetched() == shop.restored()
+    snapshots = shop.snapshots()
+    assert shop.checkpoint(versioned=VersionedStart.LATEST).published is None, "read again, and not published again"
+    assert shop.snapshots() == snapshots
