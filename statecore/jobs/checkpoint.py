@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,7 +61,6 @@ ORIGIN = "checkpoint"
 LITTLE = 2_000_000
 """Offsets of all tails below which this process reads them itself: about as long as an engine takes to start."""
 
-_ROUNDS = 5
 _READERS = (
     "statecore.jobs.range_tasks",
     "statecore.images.runs",
@@ -142,6 +141,7 @@ class _Checkpoint(Job):
         self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
         self.refused: dict[tuple[Key, str], str] = {}
         self.made: list[TaskPart] = []
+        self._said: set[Refused] = set()
 
     def run(self) -> RestoreReport | RestorePlan:
         """Make the checkpoint, or its plan."""
@@ -164,36 +164,40 @@ class _Checkpoint(Job):
             planned = self._plan(publication)
             self.progress.done()
         self.faults.reach("checkpoint.after-plan")
-        for _ in range(_ROUNDS):
+        while True:  # each round refuses a parent more, and a store that has none left is read whole
             made = self._read(planned)
             self.faults.reach("checkpoint.after-runs")
-            found = self._unsound(planned, made)
-            if not found:
+            if not self._refuses(planned, made):
                 break
-            self.refused |= {((one.task, one.store), one.parent): one.why for one in found}
-            for one in found:
-                self.say(str(one))
+            self.home.forget(PLAN_SUFFIX)  # else it would be taken up
             with self.phase("plan again"):
                 planned = self._plan(publication)
-        else:
-            raise Invalid(
-                f"No snapshot of {self.spec.application_id} could be advanced: its logs change faster than their tails "
-                "are read.",
-                action="Look at delete.retention.ms and retention.ms of the changelogs, or give the job more cores.",
-            )
         published = self._publish(publication, planned, made)
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
         folded = None if published is None else self._fold(publication)
         return self._report(planned, made, planned.notes, published, folded)
 
-    def _unsound(self, planned: CheckpointPlan, made: Made) -> list[Refused]:
-        """The parents that turned out not to be sound."""
+    def _refuses(self, planned: CheckpointPlan, made: Made) -> bool:
+        """Whether parents turned out not to be sound.
+
+        What was truncated behind them speaks against the plan: the next one tells which parents the log still has.
+        """
         plan, now_ms = planned.frozen.plan, int(time.time() * 1000)
         if not plan.offsets:
-            return []
+            return False
         with self._cluster() as cluster:
-            return list(unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms))
+            found = list(unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms))
+        for_good = set(unsound(plan, planned.parents, made.runs, planned.topics, lambda _: {}, now_ms))
+        self._say(found)
+        self.refused |= {((one.task, one.store), one.parent): one.why for one in for_good}
+        return bool(found)
+
+    def _say(self, refused: Iterable[Refused]) -> None:
+        for one in refused:
+            if one not in self._said:
+                self.say(str(one))
+                self._said.add(one)
 
     def _publication(self) -> Publication:
         return Publication(
@@ -213,10 +217,20 @@ class _Checkpoint(Job):
             self.taken_up = planned.taken_up
             if planned.frozen.plan.offsets >= LITTLE:
                 self.brokers = cluster.brokers()
-        for one in planned.refused:
-            self.say(str(one))
-        _refuse_what_must_not_be_rebuilt(self.request, planned)
+        self._say(planned.refused)
+        self._refuse_what_must_not_be_rebuilt(planned)
         return planned
+
+    def _refuse_what_must_not_be_rebuilt(self, planned: CheckpointPlan) -> None:
+        if self.request.when_refused != WhenRefused.REFUSE or not planned.not_advanced:
+            return
+        if not self.request.plan_only:
+            self.home.forget(PLAN_SUFFIX)  # a retry would take it up
+        lines = [f"  {one}" for one in planned.refused if (one.task, one.store) in planned.not_advanced]
+        raise Invalid(
+            "Stores cannot be advanced, and were not to be rebuilt:\n" + "\n".join(lines) + "\n",
+            action="Have them rebuilt (--when-refused rebuild), or restore them (statecore restore --repository).",
+        )
 
     def _expected(self) -> int:
         return self.engine.expected(self.spec)
@@ -278,7 +292,7 @@ class _Checkpoint(Job):
                 whole=False,
                 tasks=None if self.request.stores or self.request.partitions else planned.tasks,
                 rebase=lambda mine, theirs: advanced(mine, theirs, planned.below(mine.task)),
-                refused=planned.not_advanced,
+                refused=planned.not_newest,
                 cuts=cuts,
                 hourly=True,
             )
@@ -338,13 +352,3 @@ class _Checkpoint(Job):
             repository=self.shelf.url,
             published=published,
         )
-
-
-def _refuse_what_must_not_be_rebuilt(request: CheckpointRequest, planned: CheckpointPlan) -> None:
-    if request.when_refused is not WhenRefused.REFUSE or not planned.not_advanced:
-        return
-    lines = [f"  {one}" for one in planned.refused if (one.task, one.store) in planned.not_advanced]
-    raise Invalid(
-        "Stores cannot be advanced, and were not to be rebuilt:\n" + "\n".join(lines) + "\n",
-        action="Have them rebuilt (--when-refused rebuild), or restore them (statecore restore --repository).",
-    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.jobs.checkpoint_plan import CheckpointPlan
 from statecore.jobs.parents import Key
+from statecore.jobs.plan import PartitionPlan
 from statecore.jobs.publishing import Made
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.publication import Publication
@@ -58,6 +59,8 @@ def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> Ne
         parent, known = planned.parents.get(key), there.get(key)
         if of_store[0].left_to_restore:
             is_news = known is None or not known.left_to_restore or known.kind is not of_store[0].kind
+        elif of_store[0].kind.is_versioned:
+            is_news = known is None or not _is_as_planned(known, of_store)
         elif parent is None or manifest is None or parent.name != manifest.snapshot:
             is_news = True
         else:
@@ -72,3 +75,14 @@ def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> Ne
     oldest = min(known_moments) if known_moments and len(known_moments) == len(moments) else None
     cuts = dict.fromkeys(quiet, planned.made_ms)
     return News(frozenset(new), cuts, oldest, planned.made_ms)
+
+
+def _is_as_planned(known: StoreSnapshot, planned: Sequence[PartitionPlan]) -> bool:
+    """Whether a store that is made anew each time has what a plan says already."""
+    one = planned[0]
+    return (
+        not known.left_to_restore
+        and (known.kind, known.retention_ms) == (one.kind, one.retention_ms)
+        and [(end.topic_partition, end.topic_id, end.end) for end in known.changelogs]
+        == [(part.topic_partition, part.topic_id, part.end) for part in planned]
+    )

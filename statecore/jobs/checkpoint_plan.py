@@ -61,6 +61,11 @@ class CheckpointPlan:
         return frozenset((one.task, one.store) for one in self.refused) - self.parents.keys()
 
     @property
+    def not_newest(self) -> frozenset[Key]:
+        """The stores of which the newest snapshot was refused, so that its ends say nothing."""
+        return frozenset((one.task, one.store) for one in self.refused if one.parent == self.frozen.newest)
+
+    @property
     def tasks(self) -> frozenset[str]:
         """All tasks of it."""
         return frozenset(part.task for part in self.frozen.plan.partitions)
@@ -150,15 +155,19 @@ def _taken_up(
     if frozen.newest and not candidates.counts(frozen.newest):
         return f"the snapshot {frozen.newest} that it was to advance does not count any more"
     parents: dict[Key, Parent] = {}
+    refused: list[Refused] = []
     for key, parts in frozen.plan.stores.items():
+        is_newest = parts[0].parent == frozen.newest or parts[0].kind.is_versioned
+        if not is_newest and candidates.named(key, frozen.newest) is not None:
+            refused.append(Refused(*key, frozen.newest, "an earlier attempt of this request has refused it"))
         if not parts[0].parent:
             continue
         parent = candidates.named(key, parts[0].parent)
         if parent is None or any(parent.ends[part.topic_partition].end != part.start for part in parts):
             return f"the snapshot {parts[0].parent} that it was to advance does not count any more"
         parents[key] = parent
-    notes = ("The plan of an earlier attempt of this request was taken up.",)
-    return CheckpointPlan(frozen, parents, (), topics, notes, candidates, taken_up=True)
+    notes = ("The plan of an earlier attempt of this request was taken up.", *map(str, refused))
+    return CheckpointPlan(frozen, parents, tuple(refused), topics, notes, candidates, taken_up=True)
 
 
 def _kept(stores: Collection[Key], versioned_ms: int) -> tuple[str, ...]:

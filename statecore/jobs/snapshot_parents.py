@@ -68,6 +68,7 @@ class SnapshotParents:
     def of(self, key: Key) -> Iterator[Parent | Refused]:
         """See :class:`statecore.jobs.parents.Candidates`."""
         seen = set()
+        refused: list[Parent] = []
         for entry in self._entries:
             found = self._store(entry, key)
             if found is None:
@@ -79,10 +80,18 @@ class SnapshotParents:
             if ends in seen:  # what speaks against one speaks against the other
                 continue
             seen.add(ends)
-            why = self._why_not(entry, key, found)
-            yield self._parent(entry, key, found) if why is None else Refused(*key, entry.snapshot, why)
+            parent = self._parent(entry, key, found)
+            if (why := self._why_not(key, found)) is not None:
+                yield Refused(*key, entry.snapshot, why)
+            elif (why := self._refused.get((key, entry.snapshot))) is not None:
+                refused.append(parent)
+                yield Refused(*key, entry.snapshot, why)
+            elif (better := next((one for one in refused if _has_all_of(parent, one)), None)) is not None:
+                yield Refused(*key, entry.snapshot, f"the same speaks against it as against {better.name}")
+            else:
+                yield parent
 
-    def _why_not(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> str | None:
+    def _why_not(self, key: Key, store: StoreSnapshot) -> str | None:
         """What speaks against a store, whatever its topics are."""
         if store.left_to_restore:
             return "it is empty there, for Kafka Streams to restore"
@@ -90,7 +99,7 @@ class SnapshotParents:
         if different:
             one = different[0]
             return f"its {one.what} is {one.there} there, and the spec declares {one.declared}"
-        return self._refused.get((key, entry.snapshot))
+        return None
 
     def _parent(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Parent:
         manifest = self._manifests[entry.snapshot]
@@ -126,3 +135,13 @@ class SnapshotParents:
         if isinstance(found, Corrupted):
             raise found
         return found
+
+
+def _has_all_of(parent: Parent, refused: Parent) -> bool:
+    """Whether what speaks against one parent's tail speaks against that of another: it is longer, and not younger."""
+    return all(
+        part in refused.ends
+        and end.end <= refused.ends[part].end
+        and (end.read_at_ms or 0) <= (refused.ends[part].read_at_ms or 0)
+        for part, end in parent.ends.items()
+    )

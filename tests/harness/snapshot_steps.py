@@ -148,11 +148,22 @@ def in_turn(campaign: Campaign) -> None:
         _IN_TURN[(campaign.seed + campaign.round) % len(_IN_TURN)](campaign)
 
 
+def append_and_checkpoint(campaign: Campaign) -> None:
+    """Checkpoints, one upon the other, with something new between them, and something compacted, or nothing."""
+    for _ in range(campaign.more.choice((1, 2, 4))):
+        if campaign.more.random() < 0.8:
+            campaign.append()
+        if campaign.more.random() < 0.3:
+            campaign.compact()
+        campaign.checkpoint()
+
+
 STEPS: Sequence[Callable[[Campaign], None]] = (
     Campaign.append,
     Campaign.compact,
     Campaign.publish,
     Campaign.take,
+    append_and_checkpoint,
     Campaign.fetch,
     in_turn,
 )

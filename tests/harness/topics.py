@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka._model import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 COMPACTED: Mapping[str, str] = {
     "cleanup.policy": "compact",
@@ -76,6 +76,19 @@ def create(bootstrap_servers: str, topic: str, partitions: int = 1, config: Mapp
         f"topic {topic} has no leader for each of its {partitions} partitions",
     )
     _offsets(admin, [TopicPartition(topic, p) for p in range(partitions)], OffsetSpec.latest(), "read_uncommitted")
+
+
+def grow(bootstrap_servers: str, names: Iterable[str], partitions: int) -> None:
+    """Gives topics more partitions and returns when the leader of every one serves it."""
+    admin = _admin(bootstrap_servers)
+    for topic, made in admin.create_partitions([NewPartitions(name, partitions) for name in names]).items():
+        made.result(_TIMEOUT)
+        _until(
+            lambda topic=topic: _leaders(admin, topic) == partitions,  # type: ignore[misc]
+            f"topic {topic} has no leader for each of its {partitions} partitions",
+        )
+        _offsets(admin, [TopicPartition(topic, p) for p in range(partitions)], OffsetSpec.latest(), "read_uncommitted")
+    _plain_producer.cache_clear()  # those that there are learn of it minutes later
 
 
 def delete(bootstrap_servers: str, topic: str) -> None:

@@ -21,14 +21,14 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.integration.test_checkpoint import Shop
+from tests.harness.shop import Shop
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def shop(broker: Broker, tmp_path: Path) -> Shop:
-    return Shop(broker.bootstrap_servers, tmp_path, scattered=False)
+    return Shop(broker.bootstrap_servers, tmp_path)
 
 
 def restore(shop: Shop, state_dir: Path | None, **asked: Any) -> RestoreReport:

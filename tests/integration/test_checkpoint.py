@@ -2,155 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from statecore.jobs.checkpoint import run_checkpoint
-from statecore.jobs.checkpoint_request import CheckpointRequest
-from statecore.jobs.fetch import run_fetch
-from statecore.jobs.fetch_report import FetchReport
-from statecore.jobs.fetch_request import FetchRequest
-from statecore.jobs.in_process import InProcessEngine
+from statecore.errors import Invalid
+from statecore.jobs.checkpoint_request import WhenRefused
 from statecore.jobs.report import RestoreReport
-from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore import run_restore
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.repository import make_repository
-from statecore.repository.shelf import Shelf
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.topics import Record
+from tests.harness.shop import CLICKS, EXACTLY_ONCE, PLAIN, Shop
 
 pytestmark = pytest.mark.integration
 
-PARTITIONS = 2
-RETENTION = 600_000
-
-
-@dataclass
-class Shop:
-    """An application whose changelogs are written by the test, and its repository.
-
-    Attributes:
-        servers: the brokers.
-        scratch: a directory for all of it.
-        configs: of the changelogs.
-        scattered: whether a key of the global store lies in several partitions, as after somebody has added one.
-        chance: decides what is written.
-    """
-
-    servers: str
-    scratch: Path
-    configs: Mapping[str, str] = field(default_factory=lambda: topics.UNCLEANED)
-    chance: Random = field(default_factory=lambda: Random(7))
-    application_id: str = field(default_factory=lambda: f"checkpoint-{time.time_ns()}")
-    scattered: bool = True
-    now: int = field(default_factory=lambda: int(time.time() * 1000) - 86_400_000)
-
-    def __post_init__(self) -> None:
-        for store in ("plain", "clicks"):
-            topics.create(self.servers, self.changelog(store), PARTITIONS, self.configs)
-        topics.create(self.servers, self.names, PARTITIONS, self.configs)
-        make_repository(self.url)
-
-    def changelog(self, store: str) -> str:
-        return f"{self.application_id}-{store}-changelog"
-
-    @property
-    def names(self) -> str:
-        return f"{self.application_id}-names"
-
-    @property
-    def url(self) -> str:
-        return (self.scratch / "repository").as_uri()
-
-    @property
-    def shelf(self) -> Shelf:
-        return Shelf.at(self.url, self.application_id)
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        return {
-            "application_id": self.application_id,
-            "bootstrap_servers": self.servers,
-            "processing_guarantee": "at_least_once",
-            "subtopologies": {
-                "0": {
-                    "stores": {
-                        "plain": {"kind": "key-value"},
-                        "clicks": {"kind": "timestamped-window", "retention": "10m"},
-                    }
-                }
-            },
-            "global_stores": {"names": {"kind": "timestamped-key-value", "topic": self.names}},
-        }
-
-    def write(self, count: int = 200, *, only: str | None = None) -> None:
-        """Overwrite some keys, delete some, add some; the windows go on with the time."""
-        written: dict[str, list[Record]] = {self.changelog("plain"): [], self.changelog("clicks"): [], self.names: []}
-        for _ in range(count):
-            self.now += self.chance.randrange(2000)
-            key = b"key-%d" % self.chance.randrange(150)
-            value = None if self.chance.random() < 0.3 else b"value %d" % self.chance.randrange(10**9)
-            window = key + (self.now // 60_000 * 60_000).to_bytes(8, "big") + bytes(4)
-            for topic, its_key in zip(written, (key, window, key), strict=True):
-                scattered = self.scattered and topic == self.names
-                partition = self.chance.randrange(PARTITIONS) if scattered else key[-1] % PARTITIONS
-                written[topic].append(Record(its_key, value, partition=partition, timestamp=self.now))
-        for topic, records in written.items():
-            if only is None or topic == only:
-                topics.produce(self.servers, topic, records)
-
-    def checkpoint(self, **asked: Any) -> RestoreReport:
-        more = {name: asked.pop(name) for name in ("say", "faults") if name in asked}
-        request = CheckpointRequest(spec=self.spec, repository=self.url, **asked)
-        report = run_checkpoint(request, InProcessEngine(), **more)
-        assert isinstance(report, RestoreReport)
-        return report
-
-    def restored(self) -> dict[tuple[str, str], tuple[int, str]]:
-        """Rows and digest of each store, as a restore of the logs makes them."""
-        request = RestoreRequest(
-            spec=self.spec,
-            state_dir=str(self.scratch / f"restored-{time.time_ns()}"),
-            versioned=VersionedStart.LATEST,
-            start_from="none",
-        )
-        report = run_restore(request, InProcessEngine())
-        assert isinstance(report, RestoreReport)
-        return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}
-
-    def fetched(self) -> dict[tuple[str, str], tuple[int | None, str | None]]:
-        """The same of the newest snapshot, when it is fetched."""
-        report: FetchReport = run_fetch(
-            FetchRequest(
-                repository=self.url,
-                application_id=self.application_id,
-                state_dir=str(self.scratch / f"fetched-{time.time_ns()}"),
-                versioned=VersionedStart.LATEST,
-                bootstrap_servers=self.servers,
-            )
-        )
-        return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}
-
-    def stores(self) -> dict[tuple[str, str], StoreSnapshot]:
-        """The stores of the newest snapshot."""
-        newest = self.shelf.head().newest
-        assert newest is not None
-        parts = self.shelf.parts(self.shelf.manifest(newest).value.parts)
-        return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
+PLAIN_0 = ("0_0", "plain")
 
 
 @pytest.fixture
 def shop(broker: Broker, tmp_path: Path) -> Shop:
-    return Shop(broker.bootstrap_servers, tmp_path)
+    return Shop(broker.bootstrap_servers, tmp_path, scattered=True)
 
 
 def test_checkpoint_after_checkpoint_holds_what_a_restore_of_the_logs_makes(shop: Shop) -> None:
@@ -159,12 +31,12 @@ def test_checkpoint_after_checkpoint_holds_what_a_restore_of_the_logs_makes(shop
     assert first.published is not None
     assert {store.parent for store in first.stores} == {""}
     for _ in range(3):
-        before = shop.stores()
+        before = shop.stores_there()
         shop.write(60)
         report = shop.checkpoint()
         assert report.published is not None
         assert all(store.parent for store in report.stores)
-        for key, store in shop.stores().items():
+        for key, store in shop.stores_there().items():
             for old in before[key].databases:
                 new = next((one for one in store.databases if one.segment == old.segment), None)
                 assert new is None or [run for run in new.runs if run in old.runs] == list(old.runs)
@@ -177,7 +49,7 @@ def test_nothing_is_published_where_nothing_is_new(shop: Shop) -> None:
     again = shop.checkpoint()
     assert first.published is not None
     assert again.published is None
-    assert [entry.snapshot for entry in shop.shelf.head().snapshots] == [first.published.snapshot]
+    assert shop.snapshots() == [first.published.snapshot]
 
 
 def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
@@ -188,8 +60,151 @@ def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
         shop.write(30)
         report = shop.checkpoint()
         folds += any("runs were folded" in note for note in report.notes)
-        for (task, _), store in shop.stores().items():
-            most = max(most, *(len(one.runs) // (PARTITIONS if task == "global" else 1) for one in store.databases))
+        for (task, _), store in shop.stores_there().items():
+            partitions = shop.partitions if task == "global" else 1
+            most = max(most, *(len(one.runs) // partitions for one in store.databases))
     assert folds
     assert most <= 13
     assert shop.fetched() == shop.restored()
+
+
+def upon(report: RestoreReport) -> dict[tuple[str, str], tuple[bool, int, int]]:
+    """Of each store whether it stands on a parent, and what was read."""
+    return {(one.task, one.store): (bool(one.parent), one.start, one.end) for one in report.stores}
+
+
+def test_an_open_transaction_ends_the_tail_and_only_what_is_committed_is_ever_published(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path, guarantee=EXACTLY_ONCE)
+    with shop.transaction({"a": "1", "b": "1"}):
+        pass
+    assert upon(shop.checkpoint()) == {PLAIN_0: (False, 0, 3)}
+    with shop.transaction({"a": None, "c": "1"}) as producer:
+        assert shop.checkpoint().published is None, "nothing is stable behind the snapshot"
+        producer.abort_transaction(60)
+    assert shop.checkpoint().published is None, "what was aborted is no news"
+    with shop.transaction({"d": "1"}):
+        pass
+    with shop.transaction({"a": None, "e": "1"}):
+        report = shop.checkpoint()
+        assert upon(report) == {PLAIN_0: (True, 3, 8)}, "the end of the log is 10"
+        assert shop.fetched() == shop.restored()
+        assert [rows for rows, _ in shop.fetched().values()] == [3]
+    report = shop.checkpoint()
+    assert upon(report) == {PLAIN_0: (True, 8, 11)}
+    assert shop.fetched() == shop.restored()
+    assert [rows for rows, _ in shop.fetched().values()] == [3], "b, d, e"
+    assert [run.run.end for run in shop.stores_there()[PLAIN_0].databases[0].runs] == [3, 8, 11]
+
+
+def test_what_a_spec_changes_between_two_checkpoints_is_read_whole_and_nothing_else(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path)
+
+    def changed(because: str, *whole: str, **asked: Any) -> None:
+        shop.write(30)
+        with pytest.raises(Invalid, match=because):
+            shop.checkpoint(when_refused=WhenRefused.REFUSE)
+        report = shop.checkpoint(**asked)
+        assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == set(whole)
+        assert any(note.startswith("No snapshot is advanced for") for note in report.notes)
+        assert shop.fetched() == shop.restored()
+
+    shop.write()
+    shop.checkpoint()
+    shop.stores["plain"] = {"kind": "timestamped-key-value"}
+    changed("its kind is key-value there, and the spec declares timestamped-key-value", "plain")
+    shop.stores["clicks"] = {**CLICKS, "retention": "20m", "segment_interval": "5m"}
+    changed("its retention is 10m there, and the spec declares 20m", "clicks")
+    shop.stores["clicks"] = {**CLICKS, "segment_interval": "5m"}
+    shop.write(30)
+    assert {advanced for advanced, _, _ in upon(shop.checkpoint()).values()} == {True}, "a shorter one does no harm"
+    assert shop.fetched().keys() == shop.restored().keys()
+    shop.stores["plain"] = {**shop.stores["plain"], "changelog": shop.changelog("elsewhere")}
+    topics.create(shop.servers, shop.changelog("plain"), shop.partitions, shop.configs)
+    topics.commit(shop.servers, shop.application_id, {(shop.changelog("plain"), part): 0 for part in range(2)})
+    with pytest.raises(Invalid, match="its changelog is"):
+        shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    shop.guarantee = EXACTLY_ONCE
+    with pytest.raises(Invalid, match="its processing guarantee is at_least_once"):
+        shop.checkpoint(when_refused=WhenRefused.REFUSE)
+
+
+def test_stores_and_partitions_come_and_go(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, stores={"plain": PLAIN})
+    shop.write(60)
+    shop.checkpoint()
+    shop.stores["clicks"] = CLICKS
+    topics.create(shop.servers, shop.changelog("clicks"), shop.partitions, shop.configs)
+    shop.write(60)
+    report = shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    assert {key[1]: advanced for key, (advanced, _, _) in upon(report).items()} == {
+        "plain": True,
+        "clicks": False,
+        "names": True,
+    }, "what is new in the spec is not refused"
+    assert shop.fetched() == shop.restored()
+
+    topics.grow(shop.servers, [shop.changelog("plain"), shop.changelog("clicks")], 3)
+    shop.partitions = 3
+    shop.write(60, only=["plain", "clicks"])
+    report = shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    assert {key[0]: advanced for key, (advanced, _, _) in upon(report).items()} == {
+        "0_0": True,
+        "0_1": True,
+        "0_2": False,
+        "global": True,
+    }
+    assert shop.fetched() == shop.restored()
+    topics.grow(shop.servers, [shop.names], 3)
+    with pytest.raises(Invalid, match="and the store those of"):
+        shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    report = shop.checkpoint()
+    assert {key[1] for key, (advanced, _, _) in upon(report).items() if not advanced} == {"names"}
+    assert shop.fetched() == shop.restored()
+
+    del shop.stores["plain"]
+    assert shop.checkpoint().published is None
+    shop.write(10)
+    shop.checkpoint()
+    assert shop.fetched() == shop.restored()
+    assert {store for _, store in shop.stores_there()} == {"clicks", "names"}
+
+
+def test_some_stores_and_some_partitions_are_advanced_alone(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path)
+    shop.write()
+    shop.checkpoint()
+    shop.write(60)
+    before = shop.stores_there()
+    report = shop.checkpoint(stores=("plain",), partitions=(1,))
+    assert upon(report).keys() == {("0_1", "plain")}
+    after = shop.stores_there()
+    assert {key for key in after if after[key] != before[key]} == {("0_1", "plain")}
+    report = shop.checkpoint(partitions=(0,))
+    assert upon(report).keys() == {("0_0", "plain"), ("0_0", "clicks")}
+    report = shop.checkpoint()
+    read = {key for key, (_, start, end) in upon(report).items() if start < end}
+    assert read == {("0_1", "clicks"), ("global", "names")}
+    assert shop.fetched() == shop.restored()
+
+
+def test_versioned_stores_are_left_to_kafka_streams_or_made_anew(broker: Broker, tmp_path: Path) -> None:
+    kinds = {"plain": PLAIN, "past": {"kind": "versioned-key-value", "retention": "10m"}}
+    shop = Shop(broker.bootstrap_servers, tmp_path, stores=kinds, partitions=1, has_global=False)
+    shop.write(60)
+    shop.checkpoint()
+    assert shop.stores_there()["0_0", "past"].left_to_restore
+    assert shop.checkpoint().published is None, "that it is empty is no news"
+    for _ in range(2):
+        shop.write(30)
+        report = shop.checkpoint(versioned=VersionedStart.LATEST)
+        end = topics.end_offset(shop.servers, shop.changelog("past"), 0)
+        assert upon(report)["0_0", "past"] == (False, 0, end)
+        assert upon(report)[PLAIN_0][0]
+        assert shop.fetched() == shop.restored()
+    snapshots = shop.snapshots()
+    assert shop.checkpoint(versioned=VersionedStart.LATEST).published is None, "read again, and not published again"
+    assert shop.snapshots() == snapshots

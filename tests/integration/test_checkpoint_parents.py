@@ -1,0 +1,321 @@
+"""Checkpoints of logs that are not what they were: which parent is refused, why, and what becomes of the store.
+
+Whatever is refused, what is published at the end is what a restore of the same log makes.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from statecore.changelog.reader import ReaderOptions
+from statecore.errors import Invalid
+from statecore.faults import FaultInjected, FaultPoints, InjectedFault
+from statecore.jobs.checkpoint import run_checkpoint
+from statecore.jobs.checkpoint_request import WhenRefused
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.report import RestoreReport
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.cluster import BrokerCluster
+from tests.harness.shop import PLAIN, Shop
+from tests.harness.topics import Record
+
+pytestmark = pytest.mark.integration
+
+DAY, SHORT = "86400000", "100"
+HELD_BACK = {**topics.COMPACTED, "min.cleanable.dirty.ratio": "1.0"}
+"""Compacted only when the test says so."""
+DELETABLE = {**topics.UNCLEANED, "cleanup.policy": "compact,delete", "retention.ms": "-1"}
+WHOLE = "No snapshot is advanced for plain of task 0_0: the whole changelog is read."
+
+
+def configure(shop: Shop, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, shop.changelog(), incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": shop.servers})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def compact(shop: Shop, broker: Broker, *, gone: str = "") -> None:
+    """Compact what there is, until no record of this key is left."""
+    configure(shop, "min.cleanable.dirty.ratio", "0.01")
+    deadline = time.monotonic() + 90
+    while True:
+        filler = Record(b"filler", b"%d" % time.time_ns())
+        topics.compact(shop.servers, shop.changelog(), 0, broker.data_directory, filler)
+        left = {record.key for record in topics.read(shop.servers, shop.changelog(), 0)}
+        if not gone or gone.encode() not in left:
+            break
+        assert time.monotonic() < deadline, "the broker kept the deletes"
+    configure(shop, "min.cleanable.dirty.ratio", "1.0")
+
+
+def advanced(report: RestoreReport) -> tuple[str, int, int]:
+    """Upon what the one store was put, and what was read of it."""
+    (store,) = report.stores
+    return store.parent, store.start, store.end
+
+
+def said_of(shop: Shop, **asked: Any) -> tuple[RestoreReport, str]:
+    """A checkpoint, and what it said."""
+    lines: list[str] = []
+    report = shop.checkpoint(say=lines.append, **asked)
+    lines = [line for line in lines if "not advanced" in line]
+    assert len(lines) == len(set(lines)), "everything is said once"
+    return report, "\n".join(lines)
+
+
+def test_deletes_that_were_compacted_away_refuse_every_snapshot_before_them(broker: Broker, tmp_path: Path) -> None:
+    """There are as many snapshots as are tried, and more: in the end the log is read whole, and that is said."""
+    shop = Shop.small(broker.bootstrap_servers, tmp_path, configs={**HELD_BACK, "delete.retention.ms": SHORT})
+    for number in range(6):
+        shop.put({f"gone-{number}": "row", "stays": str(number)})
+        assert shop.checkpoint().published is not None
+    snapshots = shop.snapshots()
+    shop.put({"gone-0": None, "gone-1": None, "stays": "overwritten"})
+    shop.put({"stays": "at last"})
+    compact(shop, broker, gone="gone-0")
+    before = shop.stores_there()
+    with pytest.raises(Invalid, match="and were not to be rebuilt") as caught:
+        shop.checkpoint(when_refused=WhenRefused.REFUSE)
+    assert "which may have been deletes" in caught.value.what
+    assert shop.snapshots() == snapshots
+    assert shop.stores_there() == before
+
+    report, said = said_of(shop)
+    assert advanced(report)[:2] == ("", topics.start_offset(shop.servers, shop.changelog(), 0))
+    assert f"is not advanced from {snapshots[0]}: compaction has removed" in said
+    assert "(delete.retention.ms)" in said
+    assert f"not advanced from {snapshots[1]}: the same speaks against it as against {snapshots[0]}." in said
+    assert WHOLE in report.notes
+    assert shop.fetched() == shop.restored()
+    assert {key for key, _ in shop.fetched().values()} == {6}, "the rows of four keys, the filler, and stays"
+
+    shop.put({"more": "1"})
+    report, _ = said_of(shop)
+    assert advanced(report)[0] == shop.snapshots()[1], "and the next goes on from what was rebuilt"
+    assert shop.fetched() == shop.restored()
+
+
+def test_a_tail_that_was_compacted_is_enough_as_long_as_its_deletes_are_kept(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path, configs={**HELD_BACK, "delete.retention.ms": DAY})
+    shop.put({"gone": "row", "stays": "1"})
+    shop.checkpoint()
+    (parent,) = shop.snapshots()
+    shop.put({"gone": None, "stays": "2"})
+    shop.put({"stays": "3"})
+    compact(shop, broker)
+    report, said = said_of(shop)
+    assert advanced(report) == (parent, 2, topics.end_offset(shop.servers, shop.changelog(), 0))
+    assert "not advanced" not in said
+    assert shop.fetched() == shop.restored()
+    assert [rows for rows, _ in shop.fetched().values()] == [2], "stays, and the filler"
+
+
+def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consumed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """The delete lay in the topic when the parent was made, and is older than it."""
+    source = f"source-{time.time_ns()}"
+    shop = Shop.small(
+        broker.bootstrap_servers,
+        tmp_path,
+        stores={"plain": {**PLAIN, "changelog": source}},
+        configs={**HELD_BACK, "delete.retention.ms": SHORT},
+    )
+
+    def consumed(upto: int) -> None:
+        topics.commit(shop.servers, shop.application_id, {(source, 0): upto})
+
+    shop.put({"gone": "row", "stays": "1", "other": "1"})
+    shop.put({"gone": None})
+    consumed(2)
+    assert advanced(shop.checkpoint()) == ("", 0, 2)
+    consumed(3)
+    assert advanced(shop.checkpoint()) == (shop.snapshots()[1], 2, 3), "a tail that is whole is enough"
+    assert shop.fetched() == shop.restored()
+
+    consumed(2)
+    newest, older = shop.snapshots()
+    report, said = said_of(shop)
+    assert f"not advanced from {newest}: it has {source}-0 up to 3, and what is read of that ends at 2 now" in said
+    assert advanced(report) == (older, 2, 2), "the group was set back, and so is what it starts from"
+    assert shop.fetched() == shop.restored()
+    consumed(3)
+    shop.checkpoint()
+    compact(shop, broker, gone="gone")
+    configure(shop, "delete.retention.ms", DAY)
+    consumed(topics.end_offset(shop.servers, source, 0))
+    report, said = said_of(shop)
+    assert advanced(report)[0] == ""
+    assert "nobody knows since when something has lain behind the parent's end" in said
+    assert shop.fetched() == shop.restored()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["at once", "at the second try"])
+def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: Path, killed: bool) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.put({f"key-{number}": "old" for number in range(10)})
+    shop.checkpoint()
+    topics.delete(shop.servers, shop.changelog())
+    topics.create(shop.servers, shop.changelog(), 1, topics.UNCLEANED)
+    shop.put({"other": "new"})
+    for _ in range(2):
+        with pytest.raises(Invalid, match="was deleted and created again"):
+            shop.checkpoint(request_id="refused", when_refused=WhenRefused.REFUSE)
+    if killed:
+        with pytest.raises(FaultInjected):
+            shop.checkpoint(request_id="killed", faults=InjectedFault("checkpoint.after-plan"))
+        with pytest.raises(Invalid, match="an earlier attempt of this request has refused it"):
+            shop.checkpoint(request_id="killed", when_refused=WhenRefused.REFUSE)
+        with pytest.raises(FaultInjected):
+            shop.checkpoint(request_id="killed", faults=InjectedFault("checkpoint.after-plan"))
+    report, said = said_of(shop, request_id="killed")
+    assert advanced(report) == ("", 0, 1)
+    assert ("an earlier attempt of this request has refused it" if killed else "was deleted and created again") in said
+    assert shop.fetched() == shop.restored()
+    assert [rows for rows, _ in shop.fetched().values()] == [1]
+
+
+def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_refused(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.put({"a": "1"})
+    shop.checkpoint()
+    shop.put({"b": "1"})
+    with pytest.raises(FaultInjected):
+        shop.checkpoint(request_id="killed", faults=InjectedFault("checkpoint.after-plan"))
+    topics.delete(shop.servers, shop.changelog())
+    topics.create(shop.servers, shop.changelog(), 1, topics.UNCLEANED)
+    shop.put({"c": "1", "d": "1", "e": "1"})
+    with pytest.raises(Invalid, match="created anew since the plan was made"):
+        shop.checkpoint(request_id="killed")
+    assert len(shop.snapshots()) == 1
+    shop.checkpoint()
+    assert shop.fetched() == shop.restored()
+
+
+class Between(FaultPoints):
+    """Does something, once, when a point is reached."""
+
+    def __init__(self, point: str, then: Callable[[], None]) -> None:
+        self.point, self.then = point, then
+        self.done = False
+
+    def reach(self, point: str) -> None:
+        super().reach(point)
+        if point == self.point and not self.done:
+            self.done = True
+            self.then()
+
+
+@pytest.mark.parametrize("when", ["before", "between plan and read"])
+def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Broker, tmp_path: Path, when: str) -> None:
+    """Up to the parent's end it may take what it likes."""
+    shop = Shop.small(broker.bootstrap_servers, tmp_path, configs=DELETABLE)
+    shop.put({"a": "1", "b": "1"})
+    shop.checkpoint()
+    topics.delete_records(shop.servers, shop.changelog(), 0, 2)
+    shop.put({"a": "2", "c": "1", "d": "1"})
+    report, said = said_of(shop)
+    assert advanced(report)[1:] == (2, 5)
+    assert "not advanced" not in said
+    shop.put({"a": None, "e": "1"})
+
+    def delete() -> None:
+        topics.delete_records(shop.servers, shop.changelog(), 0, 6)
+
+    parent = shop.snapshots()[0]
+    if when == "before":
+        delete()
+        report, said = said_of(shop)
+    else:
+        report, said = said_of(shop, faults=Between("checkpoint.after-plan", delete))
+    assert advanced(report) == ("", 6, 7)
+    assert f"not advanced from {parent}: {shop.changelog()}-0 beg" in said
+    assert "at 6" in said
+    assert WHOLE in report.notes
+    assert shop.fetched() == shop.restored()
+
+
+def test_retention_that_removes_segments_of_the_tail_while_it_is_read_refuses_the_parent(
+    broker: Broker, tmp_path: Path
+) -> None:
+    configs = {**DELETABLE, "cleanup.policy": "delete", "segment.ms": "100"}
+    shop, chance = Shop.small(broker.bootstrap_servers, tmp_path, configs=configs), random.Random(1)
+    old = int(time.time() * 1000) - 3_600_000
+    topics.produce(shop.servers, shop.changelog(), [Record(b"parent", b"p", timestamp=old)])
+    shop.checkpoint()
+    (parent,) = shop.snapshots()
+    for number in range(10):  # a segment each
+        stamp = old + 1000 * number if number < 7 else None
+        records = [Record(b"%d" % n, chance.randbytes(300), timestamp=stamp) for n in range(200)]
+        topics.produce(shop.servers, shop.changelog(), records, batch_size=4000)
+    fetched = 0
+
+    def options(**given: Any) -> ReaderOptions:
+        return ReaderOptions(**{**given, "fetch_bytes": 20_000, "max_wait": 0.2})
+
+    from statecore.images.runs import RunBuilder
+
+    add = RunBuilder.add
+
+    def slowly(builder: RunBuilder, batch: Any) -> None:
+        nonlocal fetched
+        fetched += 1
+        if fetched == 1:
+            configure(shop, "retention.ms", "1800000")
+            BrokerCluster.wait_until(lambda: topics.start_offset(shop.servers, shop.changelog(), 0) == 1401)
+        add(builder, batch)
+
+    with patch("statecore.changelog.reader.ReaderOptions", options), patch.object(RunBuilder, "add", slowly):
+        report, said = said_of(shop)
+    assert fetched > 5
+    assert f"not advanced from {parent}: {shop.changelog()}-0 began at 1401, after the parent's end 1" in said
+    assert advanced(report) == ("", 1401, 2001)
+    assert shop.fetched() == shop.restored()
+
+
+def test_a_log_that_lost_its_end_and_has_grown_again_is_advanced_from_before_that(tmp_path: Path) -> None:
+    """Of two snapshots the newer one holds what the log has lost; the older one is sound."""
+    with Broker(tmp_path / "broker") as broker:
+        shop = Shop.small(broker.bootstrap_servers, tmp_path)
+        shop.put({f"kept-{number}": "1" for number in range(100)})
+        shop.checkpoint()
+        log = broker.data_directory / f"{shop.changelog()}-0"
+        broker.stop()
+        shutil.copytree(log, tmp_path / "older")
+        broker.start()
+        shop.servers = broker.bootstrap_servers
+        shop.put({f"lost-{number}": "1" for number in range(50)})
+        shop.checkpoint()
+        newer, older = shop.snapshots()
+        shop.put({"planned": "1"})
+        with pytest.raises(FaultInjected):
+            shop.checkpoint(request_id="killed", faults=InjectedFault("checkpoint.after-plan"))
+
+        broker.stop()
+        shutil.rmtree(log)
+        shutil.copytree(tmp_path / "older", log)
+        broker.start()
+        shop.servers = broker.bootstrap_servers
+        shop.put({f"other-{number}": "1" for number in range(70)})
+        planned = run_checkpoint(shop.request(plan_only=True), InProcessEngine())
+        assert isinstance(planned, RestorePlan)
+        assert [(part.parent, part.start, part.end) for part in planned.partitions] == [(older, 100, 170)]
+        report, said = said_of(shop, request_id="killed", when_refused=WhenRefused.REFUSE)
+        assert f"{shop.changelog()}-0 was truncated at 100, below the plan's end 151, and has other records" in said
+        assert f"not advanced from {newer}: {shop.changelog()}-0 was truncated at 100, below the parent's end" in said
+        assert advanced(report) == (older, 100, 170)
+        assert shop.snapshots()[1:] == [newer, older]
+        assert shop.fetched() == shop.restored()
+        assert [rows for rows, _ in shop.fetched().values()] == [170]
