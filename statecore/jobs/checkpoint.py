@@ -179,19 +179,15 @@ class _Checkpoint(Job):
         return self._report(planned, made, planned.notes, published, folded)
 
     def _refuses(self, planned: CheckpointPlan, made: Made) -> bool:
-        """Whether parents turned out not to be sound.
-
-        What was truncated behind them speaks against the plan: the next one tells which parents the log still has.
-        """
+        """Whether parents turned out not to be sound."""
         plan, now_ms = planned.frozen.plan, int(time.time() * 1000)
         if not plan.offsets:
             return False
         with self._cluster() as cluster:
-            found = list(unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms))
-        for_good = set(unsound(plan, planned.parents, made.runs, planned.topics, lambda _: {}, now_ms))
-        self._say(found)
-        self.refused |= {((one.task, one.store), one.parent): one.why for one in for_good}
-        return bool(found)
+            found = unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms)
+        self._say(found.refused)
+        self.refused |= found.for_good
+        return bool(found.refused)
 
     def _say(self, refused: Iterable[Refused]) -> None:
         for one in refused:

@@ -25,7 +25,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.built_here import build_here
@@ -59,8 +58,6 @@ from statecore.placement.state_directory import StateDirectory, ensure_room
 from statecore.progress import NullProgress, Progress
 from statecore.repository.publication import Published
 from statecore.repository.shelf import Shelf
-
-_ROUNDS = 5
 
 
 def run_restore(
@@ -178,7 +175,7 @@ class _Restore(Job):
             self.progress.done()
         self.faults.reach("restore.after-plan")
         self.wait_for(workers, planned.plan.plan_id, lambda: self._shared(workers, planned.plan), self.spec.kafka)
-        for _ in range(_ROUNDS):
+        while True:  # each round refuses a parent more, and a store that has none left is read whole
             made = self._read(workers, planned, snapshot)
             if not self._refuses(planned, made):
                 break
@@ -186,11 +183,6 @@ class _Restore(Job):
                 self.home.discard(planned.plan.plan_id)
                 planned = self._new_plan(workers, ())
                 snapshot = self._publication(planned)
-        else:
-            raise Invalid(
-                "Nothing that there is could be built upon: the logs change faster than their tails are read.",
-                action="Read all of them (--from none), and look at retention.ms of these topics.",
-            )
         plan, notes = planned.plan, planned.notes
         self.faults.reach("restore.after-runs")
         images = self._build(workers, planned, made)
@@ -272,11 +264,11 @@ class _Restore(Job):
             return False
         plan, now_ms = planned.plan, int(time.time() * 1000)
         with self._cluster() as cluster:
-            found = list(unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms))
-        self.refused |= {((one.task, one.store), one.parent): one.why for one in found}
-        for one in found:
+            found = unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms)
+        self.refused |= found.for_good
+        for one in found.refused:
             self.say(str(one))
-        return bool(found)
+        return bool(found.refused)
 
     def _publication(self, planned: PlannedRestoreOf) -> SnapshotOf | None:
         """Begun before anything is read: what others publish from now on is seen, and rights that lack as well."""

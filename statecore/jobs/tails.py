@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from statecore.changelog.model import TopicDescription
 from statecore.formats.topic_partition import TopicPartition
@@ -12,6 +13,19 @@ from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.soundness import ParentEnd, refusal_of_tail, truncation
 
 
+class Unsound(NamedTuple):
+    """What was found out of parents when their tails had been read.
+
+    Attributes:
+        refused: those upon which nothing of what was read may be put.
+        for_good: those of them that are not to be tried again. What was truncated behind a parent while its tail was
+            read speaks against the plan alone: the next one tells which parents the log still has.
+    """
+
+    refused: tuple[Refused, ...]
+    for_good: Mapping[tuple[Key, str], str]
+
+
 def unsound(
     plan: RestorePlan,
     parents: Mapping[Key, Parent],
@@ -19,7 +33,7 @@ def unsound(
     topics: Mapping[str, TopicDescription],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
     finished_ms: int,
-) -> Iterator[Refused]:
+) -> Unsound:
     """The parents that turned out not to be sound, with the reason.
 
     Args:
@@ -36,6 +50,8 @@ def unsound(
         part.topic_partition: part.leader_epoch for key in parents for part in stores[key] if part.leader_epoch >= 0
     }
     told = epoch_ends(planned) if planned else {}
+    refused: list[Refused] = []
+    for_good: dict[tuple[Key, str], str] = {}
     for key, parent in parents.items():
         for part in stores[key]:
             seen = [
@@ -43,11 +59,14 @@ def unsound(
                 for result in runs.get(key, ())
                 if result.offset_range.topic_partition == part.topic_partition
             ]
-            end = parent.ends[part.topic_partition]
-            planned_end = ParentEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
-            why = refusal_of_tail(end, topics[part.topic], seen, finished_ms) or truncation(
-                planned_end, told.get(part.topic_partition), called="the plan's end"
-            )
+            why = refusal_of_tail(parent.ends[part.topic_partition], topics[part.topic], seen, finished_ms)
             if why is not None:
-                yield Refused(*key, parent.name, why)
+                refused.append(Refused(*key, parent.name, why))
+                for_good[key, parent.name] = why
                 break
+            end = ParentEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
+            why = truncation(end, told.get(part.topic_partition), called="the plan's end")
+            if why is not None:
+                refused.append(Refused(*key, parent.name, why))
+                break
+    return Unsound(tuple(refused), for_good)
