@@ -122,6 +122,10 @@ def run_checkpoint(
         raise as_statecore_error(error, _doing(request)) from error
 
 
+def _day(made: str) -> str:
+    return made[: len("2026-11-23")]
+
+
 def _doing(request: CheckpointRequest) -> str:
     return f"a checkpoint was made in {request.repository}"
 
@@ -176,6 +180,12 @@ class _Checkpoint(Job):
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
         folded = None if published is None else self._fold(publication)
+        if (
+            published is not None
+            and publication.newest is not None
+            and _day(published.made) != _day(publication.newest.made)
+        ):
+            self.home.sweep()  # once a day, because to look costs as much as to write
         return self._report(planned, made, planned.notes, published, folded)
 
     def _refuses(self, planned: CheckpointPlan, made: Made) -> bool:

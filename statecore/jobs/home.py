@@ -19,6 +19,7 @@ from statecore.repository.shelf import Shelf
 
 _TRIES = 20
 _KEPT_SECONDS = 86_400.0
+_KEPT_REQUESTS_SECONDS = 7 * 86_400.0
 
 
 class JobHome(ABC):
@@ -149,6 +150,7 @@ class RepositoryHome(JobHome):
     def sweep(self) -> None:
         """See :class:`JobHome`."""
         sweep_stagings(self._shelf, time.time())
+        sweep_requests(self._shelf, time.time())
 
 
 def discard_staging(shelf: Shelf, plan_id: str) -> None:
@@ -178,3 +180,17 @@ def sweep_stagings(shelf: Shelf, now: float) -> None:
             for name in names[plan] if now - modified > _KEPT_SECONDS else ():
                 with suppress(NotFound):
                     shelf.blobs.delete(name)
+
+
+def sweep_requests(shelf: Shelf, now: float) -> None:
+    """Delete the files of requests that nobody has retried for a week, as far as that goes.
+
+    Args:
+        shelf: what the repository has of the application.
+        now: seconds since the epoch.
+    """
+    with suppress(StatecoreError):
+        for blob in list(shelf.blobs.list(shelf.names.requests)):
+            if now - blob.modified > _KEPT_REQUESTS_SECONDS:
+                with suppress(NotFound):
+                    shelf.blobs.delete(blob.name)

@@ -202,7 +202,7 @@ def choose(
                 refused.append(Refused(*key, parent.name, why))
                 continue
             its_logs = {part: replace(logs[part], log_end=ends[part]) for part in stores[key]}
-            if cost is None or cost(parent, its_logs) < cost(parents.get(key), its_logs):
+            if cost is None or cost(parent, its_logs) <= cost(parents.get(key), its_logs):
                 parents[key] = parent
             if cost is None or not parent.is_here:
                 del pending[key]

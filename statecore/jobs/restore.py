@@ -30,7 +30,6 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.built_here import build_here
 from statecore.jobs.earlier_restore import frozen_plan, placed_by, report_of
 from statecore.jobs.engine import Engine, Workers
-from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
@@ -47,6 +46,7 @@ from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates
 from statecore.jobs.restore_plan import PlannedRestoreOf, plan_anew, taken_up
+from statecore.jobs.room import doubts, ensured_room
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.staging import staged_names, staging_base
@@ -54,7 +54,7 @@ from statecore.jobs.staging_place import StagingPlace
 from statecore.jobs.tails import unsound
 from statecore.placement.apply import PlacementPlan, apply_placement, recover
 from statecore.placement.ownership import parse_owner
-from statecore.placement.state_directory import StateDirectory, ensure_room
+from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.repository.publication import Published
 from statecore.repository.shelf import Shelf
@@ -109,8 +109,10 @@ def _run_restore(
             candidates = RestoreCandidates(request, spec, directory, shelf, {})
             planned = plan_anew(cluster, spec, request, candidates, lambda: engine.expected(spec))
         progress.done()
-        doubts = [] if directory is None or planned.disk is None else _doubts(directory, request, planned.disk)
-        for note in (*planned.notes, *doubts, *([] if directory is None else [directory.owner_note()])):
+        room = []
+        if directory is not None and planned.disk is not None:
+            room = doubts(directory, request.staging_dir, planned.disk)
+        for note in (*planned.notes, *room, *([] if directory is None else [directory.owner_note()])):
             say(f"note: {note}")
         return planned.plan
     if directory is None:
@@ -247,7 +249,9 @@ class _Restore(Job):
         with self._cluster() as cluster:
             planned = plan_anew(cluster, self.spec, self.request, self._candidates(), workers.parallelism, staging)
             self._placement(planned)
-            room = [] if planned.disk is None else self._ensure_room(planned.disk)
+            room = []
+            if self.directory is not None and planned.disk is not None:
+                room = ensured_room(self.directory, self.request.staging_dir, planned.disk)
             self.brokers = cluster.brokers()
         self.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(planned.frozen))
         return replace(planned, notes=(*why, *planned.notes, *room))
@@ -360,15 +364,6 @@ class _Restore(Job):
         plan, request = planned.plan, self.request
         return placement_of(plan, staged, self.spec, self.directory, request, planned.here, resumes=self.resumes)
 
-    def _ensure_room(self, disk: DiskNeed) -> list[str]:
-        """Refuse when a disk certainly cannot hold what is made, and say where one may not."""
-        if self.directory is None:
-            return []
-        self.directory.ensure_room(disk.least)
-        if self.request.staging_dir:
-            ensure_room(self._staging_base(), disk.least)
-        return _doubts(self.directory, self.request, disk)
-
     def _report(
         self,
         plan: RestorePlan,
@@ -405,9 +400,3 @@ def _is_here(plan: RestorePlan) -> bool:
 
 def _doing(request: RestoreRequest) -> str:
     return f"stores were restored in {request.state_dir or request.repository}"
-
-
-def _doubts(directory: StateDirectory, request: RestoreRequest, disk: DiskNeed) -> list[str]:
-    """Which disk may have too little room."""
-    elsewhere = [staging_base(request.staging_dir, directory)] if request.staging_dir else []
-    return [note for place in (directory.path, *elsewhere) if (note := disk.doubt(place)) is not None]

@@ -1,16 +1,16 @@
 """What a restore may be put upon: the stores of the state directory, snapshots of the repository, or nothing.
 
-======================  =========================  =====================  ==============
-``start_from``          stores of the directory    snapshots              nothing
-======================  =========================  =====================  ==============
-``cheapest``            without ``replace``        where there are some   always
-``latest``, an id                                  that one               where refused
-``directory``           those alone                                       never
-``none``                                                                  always
-======================  =========================  =====================  ==============
+======================  =========================  ==============================  =======================
+``start_from``          stores of the directory    snapshots                       nothing
+======================  =========================  ==============================  =======================
+``cheapest``            without ``replace``        of stores that it has not       of stores that it has not
+``latest``, an id                                  that one                        where that is refused
+``directory``           those alone
+``none``                                                                           always
+======================  =========================  ==============================  =======================
 
-What is taken is what takes the least work: offsets to be read, and bytes to be brought. A store of the directory is
-there already, one of a snapshot has to be brought first.
+Of a snapshot and nothing that is taken which takes less work: offsets to be read, and bytes to be brought. A store that
+the directory has is not replaced by one that is not made of it, unless that was asked for.
 """
 
 from __future__ import annotations
@@ -72,9 +72,10 @@ class RestoreCandidates:
 
     def of(self, key: Key) -> Iterator[Parent | Refused]:
         """See :class:`statecore.jobs.parents.Candidates`."""
-        if self._here is not None:
+        if self.has_store(key):  # which nothing but what is made of it may take the place of
+            assert self._here is not None
             yield from self._here.of(key)
-        if self._snapshots is not None:
+        elif self._snapshots is not None:
             yield from self._snapshots.of(key)
 
     def named(self, key: Key, name: str) -> Parent | None:

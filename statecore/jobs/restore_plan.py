@@ -106,10 +106,10 @@ def plan_anew(
         only=only,
     )
     parents, refused = planned.chosen
-    frozen = FrozenPlan(
-        planned.plan, request.partitions, made_at, request.request_id, staging, newest=candidates.newest
-    )
-    notes = (*planned.notes, *_upon(planned.plan, request), *map(str, refused[:_SHOWN]))
+    plan, kept = _without_what_is_done(planned.plan)
+    frozen = FrozenPlan(plan, request.partitions, made_at, request.request_id, staging, newest=candidates.newest)
+    notes = (*planned.notes, *_upon(plan, request), *kept, *map(str, refused[:_SHOWN]))
+    parents = {key: parent for key, parent in parents.items() if key in plan.stores}
     found = PlannedRestoreOf(frozen, parents, refused, planned.topics, notes, candidates, planned.disk)
     _refuse_what_stays(request, found)
     return found
@@ -155,6 +155,19 @@ def taken_up(
     return PlannedRestoreOf(frozen, parents, (), topics, notes, candidates, taken_up=True)
 
 
+def _without_what_is_done(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
+    """The plan without the tasks whose stores all lie in the state directory at the end of their changelogs."""
+    done = {
+        task
+        for task in {part.task for part in plan.partitions}
+        if all(part.parent == DIRECTORY and part.start == part.end for part in plan.partitions if part.task == task)
+    }
+    if not done:
+        return plan, []
+    rest = tuple(part for part in plan.partitions if part.task not in done)
+    return replace(plan, partitions=rest), [f"{len(done)} tasks are at the end of their changelogs: kept as they are."]
+
+
 def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
     """What the stores are put upon, and what that saves, for the operator."""
     names = {key: parts[0].parent for key, parts in plan.stores.items() if not parts[0].left_to_restore}
@@ -179,7 +192,7 @@ def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
 
 def _refuse_what_stays(request: RestoreRequest, planned: PlannedRestoreOf) -> None:
     """Refuse to leave stores behind that were to be advanced, all of which are named."""
-    if request.start_from != HERE:
+    if request.plan_only:
         return
     lacking = [
         one for one in planned.refused if one.parent == DIRECTORY and (one.task, one.store) not in planned.parents

@@ -10,7 +10,7 @@
       files/<2 hex>/<sha256>                  a run, or a file that RocksDB wrote
       packs/<sha256>                          small ones of these, one after the other (upload.py)
       contents/<identity>.json                what a store holds, once somebody has read all of it (contents.py)
-      jobs/<request>.<what>                   pointers: plans and words of jobs that have no state directory
+      jobs/<request>.<what>                   pointers: plans and words of jobs that have no state directory; swept
       staging/<plan>/...                      what the tasks of a job tell one another; swept
 
 Everything but ``head``, ``jobs`` and ``staging`` is named by what it holds, or by an id that no other has, and is never
@@ -83,9 +83,14 @@ class Layout:
         """What a store of this identity holds."""
         return f"{self._root}/contents/{identity}.json"
 
+    @property
+    def requests(self) -> str:
+        """What the names of all pointers of jobs begin with."""
+        return f"{self._root}/jobs/"
+
     def job(self, request: str, what: str) -> str:
         """A pointer of a job: ``plan``, ``attempt`` or ``report``."""
-        return f"{self._root}/jobs/{request}.{what}"
+        return f"{self.requests}{request}.{what}"
 
     @property
     def stagings(self) -> str:
