@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import zipfile
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -54,8 +54,19 @@ def flights() -> list[tuple[str, str, int]]:
     return found
 
 
-def produce_flights(bootstrap_servers: str, limit: int | None = None) -> int:
-    """Produces every flight (or the first ``limit``) to topic ``flights``, which must exist; returns how many."""
+DECEMBER = int(datetime(2013, 12, 1, tzinfo=UTC).timestamp() * 1000)
+"""When the last month of the data set begins, in milliseconds since 1970."""
+
+
+def produce_flights(bootstrap_servers: str, since: int = 0, before: int | None = None, limit: int | None = None) -> int:
+    """Produces the flights of a time to topic ``flights``, which must exist; returns how many.
+
+    Args:
+        bootstrap_servers: ``host:port`` of the broker.
+        since: their first hour of departure, in milliseconds since 1970.
+        before: the hour that they end before; ``None`` for all.
+        limit: how many at most; ``None`` for all.
+    """
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -68,6 +79,8 @@ def produce_flights(bootstrap_servers: str, limit: int | None = None) -> int:
     )
     count = 0
     for key, value, timestamp in flights():
+        if timestamp < since or (before is not None and timestamp >= before):
+            continue
         if count == limit:
             break
         while True:

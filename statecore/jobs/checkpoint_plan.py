@@ -127,7 +127,7 @@ def plan_checkpoint(
     frozen = FrozenPlan(planned.plan, request.partitions, made_at, request.request_id, newest=newest)
     if planned.plan.offsets and not request.plan_only:
         home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
-    parents, before = planned.chosen
+    parents, before, _ = planned.chosen
     whole = [key for key, parts in planned.plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
     old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].parent]
     notes = (*why, *planned.notes, *map(str, before), *_rebuilt(whole), *_kept(old, request.versioned_interval))
@@ -148,7 +148,10 @@ def _taken_up(
     if not covers(frozen, spec, request):
         return "it was of other stores"
     topics = cluster.describe_topics(sorted({part.topic for part in frozen.plan.partitions}))
-    check_unchanged(frozen.plan, topics)
+    try:
+        check_unchanged(frozen.plan, topics)
+    except Invalid as error:  # a new plan refuses what was of another topic
+        return error.what
     offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
     if (stale := why_stale(frozen, topics, offsets, time.time())) is not None:
         return stale

@@ -147,10 +147,12 @@ class Chosen(NamedTuple):
     Attributes:
         parents: of each store that has one.
         refused: what was refused on the way, in the order it was looked at.
+        dearer: what is sound, and would take more work than to read the whole changelog.
     """
 
     parents: dict[Key, Parent]
     refused: tuple[Refused, ...]
+    dearer: tuple[Refused, ...] = ()
 
 
 Cost = Callable[[Parent | None, Mapping[TopicPartition, LogOffsets]], float]
@@ -184,6 +186,7 @@ def choose(
     """
     parents: dict[Key, Parent] = {}
     refused: list[Refused] = []
+    dearer: list[Refused] = []
     pending = {key: candidates.of(key) for key in stores}
     while pending:
         looked: dict[Key, Parent] = {}
@@ -204,9 +207,11 @@ def choose(
             its_logs = {part: replace(logs[part], log_end=ends[part]) for part in stores[key]}
             if cost is None or cost(parent, its_logs) <= cost(parents.get(key), its_logs):
                 parents[key] = parent
+            else:
+                dearer.append(Refused(*key, parent.name, "to read the whole changelog is less work"))
             if cost is None or not parent.is_here:
                 del pending[key]
-    return Chosen(parents, tuple(refused))
+    return Chosen(parents, tuple(refused), tuple(dearer))
 
 
 def _told(

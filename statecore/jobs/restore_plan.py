@@ -105,10 +105,10 @@ def plan_anew(
         cost=cost if request.start_from == CHEAPEST else None,
         only=only,
     )
-    parents, refused = planned.chosen
+    parents, refused, dearer = planned.chosen
     plan, kept = _without_what_is_done(planned.plan)
     frozen = FrozenPlan(plan, request.partitions, made_at, request.request_id, staging, newest=candidates.newest)
-    notes = (*planned.notes, *_upon(plan, request), *kept, *map(str, refused[:_SHOWN]))
+    notes = (*planned.notes, *_upon(plan, request), *kept, *map(str, (*refused, *dearer)[:_SHOWN]))
     parents = {key: parent for key, parent in parents.items() if key in plan.stores}
     found = PlannedRestoreOf(frozen, parents, refused, planned.topics, notes, candidates, planned.disk)
     _refuse_what_stays(request, found)
