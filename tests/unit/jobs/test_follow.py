@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statecore.errors import Fenced, Invalid, Retryable
+from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.follow import follow
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.report import RestoreReport
+from tests.unit.jobs.published import Shop
+
+
+class Service:
+    """Checkpoints that end as they are told to; time passes where somebody waits, and where one takes some."""
+
+    def __init__(self, *ends: Exception | float) -> None:
+        self.ends = list(ends)
+        self.now = 0.0
+        self.waited: list[float] = []
+        self.requests: list[str] = []
+        self.began: list[float] = []
+        self.said: list[str] = []
+        self.made: list[RestoreReport] = []
+
+    def run(self, request: CheckpointRequest, *_: Any, **__: Any) -> RestoreReport:
+        self.requests.append(request.request_id)
+        self.began.append(self.now)
+        end = self.ends.pop(0)
+        if isinstance(end, Exception):
+            raise end
+        self.now += end
+        return RestoreReport("orders", "", "at_least_once", "", end, {}, ())
+
+    def sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        self.now += seconds
+
+    def follow(self, shop: Shop, interval: float) -> None:
+        assert shop.shelf  # there is a repository
+        request = CheckpointRequest(
+            spec={
+                "application_id": "orders",
+                "bootstrap_servers": "localhost:9",
+                "processing_guarantee": "at_least_once",
+                "subtopologies": {"0": {"stores": {"plain": {"kind": "key-value"}}}},
+            },
+            repository=shop.url,
+            request_id="first",
+        )
+        follow(
+            request,
+            InProcessEngine(),
+            interval,
+            self.made.append,
+            say=self.said.append,
+            clock=lambda: self.now,
+            sleep=self.sleep,
+            run=self.run,
+        )
+
+
+def over() -> Invalid:
+    return Invalid("Over.", action="None.")
+
+
+def test_the_interval_is_counted_from_beginning_to_beginning(tmp_path) -> None:
+    service = Service(2.0, 7.0, 12.0, 1.0, over())
+    with pytest.raises(Invalid, match=r"Over\."):
+        service.follow(Shop(tmp_path), 10.0)
+    assert service.began == [0.0, 10.0, 20.0, 32.0, 42.0]
+    assert len(service.made) == 4
+    assert len(set(service.requests)) == 5
+
+
+def test_what_passes_by_itself_is_tried_again_under_the_same_request(tmp_path) -> None:
+    away = Retryable("The broker is away.", action="Wait.")
+    service = Service(away, away, away, 1.0, over())
+    with pytest.raises(Invalid):
+        service.follow(Shop(tmp_path), 300.0)
+    assert service.requests[:4] == ["first"] * 4
+    assert service.waited[:3] == [1.0, 2.0, 4.0]
+    assert "The broker is away. Wait. Tried again in 2 s." in service.said
+
+
+def test_patience_grows_no_longer_than_the_interval(tmp_path) -> None:
+    service = Service(*[Retryable("Away.", action="Wait.")] * 10, over())
+    with pytest.raises(Invalid):
+        service.follow(Shop(tmp_path), 5.0)
+    assert max(service.waited) == 5.0
+
+
+def test_a_job_that_another_has_overtaken_begins_anew(tmp_path) -> None:
+    service = Service(Fenced("Another was first.", action="Start a new job."), 1.0, over())
+    with pytest.raises(Invalid):
+        service.follow(Shop(tmp_path), 10.0)
+    assert service.requests[0] == "first"
+    assert service.requests[1] != "first"
+
+
+def test_what_does_not_pass_by_itself_ends_the_service(tmp_path) -> None:
+    service = Service(over())
+    with pytest.raises(Invalid, match=r"Over\."):
+        service.follow(Shop(tmp_path), 10.0)
+    assert not service.waited
