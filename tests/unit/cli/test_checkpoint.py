@@ -1,0 +1,90 @@
+"""``statecore checkpoint`` and ``advance``: what their command lines refuse, and what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from statecore.cli.checkpoint import line_of
+from statecore.cli.main import main
+from statecore.jobs.report import RestoreReport
+from statecore.repository.publication import Published
+
+SPEC = """\
+application_id: orders
+bootstrap_servers: localhost:9
+processing_guarantee: at_least_once
+subtopologies: {"0": {stores: {plain: {kind: key-value}, past: {kind: versioned-key-value, retention: 1h}}}}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "stores.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+def run(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+@pytest.mark.parametrize("interval", ["0s", "0", "soon", "1.5h", ""])
+def test_no_time_between_two_checkpoints_is_a_wrong_command_line(
+    spec: Path, capsys: pytest.CaptureFixture[str], interval: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run("checkpoint", "--spec", spec, "--repository", "file:///r", "--follow", f"--interval={interval}")
+    assert caught.value.code == 2
+    assert "is no time between two checkpoints; expected a duration such as 90s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--interval", "5m"], "--interval is for --follow"),
+        (["--follow", "--plan"], "A service does not only plan"),
+        (["--versioned-interval", "1h", "--master", "local[1]"], "--master and --spark-conf are Spark's"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    spec: Path, capsys: pytest.CaptureFixture[str], words: list[str], why: str
+) -> None:
+    assert run("checkpoint", "--spec", spec, "--repository", "file:///r", *words) == 13
+    assert why in capsys.readouterr().err
+
+
+def test_a_repository_that_is_not_there_is_not_found(
+    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run("checkpoint", "--spec", spec, "--repository", (tmp_path / "none").as_uri()) == 14
+    assert "statecore init" in capsys.readouterr().err
+
+
+def test_a_directory_without_tasks_has_nothing_to_advance(
+    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run("advance", "--spec", spec, "--state-dir", tmp_path) == 14
+    assert "has no task: there is nothing to advance" in capsys.readouterr().err
+
+
+def test_versioned_stores_that_are_named_are_not_advanced(
+    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "orders" / "0_0").mkdir(parents=True)
+    assert run("advance", "--spec", spec, "--state-dir", tmp_path, "--store", "past") == 13
+    assert "Versioned stores are not advanced: past" in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_said_in_one_line() -> None:
+    report = RestoreReport("orders", "", "at_least_once", "", 1.25, {}, ())
+    assert line_of(report) == "nothing is new: 0 records in 1.2 s"
+    made = Published("20261123T010203Z-5f3a9c21", "", "", 3, 5000, 1234)
+    assert line_of(replace(report, published=made)) == (
+        "20261123T010203Z-5f3a9c21: 0 records in 1.2 s, 1,234 bytes new of 5,000"
+    )
+    assert line_of(replace(report, published=replace(made, earlier=True))).endswith(
+        "(by an earlier try of this request)"
+    )

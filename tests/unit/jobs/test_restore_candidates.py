@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.changelog.model import LogOffsets
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.parents import Parent, Refused
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore_candidates import RestoreCandidates, cost
+from statecore.jobs.soundness import ParentEnd
+from statecore.placement.state_directory import StateDirectory
+from tests.unit.jobs.published import Shop
+
+CHANGELOG = TopicPartition("changelog", 0)
+LOGS = {CHANGELOG: LogOffsets(100, 1100, 1100)}
+KEY = ("0_0", "plain")
+
+
+def here(end: int) -> Parent:
+    return Parent("here", {CHANGELOG: ParentEnd(CHANGELOG, "", end, -1, None)}, frozenset(), databases={None: "/s"})
+
+
+def test_what_is_here_costs_its_tail_alone_and_nothing_the_whole_log() -> None:
+    assert cost(here(1000), LOGS) == 100
+    assert cost(None, LOGS) == 1000
+
+
+def test_what_has_to_be_brought_costs_that_as_well(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    snapshot = shop.publish([40]).snapshot
+    (found,) = candidates(shop).of(KEY)
+    assert isinstance(found, Parent)
+    assert found.name == snapshot
+    assert found.snapshot is not None
+    end = next(iter(found.ends.values()))
+    logs = {end.topic_partition: LogOffsets(0, 100, 100)}
+    assert cost(found, logs) == pytest.approx(60 + found.snapshot.file_bytes / 200)
+
+
+def candidates(shop: Shop, directory: StateDirectory | None = None, **asked: Any) -> RestoreCandidates:
+    request = RestoreRequest(spec_path="stores.yaml", state_dir="/s", repository=shop.url, **asked)
+    return RestoreCandidates(request, shop.declared, directory, shop.shelf, {})
+
+
+def test_snapshots_that_end_elsewhere_are_tried_one_after_the_other(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    older, newer = shop.publish([40]).snapshot, shop.publish([40, 90]).snapshot
+    assert [one.name for one in candidates(shop).of(KEY) if isinstance(one, Parent)] == [newer, older]
+    assert [one.name for one in candidates(shop, start_from=older).of(KEY) if isinstance(one, Parent)] == [older]
+
+
+def test_where_nothing_was_asked_for_no_snapshot_is_looked_at(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.publish([40])
+    found = candidates(shop, start_from="none")
+    assert not list(found.of(KEY))
+    assert not found.newest
+
+
+def test_a_snapshot_of_a_store_that_is_declared_otherwise_is_refused_with_the_reason(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.publish([40])
+    stores = tuple(
+        replace(store, kind=StoreKind.TIMESTAMPED_KEY_VALUE) if store.name == "plain" else store
+        for store in shop.declared.stores
+    )
+    shop.declared = replace(shop.declared, stores=stores)
+    (found,) = candidates(shop).of(KEY)
+    assert isinstance(found, Refused)
+    assert found.why == "its kind is key-value there, and the spec declares timestamped-key-value"
+
+
+@pytest.mark.parametrize("start", ["yesterday", "", "LATEST", "20261123T010203Z", "../x"])
+def test_what_nothing_can_be_put_upon_is_refused(start: str) -> None:
+    with pytest.raises(Invalid, match="A restore is not put upon"):
+        RestoreRequest(spec_path="stores.yaml", state_dir="/s", start_from=start)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from statecore.changelog.model import OffsetRange, ReadStatistics, TopicDescription
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.parents import Key, Parent
+from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.range_tasks import RangeResult
+from statecore.jobs.soundness import ParentEnd
+from statecore.jobs.tails import Unsound, unsound
+from statecore.spec.model import ProcessingGuarantee
+
+CHANGELOG = TopicPartition("changelog", 0)
+KEY: Key = ("0_0", "store")
+TOPIC = TopicDescription("changelog", "a" * 32, 1, {"cleanup.policy": "compact", "delete.retention.ms": "3600000"})
+PARENT = Parent("newest", {CHANGELOG: ParentEnd(CHANGELOG, "a" * 32, 100, 3, 1_000_000)}, frozenset([None]))
+PART = PartitionPlan(
+    "store",
+    StoreKind.KEY_VALUE,
+    "0_0",
+    "changelog",
+    "a" * 32,
+    0,
+    100,
+    300,
+    300,
+    ((100, 200), (200, 300)),
+    parent="newest",
+)
+
+
+def judged(
+    *statistics: ReadStatistics, epoch: int = -1, epoch_end: int | None = None, now_ms: int = 1_100_000
+) -> Unsound:
+    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (replace(PART, leader_epoch=epoch),))
+    spans = [OffsetRange("changelog", 0, start, end) for start, end in PART.ranges]
+    results = tuple(
+        RangeResult("0_0", "store", span, (), seen, 0.0, {}, {}) for span, seen in zip(spans, statistics, strict=False)
+    )
+    return unsound(
+        plan, {KEY: PARENT}, {KEY: results}, {"changelog": TOPIC}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
+    )
+
+
+WHOLE, HOLES = ReadStatistics(records=100), ReadStatistics(records=90, removed=10)
+
+
+def test_a_tail_that_is_whole_is_put_upon_its_parent_however_old_that_is() -> None:
+    assert judged(WHOLE, WHOLE, now_ms=10**12) == ((), {})
+
+
+def test_a_tail_that_was_read_in_time_may_have_holes() -> None:
+    assert judged(WHOLE, HOLES) == ((), {})
+
+
+def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() -> None:
+    found = judged(HOLES, WHOLE, now_ms=10**12)
+    (refused,) = found.refused
+    assert (refused.task, refused.store, refused.parent) == ("0_0", "store", "newest")
+    assert "delete.retention.ms" in refused.why
+    assert found.for_good == {(KEY, "newest"): refused.why}
+
+
+def test_a_start_that_moved_past_the_parent_refuses_it_for_good() -> None:
+    found = judged(replace(WHOLE, log_start_moved_to=150), WHOLE)
+    assert found.for_good.keys() == {(KEY, "newest")}
+
+
+def test_a_log_that_was_truncated_while_it_was_read_refuses_the_plan_and_no_parent() -> None:
+    found = judged(WHOLE, WHOLE, epoch=4, epoch_end=250)
+    (refused,) = found.refused
+    assert "the plan's end" in refused.why
+    assert not found.for_good
+
+
+def test_what_no_broker_tells_of_epochs_refuses_nothing() -> None:
+    assert judged(WHOLE, WHOLE, epoch=4) == ((), {})
