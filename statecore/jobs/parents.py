@@ -80,8 +80,11 @@ class Parent:
             cut_ms: when nothing lay behind its ends, in ms since the epoch; ``None`` where nobody knows it.
         """
         ends = {end.topic_partition: _end_of(end, cut_ms) for end in store.changelogs}
-        stream_time = -1 if store.stream_time is None else store.stream_time
-        return Parent(name, ends, frozenset(one.segment for one in store.databases), stream_time, store)
+        segments = frozenset(one.segment for one in store.databases)
+        stream_time = store.stream_time
+        if stream_time is None:  # which is of the newest segment at least
+            stream_time = max((segment or 0 for segment in segments), default=0) * (store.segment_interval_ms or 0)
+        return Parent(name, ends, segments, stream_time, store)
 
 
 def _end_of(end: ChangelogEnd, cut_ms: int | None) -> ParentEnd:

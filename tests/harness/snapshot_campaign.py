@@ -29,9 +29,6 @@ import pytest
 
 from statecore.changelog.ranges import OffsetRange, split_range
 from statecore.errors import Fenced
-from statecore.faults import CHECKPOINT_POINTS, NO_FAULTS, PUBLISH_POINTS, FaultInjected, InjectedFault
-from statecore.jobs.checkpoint import run_checkpoint
-from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
@@ -125,81 +122,6 @@ class Campaign(RandomApplication):
             self._publish_again(what, ways)
         return touched
 
-    def checkpoint(self) -> None:
-        """The newest snapshot is advanced, all of it or some; where there is none one is made."""
-        if self.more.random() < 0.2:
-            return
-        what: dict[str, Any] = {"versioned": VersionedStart.LATEST}
-        if self.more.random() < 0.1:
-            what["versioned"] = VersionedStart.HISTORY
-        if self.more.random() < 0.1:
-            what["partitions"] = (self.more.randrange(self.partitions),)
-        if self.more.random() < 0.1:
-            built = [store for store, kind in sorted(self.kinds.items()) if kind != "in-memory"]
-            what["stores"] = tuple(self.more.sample(built, min(2, len(built))))
-        with self.open_transaction():
-            self.checkpoint_of(what)
-
-    def checkpoint_of(self, what: Mapping[str, Any]) -> None:
-        """A checkpoint of what these fields of a request say, held against a plain restore.
-
-        A task without a new record stays as it is: what it holds is the same, though its offsets are older, because the
-        marks of transactions, and what was aborted, are no records.
-        """
-        request = CheckpointRequest(
-            spec=self.spec,
-            repository=self.url,
-            memory_budget=self.more.choice((1 << 20, 512 << 20)),
-            transaction_wait=self.transaction_wait,
-            **what,
-        )
-        engine = ProcessEngine(2) if self.more.random() < 0.15 else InProcessEngine()
-        self.tell(f"checkpoint {dict(what)} by {_called(engine)}")
-        before = self.expected.get(self.newest, {})
-        published = self._checkpointed(request, engine).published
-        touched, partial = self.rebuilt(what), bool(what.get("stores") or what.get("partitions"))
-        made = set() if published is None else {task for task, _ in touched if self._is_anew(published.snapshot, task)}
-        content = {key: one if key[0] in made else before.get(key) for key, one in touched.items()}
-        for key, one in touched.items():
-            there = content[key]
-            assert there is not None, f"{key} was never published"
-            found = [(kept.rows, kept.digest, kept.segments) for kept in (there, one)]
-            assert found[0] == found[1], f"{key} has no news, and is another"
-        if published is None:
-            assert {key: one for key, one in before.items() if key in touched} == content
-            return
-        self.counts(published.snapshot, content, whole=not partial)  # type: ignore[arg-type]
-
-    def _checkpointed(self, request: CheckpointRequest, engine: Engine) -> RestoreReport:
-        """Make it; now and then it dies on the way, and is tried again."""
-        ways = Random(self.more.getrandbits(32))
-        faults = NO_FAULTS
-        if self.more.random() < 0.25:
-            point = self.more.choice((*CHECKPOINT_POINTS, *PUBLISH_POINTS))
-            self.tell(f"which dies at {point}")
-            faults = InjectedFault(point)
-        with ExitStack() as around:
-            around.enter_context(self._packing())
-            around.enter_context(patch("statecore.jobs.plan.plan_ranges", cut_at_random(ways, ways.choice((1, 2, 5)))))
-            if isinstance(engine, ProcessEngine):
-                around.enter_context(patch("statecore.jobs.checkpoint.LITTLE", 0))
-            try:
-                report = run_checkpoint(request, engine, faults=faults, say=self.tell)
-            except FaultInjected:
-                report = run_checkpoint(request, engine, say=self.tell)
-        assert isinstance(report, RestoreReport)
-        return report
-
-    def _is_anew(self, snapshot: str, task: str) -> bool:
-        """Whether the part of a task is another than in the snapshot before."""
-        shelf = Shelf.at(self.url, self.application_id)
-        parts = []
-        for one in (snapshot, self.newest):
-            entry = shelf.head().entry(one) if one else None
-            parts.append(None if entry is None else shelf.manifest(entry).value.part(task))
-        new, old = parts
-        return new is not None and (old is None or old.identity != new.identity)
-
     def counts(self, snapshot: str, content: Mapping[Key, Content], *, whole: bool) -> None:
         """A snapshot is the newest now, and this is what it must hold; of all else what the one before it has.
 
@@ -262,7 +184,7 @@ class Campaign(RandomApplication):
                 run_snapshot(request)
             assert Shelf.at(self.url, self.application_id).head().snapshots[0].snapshot == self.newest
             return False
-        with self._packing():
+        with self.packing():
             plan = run_snapshot(replace(request, plan_only=True)) if planned else None
             report = run_snapshot(request)
         said, done = _told(plan or report), _told(report)
@@ -273,7 +195,7 @@ class Campaign(RandomApplication):
         return True
 
     @contextmanager
-    def _packing(self) -> Iterator[None]:
+    def packing(self) -> Iterator[None]:
         """Which files share a blob is decided by chance: none, some, or all that come together."""
         small, pack = self.more.choice((0, 1500, 1 << 20)), self.more.choice((3000, 64 << 20))
         with ExitStack() as around:
@@ -293,7 +215,7 @@ class Campaign(RandomApplication):
         budget = of_runs.choice((1 << 20, 4 << 20, 512 << 20))
         most = of_runs.choice((1, 2, 5, 9))
         self.tell(
-            f"publish{' again' if again else ''} {dict(what)} by {_called(engine)}, at most {most} ranges, "
+            f"publish{' again' if again else ''} {dict(what)} by {called(engine)}, at most {most} ranges, "
             f"{budget} bytes, into {state_dir or 'the repository alone'}"
         )
         request = RestoreRequest(
@@ -307,7 +229,7 @@ class Campaign(RandomApplication):
             **what,
         )
         with ExitStack() as around:
-            around.enter_context(self._packing())
+            around.enter_context(self.packing())
             around.enter_context(patch("statecore.jobs.plan.plan_ranges", cut_at_random(of_runs, most)))
             if chance.random() < 0.5:
                 around.enter_context(patch("statecore.images.merge_policy.SLICE_BYTES", 4000))
@@ -340,14 +262,15 @@ class Campaign(RandomApplication):
         )
         report = run_restore(request, InProcessEngine())
         assert isinstance(report, RestoreReport)
-        found = {(one.task, one.store): self._content(state_dir, one) for one in report.stores}
+        found = {(one.task, one.store): self.content_in(state_dir, one) for one in report.stores}
         for one in report.stores:
             content = found[one.task, one.store]
             assert (one.rows, one.digest, one.offsets) == (content.rows, content.digest, content.offsets)
         shutil.rmtree(state_dir)
         return found
 
-    def _content(self, state_dir: Path, one: Any) -> Content:
+    def content_in(self, state_dir: Path, one: Any) -> Content:
+        """What is on disk of a store, of which a report has this."""
         return content_of(state_dir, self.application_id, one.task, one.store, one.kind, one.offsets)
 
     def stores_of(self, snapshot: str) -> dict[Key, StoreSnapshot]:
@@ -376,7 +299,7 @@ class Campaign(RandomApplication):
         }
 
     def _compare(self, state_dir: Path, stores: Iterable[Any], expected: Mapping[Key, Content], what: str) -> None:
-        found = {(one.task, one.store): self._content(state_dir, one) for one in stores}
+        found = {(one.task, one.store): self.content_in(state_dir, one) for one in stores}
         different = {key: (found[key], expected.get(key)) for key in found if found[key] != expected.get(key)}
         assert not different, f"{what}: {different}"
 
@@ -482,7 +405,8 @@ def _told(report: SnapshotReport) -> dict[Key, tuple[object, ...]]:
     }
 
 
-def _called(engine: Engine) -> str:
+def called(engine: Engine) -> str:
+    """What a campaign calls it."""
     return f"{engine.processes} processes" if isinstance(engine, ProcessEngine) else "this process"
 
 

@@ -17,6 +17,7 @@ from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.manifest import Extent
 from statecore.repository.shelf import Shelf
 from tests.harness.snapshot_campaign import Campaign
+from tests.harness.snapshot_checkpoints import go_on_by_checkpoints
 
 
 def publish_over(campaign: Campaign) -> None:
@@ -148,22 +149,12 @@ def in_turn(campaign: Campaign) -> None:
         _IN_TURN[(campaign.seed + campaign.round) % len(_IN_TURN)](campaign)
 
 
-def append_and_checkpoint(campaign: Campaign) -> None:
-    """Checkpoints, one upon the other, with something new between them, and something compacted, or nothing."""
-    for _ in range(campaign.more.choice((1, 2, 4))):
-        if campaign.more.random() < 0.8:
-            campaign.append()
-        if campaign.more.random() < 0.3:
-            campaign.compact()
-        campaign.checkpoint()
-
-
 STEPS: Sequence[Callable[[Campaign], None]] = (
     Campaign.append,
     Campaign.compact,
     Campaign.publish,
     Campaign.take,
-    append_and_checkpoint,
+    go_on_by_checkpoints,
     Campaign.fetch,
     in_turn,
 )

@@ -191,20 +191,26 @@ def test_some_stores_and_some_partitions_are_advanced_alone(broker: Broker, tmp_
     assert shop.fetched() == shop.restored()
 
 
-def test_versioned_stores_are_left_to_kafka_streams_or_made_anew(broker: Broker, tmp_path: Path) -> None:
+def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(broker: Broker, tmp_path: Path) -> None:
     kinds = {"plain": PLAIN, "past": {"kind": "versioned-key-value", "retention": "10m"}}
-    shop = Shop(broker.bootstrap_servers, tmp_path, stores=kinds, partitions=1, has_global=False)
+    shop = Shop.small(broker.bootstrap_servers, tmp_path, stores=kinds)
+    past = ("0_0", "past")
     shop.write(60)
     shop.checkpoint()
-    assert shop.stores_there()["0_0", "past"].left_to_restore
+    assert shop.stores_there()[past].left_to_restore
     assert shop.checkpoint().published is None, "that it is empty is no news"
-    for _ in range(2):
-        shop.write(30)
-        report = shop.checkpoint(versioned=VersionedStart.LATEST)
-        end = topics.end_offset(shop.servers, shop.changelog("past"), 0)
-        assert upon(report)["0_0", "past"] == (False, 0, end)
-        assert upon(report)[PLAIN_0][0]
-        assert shop.fetched() == shop.restored()
-    snapshots = shop.snapshots()
-    assert shop.checkpoint(versioned=VersionedStart.LATEST).published is None, "read again, and not published again"
-    assert shop.snapshots() == snapshots
+    shop.write(30)
+    assert upon(shop.checkpoint(versioned=VersionedStart.LATEST)) == {PLAIN_0: (True, 60, 90), past: (False, 0, 90)}
+    there = shop.fetched()
+    assert there == shop.restored()
+    assert shop.checkpoint(versioned=VersionedStart.LATEST, versioned_interval=1).published is None, (
+        "read, and the same"
+    )
+    shop.write(30)
+    report = shop.checkpoint(versioned=VersionedStart.LATEST)
+    assert upon(report) == {PLAIN_0: (True, 90, 120), past: (True, 90, 90)}
+    assert any("Versioned stores stay as the snapshot has them" in note for note in report.notes)
+    assert shop.fetched() == {PLAIN_0: shop.restored()[PLAIN_0], past: there[past]}
+    report = shop.checkpoint(versioned=VersionedStart.LATEST, versioned_interval=1)
+    assert upon(report) == {PLAIN_0: (True, 120, 120), past: (False, 0, 120)}
+    assert shop.fetched() == shop.restored()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,13 +17,14 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from statecore.changelog.reader import ReaderOptions
 from statecore.errors import Invalid
-from statecore.faults import FaultInjected, FaultPoints, InjectedFault
+from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.checkpoint import run_checkpoint
 from statecore.jobs.checkpoint_request import WhenRefused
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report import RestoreReport
 from tests.harness import topics
+from tests.harness.between import Between
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.shop import PLAIN, Shop
@@ -202,20 +202,6 @@ def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_refused(br
     assert len(shop.snapshots()) == 1
     shop.checkpoint()
     assert shop.fetched() == shop.restored()
-
-
-class Between(FaultPoints):
-    """Does something, once, when a point is reached."""
-
-    def __init__(self, point: str, then: Callable[[], None]) -> None:
-        self.point, self.then = point, then
-        self.done = False
-
-    def reach(self, point: str) -> None:
-        super().reach(point)
-        if point == self.point and not self.done:
-            self.done = True
-            self.then()
 
 
 @pytest.mark.parametrize("when", ["before", "between plan and read"])

@@ -1,0 +1,225 @@
+"""``statecore checkpoint`` from the command line: as a service, and where it is refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from statecore.cli.main import main
+from statecore.documents import encoded
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound
+from statecore.repository.head import HEAD
+from statecore.repository.manifest import MANIFEST
+from statecore.spec.model import CHECKPOINT_INTERVAL
+from tests.harness.between import Between
+from tests.harness.broker import Broker
+from tests.harness.shop import Shop
+
+pytestmark = pytest.mark.integration
+
+
+class Service:
+    """``statecore checkpoint --follow --json`` of a shop, as a process."""
+
+    def __init__(self, shop: Shop, *words: str) -> None:
+        command = [sys.executable, "-m", "statecore.cli.main", "checkpoint", "--spec", spec_of(shop), "--json"]
+        command += ["--repository", shop.url, "--follow", "--timeout", "3", *words]
+        self._out, self._err = shop.scratch / "service.out", shop.scratch / "service.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(command, stdout=out, stderr=err)
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """The lines of stdout that are whole."""
+        return [json.loads(line) for line in self._out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    @property
+    def said(self) -> str:
+        """What it has said on stderr."""
+        return self._err.read_text()
+
+    @property
+    def published(self) -> list[str]:
+        """The snapshots that it has told of."""
+        return [one["published"]["snapshot"] for one in self.reports if one.get("published")]
+
+    def until(self, condition: Callable[[], bool], seconds: float = 120) -> None:
+        """Wait until this is so."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, (self.process.returncode, self.said)
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        self.process.kill()
+        self.process.wait(60)
+
+
+def spec_of(shop: Shop, **more: Any) -> str:
+    file = shop.scratch / "stores.yaml"
+    file.write_text(json.dumps({**shop.spec, **more}))
+    return str(file)
+
+
+def test_a_service_checkpoints_at_its_interval_waits_for_the_broker_and_ends_when_it_is_told(tmp_path: Path) -> None:
+    with Broker(tmp_path / "broker") as broker:
+        shop = Shop.small(broker.bootstrap_servers, tmp_path)
+        shop.write(60)
+        service = Service(shop, "--interval", "1s")
+        try:
+            for count in (1, 2, 3):
+                service.until(lambda count=count: len(service.published) >= count)  # type: ignore[misc]
+                shop.write(20)
+            broker.kill()
+            service.until(lambda: "Tried again in" in service.said)
+            assert service.process.poll() is None
+            broker.start()
+            assert broker.bootstrap_servers == shop.servers
+            shop.write(20)
+            count = len(service.published)
+            service.until(lambda: len(service.published) > count)
+            quiet = len(service.reports) + 2
+            service.until(lambda: len(service.reports) >= quiet)
+            assert [one["published"] for one in service.reports[-2:]] == [None, None], "nothing is new any more"
+            service.process.send_signal(signal.SIGTERM)
+            assert service.process.wait(60) == 143
+        finally:
+            service.kill()
+        *reports, last = service.reports
+        assert (last["error"], last["exit_code"]) == ("Terminated", 143)
+        assert len({one["request_id"] for one in reports}) == len(reports)
+        assert service.published == [one for one in reversed(shop.snapshots()) if one in service.published]
+        assert shop.checkpoint().published is None
+        assert shop.fetched() == shop.restored()
+
+
+@pytest.fixture(scope="module")
+def shop(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """One with two snapshots."""
+    shop = Shop.small(broker.bootstrap_servers, tmp_path_factory.mktemp("shop"))
+    for _ in range(2):
+        shop.write(60)
+        shop.checkpoint()
+    return shop
+
+
+def run(shop: Shop, *words: str, **spec: Any) -> int:
+    return main(["checkpoint", "--spec", spec_of(shop, **spec), "--repository", shop.url, *words])
+
+
+def everything(shop: Shop) -> dict[str, bytes]:
+    root = place_of(shop)
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def place_of(shop: Shop) -> Path:
+    return Path(unquote(urlsplit(shop.url).path))
+
+
+@pytest.mark.parametrize("interval", ["0", "0s", "-5m", "soon", "5", ""])
+def test_an_interval_that_is_none_is_refused(shop: Shop, interval: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = everything(shop)
+    with pytest.raises(SystemExit) as ended:
+        run(shop, "--follow", f"--interval={interval}")
+    assert ended.value.code == 2
+    assert "is no time between two checkpoints; expected" in capsys.readouterr().err
+    if interval != "5":  # in a spec these are milliseconds
+        assert run(shop, "--follow", **{CHECKPOINT_INTERVAL: interval}) == Invalid.exit_code
+        said = capsys.readouterr().err
+        assert CHECKPOINT_INTERVAL in said or "milliseconds above zero, or a duration" in said
+    assert everything(shop) == before
+
+
+def test_what_makes_no_sense_together_is_refused(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    before = everything(shop)
+    assert run(shop, "--interval", "5m") == Invalid.exit_code
+    assert run(shop, "--follow", "--plan") == Invalid.exit_code
+    assert run(shop, "--partition", "7") == Invalid.exit_code
+    assert run(shop, "--store", "nobody's") in (Invalid.exit_code, NotFound.exit_code)
+    with pytest.raises(SystemExit):
+        run(shop, "--when-refused", "pray")
+    assert everything(shop) == before
+    capsys.readouterr()
+
+
+def test_a_repository_that_is_none_is_said_and_not_made(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = shop.scratch / "nowhere"
+    words = ["checkpoint", "--spec", spec_of(shop), "--repository", nowhere.as_uri()]
+    assert main(words) == NotFound.exit_code
+    assert main([*words, "--follow"]) == NotFound.exit_code
+    assert "There is no repository" in capsys.readouterr().err
+    assert not nowhere.exists()
+
+
+def test_a_snapshot_of_a_newer_version_is_left_alone(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the head, of the manifest, and of the parts; each is sealed and hashed as its writer would have done it."""
+    shop.write(10)
+    place, names = place_of(shop), shop.shelf.names
+    head = place / names.head
+    good = head.read_bytes()
+    document = json.loads(good)
+    manifest = place / names.manifest(document["snapshots"][0]["snapshot"])
+    whole = manifest.read_bytes()
+
+    def refused() -> None:
+        before = everything(shop)
+        assert run(shop) == Invalid.exit_code
+        assert "version 99" in capsys.readouterr().err
+        assert everything(shop) == before
+
+    head.write_bytes(encoded(HEAD.sealed({**document, "version": 99})))
+    refused()
+    newer = encoded(MANIFEST.sealed({**json.loads(whole), "version": 99}))
+    manifest.chmod(0o644)
+    manifest.write_bytes(newer)
+    from hashlib import sha256
+
+    first = {**document["snapshots"][0], "sha256": sha256(newer).hexdigest()}
+    head.write_bytes(encoded(HEAD.sealed({**document, "snapshots": [first, *document["snapshots"][1:]]})))
+    refused()
+    manifest.write_bytes(whole)
+    head.write_bytes(good)
+    assert run(shop) == 0
+    assert shop.fetched() == shop.restored()
+
+
+def test_a_head_that_was_rolled_back_fences_whoever_is_at_work_and_is_gone_on_from(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = place_of(shop) / shop.shelf.names.head
+    older = head.read_bytes()
+    shop.write(20)
+    shop.checkpoint()
+    shop.write(20)
+    before = shop.snapshots()
+
+    def rolled_back() -> None:
+        head.write_bytes(older)
+
+    for point in ("checkpoint.after-runs", "publish.before-head"):
+        newer = head.read_bytes()
+        with pytest.raises(Fenced, match="the head has gone back"):
+            shop.checkpoint(faults=Between(point, rolled_back))
+        assert head.read_bytes() == older, "nothing was published by halves"
+        head.write_bytes(newer)
+    rolled_back()
+    assert shop.snapshots() == before[1:]
+    assert run(shop) == 0
+    assert shop.snapshots()[1:] == before[1:]
+    assert shop.fetched() == shop.restored()
+    head.write_bytes(older[: len(older) // 2])
+    with pytest.raises(Corrupted):
+        shop.checkpoint()
+    assert head.read_bytes() == older[: len(older) // 2]
+    capsys.readouterr()
