@@ -514,3 +514,8 @@ def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:
     assert [len(batch) for batch in batched(many[:5], [5_000_000] * 5, 1)] == [1] * 5
     assert [len(batch) for batch in batched(many[:40], [5_000_000] * 4 + [90_000] * 36, 1)] == [1] * 4 + [2] * 18
     assert batched([], [], 2) == []
+
+
+def test_a_worker_that_is_alone_gets_all_small_tasks_at_once() -> None:
+    assert [len(batch) for batch in batched(list(range(100)), [100] * 100, 1)] == [100]
+    assert [len(batch) for batch in batched(list(range(4)), [150_000] * 4, 1)] == [1] * 4
