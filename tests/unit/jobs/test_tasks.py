@@ -30,7 +30,7 @@ from statecore.jobs.engine import Failure
 from statecore.jobs.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.range_tasks import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask, read_ranges
 from statecore.jobs.stages import batched
-from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
+from statecore.jobs.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.store_to_build import AppliedRuns, StoreToBuild
 from tests.harness import mounts
 from tests.unit.images.changelog import batches
@@ -480,6 +480,17 @@ def test_a_small_store_partition_costs_few_forced_writes_and_no_thread(
     assert forced["fsync"] <= 12, "seven files of a database and the word of it, each once, and their directories"
     assert forced["mkdir"] <= 4
     assert forced["start"] == 0
+
+
+def test_a_range_of_a_job_without_retries_forces_its_run_to_the_disk_and_nothing_else(
+    task: RangeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = PassingPlace(str(tmp_path / "passing"))
+    (tmp_path / "passing").mkdir()
+    place.prepare()
+    ranges = several(replace(task, place=place), 5)
+    forced = Counted(monkeypatch).of(lambda: read_ranges(ranges))
+    assert forced["fsync"] == 5
 
 
 def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
