@@ -143,7 +143,10 @@ def small_partitions(ground: Ground, partitions: int, checkpoints: int) -> list[
     spec, url = case.spec(ground.scratch, ground.to_broker.address), ground.repository(f"small-{partitions}")
 
     def change(number: int) -> None:
-        records = [Record(b"key-0", b"value %d" % number, one, 1_700_000_000_000 + number) for one in range(partitions)]
+        records = [
+            Record(b"key-0", b"value %d of %d" % (number, one), one, 1_700_000_000_000 + number)
+            for one in range(partitions)
+        ]
         topics.produce(ground.servers, case.changelog(STORE), records)
 
     changes: list[Callable[[], None]] = [lambda: None, *(partial(change, number) for number in range(checkpoints))]
