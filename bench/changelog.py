@@ -57,6 +57,7 @@ class ChangelogSize:
         kind: the kind of store the changelog is for.
         partitions: of the topic.
         shape: its values, keys and codec.
+        whole: records of which it is the tail: its keys are drawn from theirs; 0 where it is no tail.
     """
 
     records: int
@@ -64,16 +65,23 @@ class ChangelogSize:
     kind: BenchKind = KINDS["timestamped-key-value"]
     partitions: int = PARTITIONS
     shape: Shape = PLAIN
+    whole: int = 0
 
     @property
     def keys(self) -> int:
         """Distinct keys that records are drawn from."""
-        return self.shape.keys(self.records)
+        return self.shape.keys(self.whole or self.records)
 
 
-def start_broker(directory: Path) -> Broker:
-    """A broker for long streams of data, from whose compacted topics nothing is removed meanwhile."""
+def start_broker(directory: Path, **more: str) -> Broker:
+    """A broker for long streams of data, from whose compacted topics nothing is removed meanwhile.
+
+    Args:
+        directory: where it keeps them.
+        more: settings, with ``_`` for ``.``.
+    """
     settings = {"log.cleaner.enable": "false", "num.network.threads": "3", "num.io.threads": "4"}
+    settings |= {name.replace("_", "."): value for name, value in more.items()}
     return Broker(directory, heap_mb=1024, throughput=True, settings=settings).start()
 
 
@@ -84,19 +92,29 @@ def fill(bootstrap_servers: str, topic: str, size: ChangelogSize) -> float:
         ValueError: the records do not divide evenly into partitions and batches.
         RuntimeError: the broker refused a batch, or holds another number of records at the end.
     """
-    each = size.shape.batch_records
-    if size.records % (size.partitions * each):
-        raise ValueError(f"{size.records} records do not make whole batches of {each} in each partition")
     began = clock.monotonic()
     topics.create(bootstrap_servers, topic, size.partitions, topics.UNCLEANED)
-    sources = [batches(size, partition) for partition in range(size.partitions)]
-    with _Connection(bootstrap_servers, topic) as connection:
-        for one_of_each in zip(*sources, strict=True):
-            connection.produce(one_of_each)
+    extend(bootstrap_servers, topic, size)
     held = sum(topics.end_offset(bootstrap_servers, topic, p) for p in range(size.partitions))
     if held != size.records:
         raise RuntimeError(f"{topic} holds {held} records, not {size.records}")
     return clock.monotonic() - began
+
+
+def extend(bootstrap_servers: str, topic: str, size: ChangelogSize) -> None:
+    """Puts more records at the end of a topic that is there.
+
+    Raises:
+        ValueError: the records do not divide evenly into partitions and batches.
+        RuntimeError: the broker refused a batch.
+    """
+    each = size.shape.batch_records
+    if size.records % (size.partitions * each):
+        raise ValueError(f"{size.records} records do not make whole batches of {each} in each partition")
+    sources = [batches(size, partition) for partition in range(size.partitions)]
+    with _Connection(bootstrap_servers, topic) as connection:
+        for one_of_each in zip(*sources, strict=True):
+            connection.produce(one_of_each)
 
 
 def batches(size: ChangelogSize, partition: int) -> Iterator[bytes]:

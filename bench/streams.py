@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,11 @@ def start(
     kind: BenchKind = KINDS["timestamped-key-value"],
     guarantee: str = "exactly_once_v2",
     timeout: float = LONGEST,
+    linger: float = 0.0,
 ) -> StreamsRestore:
-    """Starts the application on ``state_dir``, whatever is there, waits for RUNNING, closes it."""
+    """Starts the application on ``state_dir``, whatever is there, waits for RUNNING and so many seconds longer, closes
+    it.
+    """
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch:
         began = time.monotonic()
         with StreamsJvm(Path(scratch) / "streams.log", heap_mb=HEAP_MB, java_options=()) as jvm:
@@ -149,6 +153,7 @@ def start(
             application.start(timeout)
             running = time.monotonic() - began
             restores = application.restores()
+            time.sleep(linger)
             application.close()
             cpu, peak = _cost(jvm.pid)
         process = time.monotonic() - began
@@ -247,6 +252,7 @@ def main() -> None:
     parser.add_argument("--state-dir", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--kind", default="timestamped-key-value", choices=list(KINDS))
+    parser.add_argument("--linger", type=float, default=0.0, help="of start: seconds to stay up when it is RUNNING")
     parser.add_argument("--guarantee", default="exactly_once_v2", choices=["exactly_once_v2", "at_least_once"])
     given = parser.parse_args()
     if given.what == "drain":
@@ -254,7 +260,7 @@ def main() -> None:
     else:
         if given.state_dir is None:
             parser.error(f"{given.what} needs --state-dir")
-        run = restore if given.what == "restore" else start
+        run = restore if given.what == "restore" else partial(start, linger=given.linger)
         result = run(
             given.bootstrap_servers,
             given.application_id,

@@ -67,10 +67,12 @@ class DirectoryBlobs(Blobs):
     Args:
         root: the directory.
         sharing: what files that are put have in common with their blobs.
+        passing: whether nobody looks for these blobs once the process has died, so that they need not survive a loss
+            of power and nothing is forced to the disk.
     """
 
-    def __init__(self, root: AnyPath, sharing: Sharing = Sharing.NAMES) -> None:
-        self._root, self._sharing = Path(root), sharing
+    def __init__(self, root: AnyPath, sharing: Sharing = Sharing.NAMES, *, passing: bool = False) -> None:
+        self._root, self._sharing, self._passing = Path(root), sharing, passing
         self._named: dict[Path, int] = {}  # inodes of directories whose names are on the disk, with those above them
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
@@ -91,7 +93,7 @@ class DirectoryBlobs(Blobs):
                 final.rmdir()  # what has blobs in it stays, and is in the way
             made = not final.exists() and self._made(content, final)
             if not made:
-                sync_file(final)  # what this one made was forced to the disk before it got its name
+                self._force(final)  # what this one made was forced to the disk before it got its name
             self._sync_name(final)  # also where another was first: it may not have come to this yet
             return made
 
@@ -110,15 +112,21 @@ class DirectoryBlobs(Blobs):
                 else:
                     shutil.copyfile(content, partial)
                 give_to_owner(partial)
-                sync_file(partial)
+                self._force(partial)
                 partial.replace(final)
             finally:
                 with suppress(OSError):
                     partial.unlink()
             self._sync_name(final)
 
+    def _force(self, path: Path) -> None:
+        if not self._passing:
+            sync_file(path)
+
     def _sync_name(self, final: Path) -> None:
         """Force the name of a blob to the disk, and once those of the directories that it lies in."""
+        if self._passing:
+            return
         sync_file(final.parent)
         unsure = {}
         for directory in (final.parent, *final.parent.parents):
@@ -151,7 +159,7 @@ class DirectoryBlobs(Blobs):
     def _linked(self, file: Path, final: Path) -> bool | None:
         """Whether a file got its name as a blob; ``None`` where it has to be copied."""
         file = file.resolve()  # a second name of a symbolic link would go with the file that it leads to
-        sync_file(file)
+        self._force(file)
         try:
             return True if link(file, final) else None
         except FileExistsError:
@@ -165,7 +173,7 @@ class DirectoryBlobs(Blobs):
             if write(partial) is False:
                 return None
             give_to_owner(partial)
-            sync_file(partial)
+            self._force(partial)
             os.link(partial, final)
         except FileExistsError:
             return False

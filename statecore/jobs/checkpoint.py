@@ -47,7 +47,7 @@ from statecore.jobs.report import RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import publish_rows, read_runs
-from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
+from statecore.jobs.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.tails import unsound
 from statecore.progress import NullProgress, Progress
 from statecore.repository.manifest import TaskPart
@@ -271,7 +271,7 @@ class _Checkpoint(Job):
         with ExitStack() as stack:
             if workers.are_here():
                 made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
-                yield DirectoryPlace(stack.enter_context(made))
+                yield PassingPlace(stack.enter_context(made))
                 return
             yield self.home.place(plan.plan_id)
             self.home.discard(plan.plan_id)

@@ -270,14 +270,15 @@ def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> l
 
     With Spark a batch costs tens of milliseconds before anything is done, and a connection to the brokers as much
     again; reading a hundred records takes one. There are still several batches for each that is worked on at once, so
-    that no worker has nothing to do at the end.
+    that no worker has nothing to do at the end. A worker that is alone gets all small ones at once, and their runs share
+    one pack.
 
     Args:
         tasks: what is to be done.
         sizes: offsets of each.
         parallelism: batches that are worked on at once.
     """
-    most = -(-len(tasks) // (_BATCHES_EACH * max(1, parallelism)))
+    most = -(-len(tasks) // (_BATCHES_EACH * parallelism)) if parallelism > 1 else len(tasks)
     batches: list[list[TaskT]] = []
     room = 0
     for task, size in zip(tasks, sizes, strict=True):

@@ -197,6 +197,21 @@ class DirectoryPlace(StagingPlace):
         return 0
 
 
+@dataclass(frozen=True)
+class PassingPlace(DirectoryPlace):
+    """A directory that goes with the job, whatever becomes of it: no retry looks there, and no image is built of it.
+
+    So runs that are published are not kept here, and nothing is forced to the disk: for a hundred small store
+    partitions that is most of what a checkpoint would wait for.
+    """
+
+    keeps_runs: ClassVar[bool] = False
+
+    def blobs(self) -> Blobs:
+        """See :class:`StagingPlace`."""
+        return _of_passing_directory(self.directory)
+
+
 class ReadingProgress:
     """What a worker tells of the ranges of a batch as it reads one after the other, and what it hears of the others.
 
@@ -251,6 +266,11 @@ class ReadingProgress:
 def _of_directory(directory: str) -> DirectoryBlobs:
     """The blobs of a directory, which know which names of directories are on the disk: once forced, not again."""
     return DirectoryBlobs(directory)
+
+
+@lru_cache(maxsize=4)
+def _of_passing_directory(directory: str) -> DirectoryBlobs:
+    return DirectoryBlobs(directory, passing=True)
 
 
 def _is_there(blobs: Blobs, name: str) -> bool:

@@ -65,6 +65,24 @@ def test_the_bytes_then_the_name_then_every_directory_above_are_forced_to_the_di
     assert happened == [*(["c"] if there else ["bytes", "link"]), "b", "a", "blobs", tmp_path.name]
 
 
+def test_blobs_that_pass_with_the_process_are_there_and_force_nothing_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"bytes")
+
+    def fsync(descriptor: int) -> None:
+        raise AssertionError(f"{descriptor} was forced to the disk")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    blobs = DirectoryBlobs(tmp_path / "blobs", passing=True)
+    assert blobs.put_if_absent("a/linked", file)
+    assert blobs.put_if_absent("a/written", b"bytes")
+    assert not blobs.put_if_absent("a/written", b"others")
+    blobs.replace("a/linked", b"bytes")
+    assert [blobs.get(name) for name in ("a/linked", "a/written")] == [b"bytes"] * 2
+
+
 def test_directories_that_are_on_the_disk_are_forced_there_once_and_again_when_they_were_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

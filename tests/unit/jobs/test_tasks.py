@@ -30,7 +30,7 @@ from statecore.jobs.engine import Failure
 from statecore.jobs.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.range_tasks import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask, read_ranges
 from statecore.jobs.stages import batched
-from statecore.jobs.staging_place import DirectoryPlace, StagingPlace
+from statecore.jobs.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.store_to_build import AppliedRuns, StoreToBuild
 from tests.harness import mounts
 from tests.unit.images.changelog import batches
@@ -482,6 +482,17 @@ def test_a_small_store_partition_costs_few_forced_writes_and_no_thread(
     assert forced["start"] == 0
 
 
+def test_a_range_of_a_job_without_retries_forces_its_run_to_the_disk_and_nothing_else(
+    task: RangeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = PassingPlace(str(tmp_path / "passing"))
+    (tmp_path / "passing").mkdir()
+    place.prepare()
+    ranges = several(replace(task, place=place), 5)
+    forced = Counted(monkeypatch).of(lambda: read_ranges(ranges))
+    assert forced["fsync"] == 5
+
+
 def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
     task: RangeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -514,3 +525,8 @@ def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:
     assert [len(batch) for batch in batched(many[:5], [5_000_000] * 5, 1)] == [1] * 5
     assert [len(batch) for batch in batched(many[:40], [5_000_000] * 4 + [90_000] * 36, 1)] == [1] * 4 + [2] * 18
     assert batched([], [], 2) == []
+
+
+def test_a_worker_that_is_alone_gets_all_small_tasks_at_once() -> None:
+    assert [len(batch) for batch in batched(list(range(100)), [100] * 100, 1)] == [100]
+    assert [len(batch) for batch in batched(list(range(4)), [150_000] * 4, 1)] == [1] * 4

@@ -1,0 +1,221 @@
+"""Days of checkpoints every five minutes in minutes: real brokers, S3 server, checkpoints and folds, and a moved clock.
+
+The clock that is moved is the one that snapshots are named by and that ages are told from; nobody else's. What it says
+decides two things that cost requests: whether a publication is the first of its hour, and so looks at what it takes
+over, and whether moments at which nothing was new are worth a publication.
+
+A checkpoint is asked for as a service does it (what is open stays open), or as a process of its own would.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from bench.asked import Asked
+from bench.checkpoint_figures import Fetched, Step
+from bench.checkpoint_ground import Application, Ground
+from bench.process import checked, measure
+from bench.restoring import fetch
+from bench.small import Case, fill_case
+from bench.streams import LONGEST, STORE
+from statecore.changelog.cluster import Cluster
+from statecore.formats.rocksdb_log import read_manifest
+from statecore.jobs import checkpoint, checkpoint_plan
+from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.fold import run_fold
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.report import RestoreReport
+from statecore.repository.shelf import Shelf
+from tests.harness import topics
+from tests.harness.topics import Record
+
+INTERVAL = 300.0
+"""Seconds between two checkpoints, by the moved clock."""
+LINGER = 10.0
+"""Seconds for which Kafka Streams stays up, so that it can rewrite what it wants to."""
+
+
+class MovedTime:
+    """The module ``time`` for those whose clock is moved: it says that so much more has passed."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        return time.time() + self.ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@contextmanager
+def moved_clock() -> Iterator[MovedTime]:
+    """The clock of checkpoints and their folds in this process, to be moved."""
+    moved = MovedTime()
+    fold = partial(run_fold, clock=moved.time)
+    with (
+        mock.patch.object(checkpoint, "time", moved),
+        mock.patch.object(checkpoint_plan, "time", moved),
+        mock.patch.object(checkpoint, "run_fold", fold),
+    ):
+        yield moved
+
+
+def steps(
+    ground: Ground, spec: Path, application: str, url: str, changes: Sequence[Callable[[], None]], *, warm: bool
+) -> Iterator[Step]:
+    """Checkpoints at every interval, each after a change.
+
+    Args:
+        ground: where.
+        spec: the application's.
+        application: its id.
+        url: the repository, which has a snapshot of it.
+        changes: make the change of each checkpoint.
+        warm: whether repository and brokers stay open from one to the next.
+    """
+    shelf = Shelf.at(url, application)
+    with moved_clock() as clock, Cluster(ground.to_broker.address) as cluster:
+        kept = checkpoint.Warm(shelf, cluster) if warm else None
+        hour = _hour(shelf)
+        for change in changes:
+            change()
+            clock.ahead += INTERVAL
+            asked, moved, began = Asked(ground.log), ground.to_store.moved(), time.monotonic()
+            request = CheckpointRequest(spec_path=str(spec), repository=url)
+            report = checkpoint.run_checkpoint(request, InProcessEngine(), warm=kept)
+            seconds, counts, moved = time.monotonic() - began, asked.counts(), ground.to_store.moved() - moved
+            if not isinstance(report, RestoreReport):
+                raise RuntimeError("a checkpoint was only planned")
+            newest = shelf.head().newest
+            assert newest is not None
+            runs = [len(one.runs) for one in _databases(shelf)]
+            folded = newest.origin == "fold"
+            before, hour = hour, _hour(shelf)
+            yield Step(
+                asked=counts,
+                put=moved.sent,
+                got=moved.came,
+                seconds=seconds,
+                changed=sum(store.file_bytes for store in report.stores if store.records),
+                folded=newest.new_bytes if folded else None,
+                is_idle=report.published is None,
+                is_first_of_hour=report.published is not None and before != hour,
+                runs=max(runs),
+                state=newest.file_bytes,
+            )
+
+
+def day(ground: Ground, records: int, change: int, checkpoints: int) -> tuple[Application, str, list[Step]]:
+    """So many checkpoints of an application of four store partitions, as a service makes them.
+
+    Args:
+        ground: where.
+        records: of the changelog at first.
+        change: records that come between two checkpoints.
+        checkpoints: how many.
+
+    Returns:
+        The application, its repository, and what became of each checkpoint.
+    """
+    app = Application.filled(ground, "day", records)
+    url = ground.repository("day")
+    app.rebuilt(url)
+    changes = [partial(app.change, change, 1000 + number) for number in range(checkpoints)]
+    return app, url, list(steps(ground, app.spec, app.name, url, changes, warm=True))
+
+
+def small_partitions(ground: Ground, partitions: int, checkpoints: int) -> list[Step]:
+    """Checkpoints of many small store partitions, each made as by a process of its own; the first has nothing to do."""
+    case = Case(f"checkpoint-{partitions}", f"{partitions} small store partitions", [STORE], partitions)
+    fill_case(ground.servers, case, partitions, 10)
+    spec, url = case.spec(ground.scratch, ground.to_broker.address), ground.repository(f"small-{partitions}")
+
+    def change(number: int) -> None:
+        records = [
+            Record(b"key-0", b"value %d of %d" % (number, one), one, 1_700_000_000_000 + number)
+            for one in range(partitions)
+        ]
+        topics.produce(ground.servers, case.changelog(STORE), records)
+
+    changes: list[Callable[[], None]] = [lambda: None, *(partial(change, number) for number in range(checkpoints))]
+    checkpoint.run_checkpoint(CheckpointRequest(spec_path=str(spec), repository=url), InProcessEngine())
+    return list(steps(ground, spec, case.application, url, changes, warm=False))
+
+
+def fetches(ground: Ground, app: Application, url: str, rounds: int) -> Mapping[str, Fetched]:
+    """Fetches of a repository after a day, and of one that was made anew, in turn; and Kafka Streams on both.
+
+    Args:
+        ground: where.
+        app: the application.
+        url: the repository after a day.
+        rounds: how often each is fetched; the middle one counts.
+    """
+    fresh = ground.repository("fresh")
+    app.rebuilt(fresh)
+    places = {"after the day": url, "restored anew": fresh}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in places}
+    for turn in range(rounds):
+        for name in places if turn % 2 == 0 else reversed(places):
+            cost, report = fetch(places[name], app.name, ground.scratch / "fetched")
+            found[name].append((cost.wall, report["seconds"]))
+    return {name: _fetched(ground, app, place, found[name]) for name, place in places.items()}
+
+
+def _fetched(ground: Ground, app: Application, url: str, took: Sequence[tuple[float, float]]) -> Fetched:
+    state = ground.scratch / "fetched"
+    fetch(url, app.name, state)
+    before = data_files(state)
+    command = [sys.executable, "-m", "bench.streams", "start", "--bootstrap-servers", ground.servers]
+    command += ["--application-id", app.name, "--state-dir", str(state), "--linger", str(LINGER)]
+    started = json.loads(checked(measure(command, timeout=LONGEST)).stdout)
+    after = data_files(state)
+    shutil.rmtree(state)
+    wall, inside = sorted(took)[(len(took) - 1) // 2]
+    shelf = Shelf.at(url, app.name)
+    runs = [len(one.runs) for one in _databases(shelf)]
+    return Fetched(
+        wall=wall,
+        inside=inside,
+        runs=max(runs),
+        named=sum(stored.extent.bytes for one in _databases(shelf) for stored in one.runs),
+        placed=sum(before.values()),
+        records=started["records"],
+        rewritten=sum(size for file, size in before.items() if file not in after),
+    )
+
+
+def data_files(state: Path) -> dict[str, int]:
+    """The SST files below a state directory that hold rows, with their bytes; offsets are in others."""
+    found = {}
+    for current in state.rglob("CURRENT"):
+        database = current.parent
+        manifest = read_manifest((database / current.read_text().strip()).read_bytes())
+        for file in manifest.files.values():
+            if file.family != "offsets":
+                found[str((database / f"{file.number:06d}.sst").relative_to(state))] = file.size
+    return found
+
+
+def _databases(shelf: Shelf) -> list[Any]:
+    newest = shelf.head().newest
+    assert newest is not None
+    parts = shelf.parts(shelf.manifest(newest).value.parts)
+    return [one for read in parts.values() for store in read.part.stores for one in store.databases]
+
+
+def _hour(shelf: Shelf) -> str:
+    newest = shelf.head().newest
+    return "" if newest is None else newest.made[:13]
