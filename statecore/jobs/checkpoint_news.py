@@ -37,9 +37,20 @@ class News:
         Args:
             horizon_ms: the time after which deletes may be gone; ``None`` where none go.
         """
-        if not self.cuts or horizon_ms is None:
-            return False
-        return self.oldest_ms is None or self.now_ms - self.oldest_ms > horizon_ms // _SHARE_OF_HORIZON
+        return bool(self.cuts) and is_aged(self.oldest_ms, self.now_ms, horizon_ms)
+
+
+def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
+    """Whether moments up to which a snapshot is known to be complete are so old that later ones are worth publishing.
+
+    Args:
+        oldest_ms: the first of these moments, in ms since the epoch; ``None`` where one is not known.
+        now_ms: now, in ms since the epoch.
+        horizon_ms: the time after which deletes may be gone; ``None`` where none go.
+    """
+    if horizon_ms is None:
+        return False
+    return oldest_ms is None or now_ms - oldest_ms > horizon_ms // _SHARE_OF_HORIZON
 
 
 def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> News:

@@ -1,0 +1,305 @@
+"""Which applications a checkpoint is due for, told by what the repository and the brokers say and by nothing else.
+
+Somebody looks at every *tick*, at many applications one beside the other. Nobody keeps what was decided before, so a
+tick that comes late, early, twice or never changes what the next one finds::
+
+    head            when was the newest snapshot made that is no fold?      long enough ago, by the interval?
+    manifest, parts at which offsets does the newest snapshot end?          only where it was
+    brokers         where do the changelogs end?                            is anything new?
+
+An interval is a whole number of ticks as a rule, and a tick comes some seconds early or late. An application whose
+interval would be over half a tick from now is due now: at the next tick it would be late by more than that. So between
+two checkpoints lie one interval and one tick at most, and half an interval at least.
+
+An application of which nothing is new is left alone, until the moment up to which that is known has become so old that
+deletes might be gone that lie behind it (:mod:`statecore.jobs.soundness`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.errors import Retryable, StatecoreError
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.attempt import moment
+from statecore.jobs.checkpoint_news import is_aged
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.parents import Key
+from statecore.jobs.plan import end_of, is_left
+from statecore.jobs.selection import check_partitions, select_stores
+from statecore.jobs.soundness import horizon_ms
+from statecore.jobs.versioned_start import VersionedStart
+from statecore.repository.agreement import differences
+from statecore.repository.head import SnapshotEntry
+from statecore.repository.manifest import Manifest, StoreSnapshot
+from statecore.repository.shelf import Shelf
+from statecore.spec.derived import task_of
+from statecore.spec.duration import format_duration
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.reader import default_changelog
+
+DEFAULT_TICK_MS = 60_000
+"""How often somebody looks, where nobody says otherwise."""
+
+FOLD = "fold"
+"""Origin of snapshots that hold nothing that was not known before (:mod:`statecore.jobs.fold`, which loads more than is
+needed to look)."""
+
+LOOK_SECONDS = 30.0
+"""How long one application may keep whoever looks."""
+
+AT_ONCE = 16
+"""Applications that are looked at one beside the other."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was decided of an application.
+
+    Attributes:
+        is_due: whether a checkpoint is due; an application that nobody could look at is.
+        why: the reason, for people.
+        error: why nobody could look; ``None`` where somebody could.
+    """
+
+    is_due: bool
+    why: str
+    error: StatecoreError | None = None
+
+
+def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
+    """Whether it is time for a checkpoint.
+
+    Args:
+        made_ms: when the last one was made, in ms since the epoch.
+        now_ms: now.
+        interval_ms: between two of them.
+        tick_ms: between two looks.
+    """
+    passed = now_ms - made_ms
+    if passed < -interval_ms:  # a clock was wrong, once; nobody waits until it is right
+        return True
+    return passed >= interval_ms - min(tick_ms, interval_ms) // 2
+
+
+def made_ms(entries: Sequence[SnapshotEntry]) -> int | None:
+    """When the newest snapshot was made that is no fold: when its ends were read, else when it was published.
+
+    Args:
+        entries: the snapshots that count, newest first.
+
+    Returns:
+        In ms since the epoch; ``None`` where there is none.
+    """
+    entry = next((one for one in entries if one.origin != FOLD), None)
+    if entry is None:
+        return None
+    if entry.cut_ms is not None:
+        return entry.cut_ms
+    published = moment(entry.made)
+    return 0 if published is None else int(published.timestamp() * 1000)
+
+
+def look(
+    shelf: Shelf,
+    spec: ApplicationSpec,
+    *,
+    tick_ms: int = DEFAULT_TICK_MS,
+    versioned: VersionedStart = VersionedStart.HISTORY,
+    timeout: float = 10.0,
+    clock: Callable[[], float] = time.time,
+    cluster: Callable[..., Cluster] = Cluster,
+) -> Verdict:
+    """Look whether a checkpoint of an application is due.
+
+    Args:
+        shelf: its snapshots.
+        spec: the application.
+        tick_ms: between two looks, in ms.
+        versioned: what the checkpoint will be asked to do with versioned stores.
+        timeout: seconds that a broker may take.
+        clock: seconds since the epoch.
+        cluster: makes a client of the brokers.
+
+    Raises:
+        StatecoreError: nobody could look.
+    """
+    now_ms = int(clock() * 1000)
+    found = shelf.read_head()
+    newest = None if found is None else found.head.newest
+    if found is None or newest is None:
+        return Verdict(True, "it has no snapshot yet")
+    made, interval_ms = made_ms(found.head.snapshots), spec.checkpoint_interval_ms
+    every = f"one every {format_duration(interval_ms)}"
+    if made is not None and not is_due(made, now_ms, interval_ms, tick_ms):
+        return Verdict(False, f"the last one was {_ago(made, now_ms)}, {every}")
+    manifest = shelf.manifest(newest).value
+    there = {
+        (task, store.store): store for task, read in shelf.parts(manifest.parts).items() for store in read.part.stores
+    }
+    with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
+        asked = _Asked.of(brokers, spec, versioned)
+    since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"
+    news = asked.news(there) or asked.age(manifest, now_ms)
+    return Verdict(news is not None, f"{news or 'nothing is new'}; {since}")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the brokers say of an application."""
+
+    spec: ApplicationSpec
+    versioned: VersionedStart
+    topics: Mapping[str, TopicDescription]
+    stores: Mapping[Key, tuple[StoreSpec, frozenset[TopicPartition]]]
+    ends: Mapping[TopicPartition, int]
+
+    @staticmethod
+    def of(cluster: Cluster, spec: ApplicationSpec, versioned: VersionedStart) -> _Asked:
+        declared = select_stores(spec)
+        topics = cluster.describe_topics(sorted({store.changelog for store in declared}))
+        stores: dict[Key, tuple[StoreSpec, set[TopicPartition]]] = {}
+        for store, numbers in check_partitions(declared, topics).items():
+            for number in numbers:
+                partitions = stores.setdefault((task_of(store, number), store.name), (store, set()))[1]
+                partitions.add(TopicPartition(store.changelog, number))
+        frozen = {key: (store, frozenset(partitions)) for key, (store, partitions) in stores.items()}
+        return _Asked(spec, versioned, topics, frozen, _ends(cluster, spec, frozen.values(), versioned))
+
+    def news(self, there: Mapping[Key, StoreSnapshot]) -> str | None:
+        """What a checkpoint would find that the newest snapshot has not; ``None`` where nothing."""
+        behind: dict[TopicPartition, int] = {}
+        for (task, name), (declared, partitions) in self.stores.items():
+            store = there.get((task, name))
+            if store is None:
+                return f"store {name} of task {task} is in no snapshot"
+            left = is_left(declared, self.versioned)
+            if left != store.left_to_restore or differences(task, store, self.spec, empty=left):
+                return f"store {name} of task {task} is declared otherwise than it was"
+            if left:
+                continue
+            known = {end.topic_partition: end for end in store.changelogs}
+            if known.keys() != partitions:
+                return f"{declared.changelog} has other partitions than it had"
+            for part, end in known.items():
+                now = self.topics[part.topic].topic_id
+                if end.topic_id.strip("0") and now.strip("0") and end.topic_id != now:
+                    return f"{part.topic} was created anew"
+                if self.ends[part] != end.end:
+                    behind[part] = self.ends[part] - end.end
+        if not behind:
+            return None
+        return f"{sum(behind.values()):,} offsets are new in {len(behind)} partitions"
+
+    def age(self, manifest: Manifest, now_ms: int) -> str | None:
+        """Why a snapshot of which nothing is new is published all the same."""
+        horizon = min(
+            (found for topic in self.topics.values() if (found := horizon_ms(topic)) is not None), default=None
+        )
+        references = [manifest.part(task) for task in {task for task, _ in self.stores}]
+        cuts = [None if one is None else one.cut_ms for one in references]
+        known = [cut for cut in cuts if cut is not None]
+        oldest = min(known) if known and len(known) == len(cuts) else None
+        if not is_aged(oldest, now_ms, horizon):
+            return None
+        since = "nobody knows since when" if oldest is None else f"known {_ago(oldest, now_ms)}"
+        return f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}"
+
+
+def _ends(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    stores: Collection[tuple[StoreSpec, frozenset[TopicPartition]]],
+    versioned: VersionedStart,
+) -> dict[TopicPartition, int]:
+    """Where a checkpoint would stop to read now."""
+    read = {part for store, partitions in stores if not is_left(store, versioned) for part in partitions}
+    sources = {part for store, partitions in stores if _is_source(spec, store) for part in partitions} & read
+    logs = cluster.log_offsets(read)
+    committed = committed_offsets(cluster, spec.application_id, sources)
+    ends = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
+    return ends | {part: min(ends[part], _consumed(logs[part], committed[part])) for part in sources}
+
+
+def _is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
+    """Whether a store is restored from a source topic, as far as the application has consumed it."""
+    own = default_changelog(spec.application_id, store.name, store.topology)
+    return not store.is_global and store.changelog != own
+
+
+def _consumed(log: LogOffsets, committed: int | None) -> int:
+    return committed if committed is not None and committed >= log.log_start else 0
+
+
+def _ago(then_ms: int, now_ms: int) -> str:
+    return f"{max(now_ms - then_ms, 0) / 1000:,.0f} s ago"
+
+
+def beside_each_other(
+    looks: Mapping[str, Callable[[], Verdict]],
+    *,
+    at_once: int = AT_ONCE,
+    patience: float = LOOK_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Verdict]:
+    """Look at many applications at a time. None of them keeps the others waiting, whatever becomes of it.
+
+    Args:
+        looks: by name, what looks at an application.
+        at_once: how many are looked at at a time.
+        patience: seconds that one may take; who takes longer is left to itself, and counts as an error.
+        clock: monotonic seconds.
+
+    Returns:
+        The verdicts, in the same order.
+    """
+    answers: queue.SimpleQueue[tuple[str, Verdict]] = queue.SimpleQueue()
+    waiting, under_way = deque(looks), dict[str, float]()
+    found: dict[str, Verdict] = {}
+
+    def answer(name: str) -> None:
+        answers.put((name, _verdict(name, looks[name])))
+
+    while waiting or under_way:
+        while waiting and len(under_way) < at_once:
+            name = waiting.popleft()
+            under_way[name] = clock() + patience
+            # Nobody waits for one that hangs, not even the end of the process.
+            threading.Thread(target=answer, args=(name,), name=f"look-{name}", daemon=True).start()
+        try:
+            name, verdict = answers.get(timeout=max(0.0, min(under_way.values()) - clock()))
+        except queue.Empty:
+            for late in [name for name, until in under_way.items() if until <= clock()]:
+                del under_way[late]
+                found[late] = _failed(_too_late(late, patience))
+        else:
+            if under_way.pop(name, None) is not None:
+                found[name] = verdict
+    return {name: found[name] for name in looks}
+
+
+def _verdict(name: str, look: Callable[[], Verdict]) -> Verdict:
+    try:
+        return look()
+    except Exception as error:
+        return _failed(as_statecore_error(error, f"it was looked whether a checkpoint of {name} is due"))
+
+
+def _failed(error: StatecoreError) -> Verdict:
+    return Verdict(True, error.what, error)
+
+
+def _too_late(name: str, patience: float) -> Retryable:
+    return Retryable(
+        f"Nobody knows whether a checkpoint of {name} is due: to look took longer than {patience:g} s.",
+        action="Look at its brokers and at the repository. It is looked at again at the next tick.",
+        application_id=name,
+    )
