@@ -90,6 +90,7 @@ def run_checkpoint(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = nobody,
     warm: Warm | None = None,
+    little: int = LITTLE,
 ) -> RestoreReport | RestorePlan:
     """Advance the newest snapshot of an application.
 
@@ -100,6 +101,7 @@ def run_checkpoint(
         faults: points at which tests let the process die.
         say: told what an operator should read at once.
         warm: what an earlier checkpoint of this process has opened.
+        little: offsets of all tails below which this process reads them itself.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
@@ -115,7 +117,7 @@ def run_checkpoint(
         shelf = Shelf.at(request.repository, spec.application_id) if warm is None else warm.shelf
         home = RepositoryHome(shelf, request.request_id)
         around = Surroundings(spec, home, progress or NullProgress(), faults, say)
-        return _Checkpoint(request, around, shelf, engine, None if warm is None else warm.cluster).run()
+        return _Checkpoint(request, around, shelf, engine, None if warm is None else warm.cluster, little).run()
     except FaultInjected:
         raise
     except Exception as error:
@@ -140,9 +142,11 @@ class _Checkpoint(Job):
         shelf: Shelf,
         engine: Engine,
         cluster: Cluster | None,
+        little: int,
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir="", doing=_doing(request))
         self.request, self.shelf, self.engine, self.cluster = request, shelf, engine, cluster
+        self.little = little
         self.refused: dict[tuple[Key, str], str] = {}
         self.made: list[TaskPart] = []
         self._said: set[Refused] = set()
@@ -221,7 +225,7 @@ class _Checkpoint(Job):
                 cluster, self.spec, self.request, self.shelf, publication, self.home, self.refused, self._expected
             )
             self.taken_up = planned.taken_up
-            if planned.frozen.plan.offsets >= LITTLE:
+            if planned.frozen.plan.offsets >= self.little:
                 self.brokers = cluster.brokers()
         self._say(planned.refused)
         self._refuse_what_must_not_be_rebuilt(planned)
@@ -253,7 +257,7 @@ class _Checkpoint(Job):
         plan = planned.frozen.plan
         if not plan.offsets:
             return Made({}, {})
-        engine = InProcessEngine(_READERS) if plan.offsets < LITTLE else self.engine
+        engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
         cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
         address, budget = ShelfAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
         with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:

@@ -25,6 +25,8 @@ class Outcome(StrEnum):
     RESTORED = "restored"
     PUBLISHED = "published"
     """A snapshot was published; there was no state directory, and nothing was placed."""
+    UNCHANGED = "unchanged"
+    """Nothing was new since the newest snapshot, and nothing was published."""
     FAILED = "failed"
     PLANNED = "planned"
     """Only a plan was asked for; nothing was changed."""
@@ -71,7 +73,7 @@ class ReportHead:
     @property
     def succeeded(self) -> bool:
         """Whether it did what it was to do, and that was not only to plan."""
-        return self.outcome in (Outcome.RESTORED, Outcome.PUBLISHED)
+        return self.outcome in (Outcome.RESTORED, Outcome.PUBLISHED, Outcome.UNCHANGED)
 
     @property
     def when(self) -> str:
@@ -172,7 +174,9 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
             return ReportHead(attempt, Outcome.BEGUN, "")
         stores, published = document["stores"], document.get("published") or {}
         repository = str(document.get("repository") or "")
-        done = Outcome.PUBLISHED if repository and not attempt.state_dir else Outcome.RESTORED
+        done = Outcome.RESTORED
+        if repository and not attempt.state_dir:
+            done = Outcome.PUBLISHED if published else Outcome.UNCHANGED
         return ReportHead(
             attempt,
             done if finished else Outcome.BEGUN,

@@ -109,7 +109,11 @@ def test_an_attempt_resolves_the_state_directory(tmp_path: Path) -> None:
         (done(attempt(1), entry("a", 0)), Outcome.RESTORED),
         (done(attempt(1), entry("a", 0), finished=""), Outcome.BEGUN),
         (done(attempt(1), entry("a", 0), repository="file:///r"), Outcome.RESTORED),
-        (done(attempt(1, state_dir=""), entry("a", 0), repository="file:///r"), Outcome.PUBLISHED),
+        (
+            done(attempt(1, state_dir=""), entry("a", 0), repository="file:///r", published={"snapshot": "s"}),
+            Outcome.PUBLISHED,
+        ),
+        (done(attempt(1, state_dir=""), entry("a", 0), repository="file:///r", published=None), Outcome.UNCHANGED),
         (failed(attempt(1)), Outcome.FAILED),
         (attempt(1).begun(), Outcome.BEGUN),
         ({**attempt(1).begun(), "partitions": [], "finished": "x"}, Outcome.PLANNED),
@@ -119,7 +123,8 @@ def test_how_an_attempt_ended_is_read_from_every_report(document: dict[str, obje
     head = read_head(document, 1_700_000_100.0)
     assert head.outcome is outcome
     assert msgspec.convert(json.loads(json.dumps(head.to_json())), ReportHead) == head  # which an index relies on
-    assert len(list(read_partitions(document, head))) == (outcome in (Outcome.RESTORED, Outcome.PUBLISHED))
+    assert len(list(read_partitions(document, head))) == head.succeeded
+    assert head.succeeded == (outcome in (Outcome.RESTORED, Outcome.PUBLISHED, Outcome.UNCHANGED))
 
 
 def test_what_version_1_does_not_say_is_empty_and_its_time_is_that_of_the_file() -> None:

@@ -224,7 +224,8 @@ def test_what_nobody_has_counted_is_not_added_up(tmp_path: Path) -> None:
 
 def test_what_is_published_says_nothing_of_a_state_directory(tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0)))
-    write(tmp_path, 2, done(attempt(2, state_dir=""), entry("a", 0, -1, digest=""), repository="file:///r"))
+    published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
+    write(tmp_path, 2, done(attempt(2, state_dir=""), entry("a", 0, -1, digest=""), **published))
     found = {one.instance.state_dir: one for one in read(tmp_path).instances}
     assert {where: one.last.outcome for where, one in found.items()} == {
         "/s": Outcome.RESTORED,

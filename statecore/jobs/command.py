@@ -1,0 +1,94 @@
+"""A job as a program that another one starts: a request as JSON in, a report or an error as JSON out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from statecore.documents import encoded, parsed
+from statecore.errors import Invalid, StatecoreError
+from statecore.faults import FaultPoints, fault_points_from_environment
+from statecore.filesystem import write_durably
+from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.declaration import Request
+from statecore.jobs.job import spec_of
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.report import RestoreReport
+from statecore.progress import MachineProgress, Progress
+from statecore.telemetry import metered
+
+
+class Run(Protocol):
+    """Runs the job of a request."""
+
+    def __call__(self, request: Any, progress: Progress, faults: FaultPoints, /) -> RestoreReport | RestorePlan:
+        """Run it."""
+
+
+def parser_of(program: str, description: str, request: str) -> argparse.ArgumentParser:
+    """The arguments that all of these programs take.
+
+    Args:
+        program: its name.
+        description: what it does.
+        request: the name of its request's class.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument("--request", required=True, help=f"a {request} as JSON")
+    parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
+    parser.add_argument("--master", help="the Spark master that is asked for; to run on another one is an error")
+    return parser
+
+
+def run_command(options: argparse.Namespace, kind: type[Request], run: Run) -> int:
+    """Run a job.
+
+    Args:
+        options: what :func:`parser_of` has parsed.
+        kind: the request's class.
+        run: given the request, who is told the progress, and the fault points.
+
+    Returns:
+        The exit code: 0, or that of the error's kind. Report or error lie in the file named by ``--report``.
+    """
+    attempt = Attempt.begin("", "", "")
+    try:
+        request: Any = kind.from_json(_parsed(options.request))
+        attempt = Attempt.begin("", getattr(request, "state_dir", ""), request.request_id)
+        application_id = spec_of(request).application_id
+        attempt = replace(attempt, application_id=application_id)
+        # A job that is killed leaves this word, rather than none.
+        _write(options.report, attempt.begun())
+        faults = fault_points_from_environment()
+        with metered(MachineProgress(), {"application-id": application_id}, say) as progress:
+            result = run(request, progress, faults)
+    except StatecoreError as error:
+        _write(options.report, attempt.failed(error.to_json()))
+        sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
+        return error.exit_code
+    if isinstance(result, RestorePlan):
+        _write(options.report, {**attempt.begun(), **result.to_json(), "finished": utc_now()})
+    else:
+        _write(options.report, result.to_json())
+    return 0
+
+
+def say(line: str) -> None:
+    """Tell an operator something at once."""
+    sys.stderr.write(f"{line}\n")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise Invalid(f"The request is no JSON: {error}.", action="Give one JSON object to --request.") from error
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, encoded(document))

@@ -1,0 +1,107 @@
+"""A checkpoint as a program: what ``spark_jobs/checkpoint.py`` runs, and what a worker runs before it asks for Spark.
+
+With ``--here`` nothing of Spark is started: this process plans, freezes the plan, and makes the checkpoint where the
+tails are little. Where they are not it leaves with :data:`SPARK_WANTED`; the same request under ``spark-submit`` takes
+up the plan that is frozen, so both read the same offsets, and what is published is the same::
+
+    python -m statecore.spark.checkpoint_job --here ──▶ plan ──▶ little  ──▶ read, publish, report
+                                                            └──▶ long    ──▶ exit code SPARK_WANTED
+    spark-submit spark_jobs/checkpoint.py            ──▶ the same plan   ──▶ read on executors, publish, report
+
+Whoever started it with ``--here`` holds its standard input. When that ends the starter is gone, however it went, and
+so is this process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from statecore.faults import FaultPoints
+from statecore.jobs.checkpoint import LITTLE, run_checkpoint
+from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.command import parser_of, run_command, say
+from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.plan import RestorePlan
+from statecore.jobs.report import RestoreReport
+from statecore.progress import Progress
+from statecore.spark.engine import SparkEngine
+from statecore.spec.model import ApplicationSpec
+
+SPARK_WANTED = 64
+"""Exit code with ``--here`` where the tails are long. No kind of error has it."""
+
+
+class SparkWanted(BaseException):
+    """The tails are long. It is no error, so nobody who looks for errors may take it for one."""
+
+
+@dataclass(frozen=True)
+class NotHere:
+    """Plans as an engine would, and starts none.
+
+    Attributes:
+        engine: the engine that is meant.
+    """
+
+    engine: Engine
+
+    def expected(self, spec: ApplicationSpec) -> int:
+        """See :class:`statecore.jobs.engine.Engine`."""
+        return self.engine.expected(spec)
+
+    def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002
+        """Raises ``SparkWanted``."""
+        raise SparkWanted
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job.
+
+    Returns:
+        The exit code: 0, that of the error's kind, or :data:`SPARK_WANTED`. Report or error lie in the file named by
+        ``--report``.
+    """
+    parser = parser_of("checkpoint.py", "Advance the newest snapshot of one application.", "CheckpointRequest")
+    parser.add_argument(
+        "--little", type=int, default=LITTLE, help="offsets of all tails below which no engine is started"
+    )
+    parser.add_argument("--here", action="store_true", help="start no engine; where one is wanted, leave and say so")
+    options = parser.parse_args(arguments)
+    engine: Engine = SparkEngine(options.master)
+    if options.here:
+        engine = NotHere(engine)
+        _end_with_the_starter()
+
+    def run(request: CheckpointRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
+        return run_checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)
+
+    try:
+        return run_command(options, CheckpointRequest, run)
+    except SparkWanted:
+        return SPARK_WANTED
+
+
+def _end_with_the_starter() -> None:
+    signal.signal(signal.SIGTERM, _leave)  # scratch directories go on the way out
+    threading.Thread(target=_listen, name="starter", daemon=True).start()
+
+
+def _leave(*_: Any) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _listen() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(128 + signal.SIGHUP)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The checkpoint as a program: errors are in its report, and long tails are no error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import KINDS
+from statecore.jobs.checkpoint import LITTLE
+from statecore.jobs.engine import Engine
+from statecore.spark import checkpoint_job
+from statecore.spark.checkpoint_job import SPARK_WANTED, NotHere
+from statecore.spark.engine import SparkEngine
+from statecore.spec.reader import parse_spec
+
+SPEC = {
+    "application_id": "app",
+    "bootstrap_servers": "nowhere:1",
+    "processing_guarantee": "at_least_once",
+    "subtopologies": {"0": {"stores": {"a": {"kind": "key-value"}}}},
+}
+
+
+def run(tmp_path: Path, request: dict[str, Any], *arguments: str) -> tuple[int, dict[str, Any]]:
+    report = tmp_path / "out.json"
+    code = checkpoint_job.main(["--request", json.dumps(request), "--report", str(report), *arguments])
+    return code, json.loads(report.read_text())
+
+
+def test_what_is_wrong_is_in_the_report(tmp_path: Path) -> None:
+    code, error = run(tmp_path, {"spec": SPEC, "repository": (tmp_path / "nowhere").as_uri()})
+    assert (error["error"], code) == ("NotFound", error["exit_code"])
+    assert "There is no repository" in error["what"]
+    code, error = run(tmp_path, {"spec": SPEC, "repository": "file:///r", "state_dir": "/s"})
+    assert (error["error"], code) == ("Invalid", error["exit_code"])
+
+
+def test_no_kind_of_error_ends_with_the_exit_code_that_wants_spark() -> None:
+    assert SPARK_WANTED not in {kind.exit_code for kind in KINDS.values()}
+
+
+@pytest.mark.parametrize(("arguments", "little"), [((), LITTLE), (("--little", "7"), 7)])
+def test_long_tails_want_spark_and_leave_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], little: int
+) -> None:
+    def starts(request: Any, engine: Engine, *_: Any, little: int, **__: Any) -> None:
+        seen.append(little)
+        with engine.start("checkpoint", parse_spec(SPEC, "test")):
+            pytest.fail("an engine was started")
+
+    seen: list[int] = []
+    monkeypatch.setattr(checkpoint_job, "run_checkpoint", starts)
+    monkeypatch.setattr(checkpoint_job, "_end_with_the_starter", lambda: None)
+    code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--here", *arguments)
+    assert (code, "error" in said, "finished" in said) == (SPARK_WANTED, False, False)
+    assert (said["application_id"], seen) == ("app", [little])
+
+
+def test_a_plan_that_is_made_here_is_cut_for_the_engine_that_may_take_it_up() -> None:
+    spec = parse_spec(SPEC, "test")
+    assert NotHere(SparkEngine("local[3]")).expected(spec) == SparkEngine("local[3]").expected(spec) == 3
