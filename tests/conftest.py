@@ -24,6 +24,7 @@ LONGEST_FIRST = (
     "integration/test_kinds.py",
     "integration/test_fetch.py",
     "integration/test_airflow.py",
+    "integration/test_airflow_checkpoints.py",
     "integration/test_snapshot_campaign.py",
     "integration/test_placement_kills.py",
     "integration/test_restore.py",

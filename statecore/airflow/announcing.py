@@ -53,7 +53,7 @@ def announce_snapshot(context: Context, report: Mapping[str, Any]) -> bool:
     """
     published, asset = report["published"], snapshot_asset(str(report["application_id"]))
     # A job that found its stores in place published before them, and its report is that of the try that did.
-    if published.get("earlier") or not report.get("placed", True):
+    if published.get("earlier") or (report.get("state_dir") and not report.get("placed", True)):
         known = _announced(context, SNAPSHOTS, "snapshot", str(published["snapshot"]))
     else:
         known = set()

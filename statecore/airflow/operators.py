@@ -17,9 +17,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -128,9 +129,9 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         if self.plan_only:
             report_file = plans.plan_path(report_file)
         try:
-            secrets = self._prepare(context, settings, report_file, request_id)
+            argument, secrets = self._prepare(settings, report_file, request_id)
             with environment(secrets):
-                self._run(context, report_file, request_id)
+                self._work(context, settings, report_file, argument)
             report = self._report(report_file)
             return self._show_plan(context, report) if self.plan_only else self._publish(context, report, report_file)
         finally:
@@ -144,19 +145,40 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         except Exception as cause:
             self.log.warning("The index of the reports in %s cannot be kept: %s", directory, cause)
 
-    def _prepare(self, context: Context, settings: Settings, report_file: Path, request_id: str) -> dict[str, str]:
-        """Refuse what can be refused, complete what ``spark-submit`` is given; returns the job's secrets."""
-        try:
-            master = checked_master(self._conn_id)
+    def _prepare(self, settings: Settings, report_file: Path, request_id: str) -> tuple[str, dict[str, str]]:
+        """Refuse what can be refused before anything runs; returns the job's request, and its secrets."""
+        with self._refusing(report_file, request_id):
+            if not self.may_do_without_spark:
+                checked_master(self._conn_id)
             check_paths(self.request)
             argument = request_argument(self.request, request_id)
             secrets = kafka_environment(self.application_id, self.kafka_conn_id, settings.kafka_conn_id)
             if urlsplit(str(self.request.get("repository") or "")).scheme == "s3":
                 secrets |= aws_environment(settings.aws_conn_id, self.application_id)
             make_room_for(report_file)
+        return argument, secrets
+
+    may_do_without_spark: ClassVar[bool] = False
+    """Whether the Spark connection is looked at only when it is needed."""
+
+    @contextmanager
+    def _refusing(self, report_file: Path, request_id: str) -> Iterator[None]:
+        """Around checks: what they refuse is reported, and no try follows."""
+        try:
+            yield
         except StatecoreError as error:
             self._record_failure(report_file, request_id, error)
             raise refused(error, self.log) from error
+
+    def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
+        """Have the job run, to its end."""
+        self._submit(context, settings, report_file, argument)
+
+    def _submit(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
+        """Have the job run by Spark, to its end."""
+        request_id = request_id_of(context)
+        with self._refusing(report_file, request_id):
+            master = checked_master(self._conn_id)
         # The report first: the provider masks whatever follows an argument with the word "password" in it.
         self.application_args = ["--report", str(report_file), "--request", argument, *(self.application_args or [])]
         if not is_local(master):
@@ -167,7 +189,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         recorder = ProgressRecorder(context, self.log)
         recorder(STARTING)
         self._hook.on_progress = recorder
-        return secrets
+        self._run(context, report_file, request_id)
 
     @property
     def plan_only(self) -> bool:
@@ -179,19 +201,19 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             super().execute(context)
         except AirflowException as failure:
             # spark-submit knows an exit code; the job itself knows why.
-            try:
-                report = reports.read_report(report_file)
-            except reports.ReportError:
-                report = {}
-            if "error" in report:
-                raise exception_for(report, self.retry_on, self.log) from None
-            died = Retryable(
-                f"The driver ended without a word: {failure}",
-                action="See the task's log; a kill and a want of memory are the usual reasons. A retry goes on with "
-                "what was done.",
-            )
+            self._raise_reported(report_file)
+            died = ended_without_a_word("The driver", str(failure))
             self._record_failure(report_file, request_id, died)
             raise failure from None
+
+    def _raise_reported(self, report_file: Path) -> None:
+        """Raise the error that the job has reported, if it has."""
+        try:
+            report = reports.read_report(report_file)
+        except reports.ReportError:
+            return
+        if "error" in report:
+            raise exception_for(report, self.retry_on, self.log) from None
 
     def _record_failure(self, report_file: Path, request_id: str, error: StatecoreError) -> None:
         attempt = Attempt.begin(self.application_id, str(self.request.get("state_dir") or ""), request_id)
@@ -303,6 +325,15 @@ def ran_on(report: Mapping[str, Any]) -> str:
     """Where a job ran, for a reader: ``ran on spark://m:7077 with 2 executors on a, b``."""
     hosts = ", ".join(report.get("hosts") or ())
     return f"ran on {report['master']} with {report.get('executors')} executors on {hosts}"
+
+
+def ended_without_a_word(who: str, how: str) -> Retryable:
+    """The error of a job that has reported none."""
+    return Retryable(
+        f"{who} ended without a word: {how}",
+        action="See the task's log; a kill and a want of memory are the usual reasons. A retry goes on with what was "
+        "done.",
+    )
 
 
 def request_id_of(context: Context) -> str:

@@ -16,8 +16,8 @@ from fastapi.responses import HTMLResponse
 
 from statecore.airflow.job_progress import PROGRESS_KEY
 
-OPERATOR = "StatecoreSparkOperator"
-"""Whose tasks are shown. The name of the class, which is not imported here: the API server needs nothing of Spark."""
+OPERATORS = ("StatecoreSparkOperator", "StatecoreCheckpointOperator")
+"""Whose tasks are shown. Names of classes, which are not imported here: the API server needs nothing of Spark."""
 
 app = FastAPI(
     title="Progress",
@@ -36,7 +36,8 @@ def page() -> HTMLResponse:
         f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
         "frame-ancestors 'self'"
     )
-    script = SCRIPT.replace("@OPERATOR@", OPERATOR).replace("@KEY@", PROGRESS_KEY)
+    operators = "&".join(f"operator={name}" for name in OPERATORS)
+    script = SCRIPT.replace("@OPERATORS@", operators).replace("@KEY@", PROGRESS_KEY)
     document = DOCUMENT.format(nonce=nonce, style=STYLE, script=script)
     return HTMLResponse(document, headers={"Content-Security-Policy": policy, "Cache-Control": "no-store"})
 
@@ -81,7 +82,7 @@ async function get(path) {
 
 async function tasks() {
   const where = `dags/${encodeURIComponent(dag || "~")}/dagRuns/${encodeURIComponent(run || "~")}/taskInstances`;
-  const which = `operator=@OPERATOR@&limit=100${run ? "" : "&state=running"}`;
+  const which = `@OPERATORS@&limit=100${run ? "" : "&state=running"}`;
   const found = [];
   for (let total = 1; found.length < total;) {
     const page = await get(`${where}?${which}&offset=${found.length}`);

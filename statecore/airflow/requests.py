@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.airflow.form import fields_of, form_names
 from statecore.errors import Invalid, NotFound
-from statecore.jobs.declaration import declared_fields
+from statecore.jobs.declaration import Request, declared_fields
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.values import FilePath
 from statecore.spec.spark_settings import SparkSettings, settings_of
@@ -51,7 +51,7 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
     """
     entries: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
-    _check_names(params, without)
+    check_names(params, RestoreRequest, without)
     said = fields_of(RestoreRequest, params)
     stores = said["stores"]
     spark = settings_of(params).to_conf()
@@ -67,7 +67,7 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
         seen[application_id] = source
         _check_stores(spec, stores, several=len(params["applications"]) > 1)
         request: dict[str, Any] = {
-            **_named(named),
+            **request_of_named(named),
             **said,
             "stores": [name for name in stores if name in _names(spec)],
         }
@@ -92,10 +92,22 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
     return entries
 
 
-def _check_names(params: Mapping[str, Any], without: Collection[str]) -> None:
-    """Refuse a parameter that there is not: Airflow takes any, and a misspelt one would mean everything."""
+def check_names(
+    params: Mapping[str, Any], request: type[Request], without: Collection[str], others: Collection[str] = ()
+) -> None:
+    """Refuse a parameter that there is not: Airflow takes any, and a misspelt one would mean everything.
+
+    Args:
+        params: the parameters of a run.
+        request: the request whose fields the form shows.
+        without: fields that it does not show.
+        others: names that it has besides.
+
+    Raises:
+        Invalid: there is no parameter of some name.
+    """
     settings = {field.name for field in fields(SparkSettings)} - {"conf"}
-    known = {"applications", "spark_conf", *settings, *form_names(RestoreRequest, without)}
+    known = {"applications", "spark_conf", *settings, *form_names(request, without), *others}
     if unknown := sorted(set(params) - known):
         raise Invalid(
             " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),
@@ -125,7 +137,8 @@ def is_inline(named: str) -> bool:
     return named.lstrip().startswith("{")
 
 
-def _named(named: str) -> dict[str, Any]:
+def request_of_named(named: str) -> dict[str, Any]:
+    """The field of a request that an item of ``applications`` becomes. Raises ``Invalid``."""
     if not is_inline(named):
         return {"spec_path": named}
     try:
@@ -149,15 +162,29 @@ class _LaterEnvironment(dict[str, str]):
 
 
 def _spec_of(named: str) -> tuple[str, ApplicationSpec]:
+    spec = spec_of_named(named)
+    return spec.source, spec
+
+
+def spec_of_named(named: str, environ: Mapping[str, str] | None = None) -> ApplicationSpec:
+    """The spec that an item of ``applications`` is, or names.
+
+    Args:
+        named: the item.
+        environ: what its ``${NAME}`` are looked up in; ``None`` to leave that to the job.
+
+    Raises:
+        Invalid: it is no spec, or its path is relative.
+        NotFound: there is no file at its path.
+    """
     # Imported here: a Dag file that imports this module is parsed often, and reads no spec then.
     from statecore.spec.reader import load_spec, read_spec
 
+    environ = _LaterEnvironment() if environ is None else environ
     if is_inline(named):
-        spec = read_spec(named, source="<inline spec>", environ=_LaterEnvironment())
-    else:
-        check_paths({"spec_path": named})
-        spec = load_spec(named, environ=_LaterEnvironment())
-    return spec.source, spec
+        return read_spec(named, source="<inline spec>", environ=environ)
+    check_paths({"spec_path": named})
+    return load_spec(named, environ=environ)
 
 
 def _check_stores(spec: ApplicationSpec, stores: list[str], *, several: bool) -> None:

@@ -11,6 +11,9 @@ variable                         meaning
 ``STATECORE_STAGING_DIR``        default directory in which runs and images are built; else in the state directory
 ``STATECORE_REPOSITORY``         default repository into which snapshots are published
 ``STATECORE_SNAPSHOT_SCHEDULE``  when ``snapshot_state`` runs by itself: a cron expression or a preset; default never
+``STATECORE_CHECKPOINT_TICK``    how often ``checkpoint_stores`` looks which applications are due, such as ``1m``;
+                                 default never by itself
+``STATECORE_SPARK_FROM``         offsets of a checkpoint's tails from which Spark reads them, and not the worker itself
 ``STATECORE_REPORTS``            directory of the reports; default ``$AIRFLOW_HOME/statecore/reports``. The task that
                                  runs Spark writes it, the API server reads it for the UI page: one shared directory
 ``STATECORE_SPARK_CONN``         connection id of the Spark master; default ``spark_default``
@@ -43,7 +46,10 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.jobs.report_index import reports_directory
+from statecore.spec.duration import EXPECTED, parse_duration
 from statecore.spec.spark_settings import SparkSettings, properties
+
+_LEAST_TICK_MS, _LONGEST_TICK_MS = 5_000, 3_600_000
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,9 @@ class Settings:
         spark_conn_id: connection of the Spark master.
         kafka_conn_id: connection with the Kafka credentials of applications that have none of their own, or ``None``.
         aws_conn_id: connection with the driver's credentials of the object store, or ``None`` for its machine's own.
+        checkpoint_tick_ms: how often it is looked which applications are due for a checkpoint, in ms, or ``None`` for
+            never.
+        spark_from: offsets of a checkpoint's tails from which Spark reads them, or ``None`` for the job's own measure.
         spark: how Spark runs the jobs, unless spec or run say otherwise.
     """
 
@@ -72,6 +81,8 @@ class Settings:
     repository: str | None = None
     snapshot_schedule: str | None = None
     aws_conn_id: str | None = None
+    checkpoint_tick_ms: int | None = None
+    spark_from: int | None = None
     spark: SparkSettings = field(default_factory=SparkSettings)
 
     @classmethod
@@ -79,7 +90,7 @@ class Settings:
         """The settings of ``environment`` (default: this process's). An empty variable counts as absent.
 
         Raises:
-            Invalid: a variable of Spark's is not of its form.
+            Invalid: a variable is not of its form.
         """
         env = os.environ if environment is None else environment
         return cls(
@@ -92,6 +103,8 @@ class Settings:
             repository=env.get("STATECORE_REPOSITORY") or None,
             snapshot_schedule=env.get("STATECORE_SNAPSHOT_SCHEDULE") or None,
             aws_conn_id=env.get("STATECORE_AWS_CONN") or None,
+            checkpoint_tick_ms=_tick(env.get("STATECORE_CHECKPOINT_TICK", "")),
+            spark_from=_offsets(env.get("STATECORE_SPARK_FROM", "")),
             spark=_spark(env),
         )
 
@@ -101,17 +114,53 @@ class Settings:
         Raises:
             Invalid: there is a schedule, but no application or no repository.
         """
+        if self.snapshot_schedule:
+            self._check_said("STATECORE_SNAPSHOT_SCHEDULE")
+
+    def check_tick(self) -> None:
+        """Refuse checkpoints by schedule whose runs would not know what is meant.
+
+        Raises:
+            Invalid: there is a tick, but no application or no repository.
+        """
+        if self.checkpoint_tick_ms:
+            self._check_said("STATECORE_CHECKPOINT_TICK")
+
+    def _check_said(self, schedule: str) -> None:
         absent = [
             name
             for name, said in (("STATECORE_SPECS", self.specs), ("STATECORE_REPOSITORY", self.repository))
             if not said
         ]
-        if self.snapshot_schedule and absent:
+        if absent:
             raise Invalid(
-                f"STATECORE_SNAPSHOT_SCHEDULE is set, and {' and '.join(absent)} not: nobody fills in a form for a run "
-                "by schedule.",
-                action=f"Set {' and '.join(absent)} for all parts of Airflow, or unset the schedule.",
+                f"{schedule} is set, and {' and '.join(absent)} not: nobody fills in a form for a run by schedule.",
+                action=f"Set {' and '.join(absent)} for all parts of Airflow, or unset {schedule}.",
             )
+
+
+def _tick(text: str) -> int | None:
+    if not text:
+        return None
+    found = parse_duration(text)
+    if found is None or not _LEAST_TICK_MS <= found <= _LONGEST_TICK_MS:
+        raise Invalid(
+            f"STATECORE_CHECKPOINT_TICK is {text!r}; expected {EXPECTED}, from 5s to 1h.",
+            action="Correct it for all parts of Airflow; 1m is usual. The interval of each application is in its spec "
+            "(statestore.checkpoint.interval.ms).",
+        )
+    return found
+
+
+def _offsets(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise Invalid(
+            f"STATECORE_SPARK_FROM is {text!r}, which is no number of offsets.",
+            action="Write a number such as 2000000, for all parts of Airflow, or unset it.",
+        )
+    return int(text)
 
 
 def _spark(env: Mapping[str, str]) -> SparkSettings:

@@ -31,6 +31,7 @@ _STATES = {
     "": "all",
     "restored": "restored last",
     "published": "published last",
+    "unchanged": "nothing new last",
     "failed": "failed last",
     "begun": "no end reported",
 }

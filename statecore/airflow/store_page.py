@@ -48,7 +48,7 @@ app = FastAPI(
 
 _Number = Annotated[int, Query(ge=1, le=1_000_000)]
 _Text = Annotated[str, Query(max_length=4096)]
-_State = Annotated[str, Query(pattern="^(restored|published|failed|begun|)$")]
+_State = Annotated[str, Query(pattern="^(restored|published|unchanged|failed|begun|)$")]
 
 
 @app.get("/stores")

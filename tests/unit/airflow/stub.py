@@ -18,14 +18,14 @@ os.execv({python!r}, [{python!r}, *sys.argv[job:]])
 """
 
 JOB = '''
-"""Stands for spark_jobs/restore.py: reports what its request asks for under "spec.application_id"."""
+"""Stands for the files of spark_jobs: reports what its request asks for under "spec.application_id"."""
 import argparse, json, os, pathlib, sys
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--request", type=json.loads)
 parser.add_argument("--report", type=pathlib.Path)
 parser.add_argument("--master")
-arguments = parser.parse_args()
+arguments, _ = parser.parse_known_args()
 request = arguments.request
 behaviour = json.loads(pathlib.Path(__file__).with_name("behaviour.json").read_text())
 spec = request.get("spec") or json.loads(pathlib.Path(request["spec_path"]).read_text())
@@ -89,6 +89,7 @@ class StubSpark:
         self.jobs.mkdir()
         self.job = self.jobs / "restore.py"
         self.job.write_text(JOB)
+        (self.jobs / "checkpoint.py").write_text(JOB)
         self._calls = directory / "calls.jsonl"
         self.behaves({})
         submit = self.bin / "spark-submit"

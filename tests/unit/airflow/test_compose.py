@@ -156,7 +156,7 @@ def test_every_part_of_airflow_has_the_dags_and_the_settings_of_the_site(name: s
     environment = SERVICES[name]["environment"]
     assert environment["STATECORE_REPORTS"] == "/reports"
     assert environment["STATECORE_STATE_DIR"] == "/state"
-    wanted = {"SPECS", "SPARK_CONN", "KAFKA_CONN", "REPOSITORY", "SNAPSHOT_SCHEDULE", "AWS_CONN"}
+    wanted = {"SPECS", "SPARK_CONN", "KAFKA_CONN", "REPOSITORY", "SNAPSHOT_SCHEDULE", "CHECKPOINT_TICK", "AWS_CONN"}
     assert {f"STATECORE_{one}" for one in wanted} <= environment.keys()
 
 

@@ -40,7 +40,10 @@ def test_the_page_runs_its_own_script_and_asks_this_airflow_alone() -> None:
     assert "<b>" not in text
 
 
-def test_the_page_looks_for_the_tasks_of_the_operator() -> None:
+def test_the_page_looks_for_the_tasks_of_all_operators() -> None:
+    from statecore.airflow.checkpoint_operator import StatecoreCheckpointOperator
     from statecore.airflow.operators import StatecoreSparkOperator
 
-    assert f"operator={StatecoreSparkOperator.__name__}&" in get("/", "viewer")[1]
+    _, text, _ = get("/", "viewer")
+    for operator in (StatecoreSparkOperator, StatecoreCheckpointOperator):
+        assert f"operator={operator.__name__}&" in text

@@ -26,6 +26,8 @@ def test_an_empty_variable_counts_as_absent() -> None:
         "STATECORE_REPOSITORY",
         "STATECORE_SNAPSHOT_SCHEDULE",
         "STATECORE_AWS_CONN",
+        "STATECORE_CHECKPOINT_TICK",
+        "STATECORE_SPARK_FROM",
     )
     empty = dict.fromkeys(names, "")
     home = {"AIRFLOW_HOME": "/h"}
@@ -97,3 +99,25 @@ def test_a_schedule_needs_applications_and_a_repository() -> None:
         said = {name: value for name, value in SCHEDULED.items() if name != absent}
         with pytest.raises(Invalid, match=f"SCHEDULE is set, and {absent} not"):
             Settings.from_environment(said).check_schedule()
+
+
+@pytest.mark.parametrize("tick", ["0s", "1s", "2h", "-1m", "often", "60"])
+def test_a_tick_that_is_none_or_too_short_or_too_long_is_refused(tick: str) -> None:
+    with pytest.raises(Invalid, match="STATECORE_CHECKPOINT_TICK") as refused:
+        Settings.from_environment({"STATECORE_CHECKPOINT_TICK": tick})
+    assert "statestore.checkpoint.interval.ms" in refused.value.action
+
+
+def test_a_number_of_offsets_that_is_none_is_refused() -> None:
+    assert Settings.from_environment({"STATECORE_SPARK_FROM": "5000"}).spark_from == 5000
+    with pytest.raises(Invalid, match="STATECORE_SPARK_FROM is '-1'"):
+        Settings.from_environment({"STATECORE_SPARK_FROM": "-1"})
+
+
+def test_checkpoints_by_schedule_need_applications_and_a_repository() -> None:
+    said = {"STATECORE_CHECKPOINT_TICK": "1m", "STATECORE_SPECS": "/a.yaml"}
+    assert Settings.from_environment(said).checkpoint_tick_ms == 60_000
+    with pytest.raises(Invalid, match="STATECORE_CHECKPOINT_TICK is set, and STATECORE_REPOSITORY not"):
+        Settings.from_environment(said).check_tick()
+    Settings.from_environment({**said, "STATECORE_REPOSITORY": "s3://states"}).check_tick()
+    Settings.from_environment({"STATECORE_SPECS": "/a.yaml"}).check_tick()

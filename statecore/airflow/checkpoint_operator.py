@@ -1,0 +1,146 @@
+"""The operator of a checkpoint: in a process on the worker where the tails are little, by Spark where they are long.
+
+A worker's process is done with a little tail before a JVM has started. It plans in any case, and freezes the plan;
+where the tails turn out to be long it leaves, and ``spark-submit`` gets the same request, takes up that plan, and
+publishes what the process would have. Only ``master`` of the report tells which of them it was.
+
+There is a checkpoint every few minutes, so little is left of each: the summary in XCom without the parts of the stores,
+and the reports of a day and more (:data:`KEPT_REPORTS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from statecore.airflow import reports
+from statecore.airflow.failures import exception_for
+from statecore.airflow.hooks import checked_master
+from statecore.airflow.job_process import JobProcess
+from statecore.airflow.job_progress import ProgressRecorder
+from statecore.airflow.operators import (
+    StatecoreSparkOperator,
+    ended_without_a_word,
+    ran_on,
+    request_id_of,
+)
+from statecore.airflow.settings import Settings
+from statecore.errors import StatecoreError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+MODULE = "statecore.spark.checkpoint_job"
+
+SPARK_WANTED = 64
+"""The exit code by which it says that the tails are long (:data:`statecore.spark.checkpoint_job.SPARK_WANTED`)."""
+
+KEPT_REPORTS = 400
+"""Reports of checkpoints of an application that stay: at one every five minutes those of 33 hours."""
+
+_STARTING = {"event": "begin", "phase": "starting", "count": 0, "total": None, "unit": "", "seconds": 0.0}
+
+
+class StatecoreCheckpointOperator(StatecoreSparkOperator):
+    """Makes a checkpoint of an application and returns the summary of its report.
+
+    Args:
+        refusal: what is wrong with the application, as whoever looked whether a checkpoint is due found it
+            (``StatecoreError.to_json()``); the task fails with it, and does nothing else. ``None`` where nothing is.
+        kwargs: see :class:`statecore.airflow.operators.StatecoreSparkOperator`; the request is a
+            ``statecore.jobs.checkpoint_request.CheckpointRequest``.
+
+    Raises:
+        JobRefused, JobUnavailable, AirflowException: see there.
+    """
+
+    may_do_without_spark: ClassVar[bool] = True
+
+    def __init__(self, *, refusal: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.refusal = refusal
+        self._process: JobProcess | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Make the checkpoint, read its report, return the summary."""
+        if self.refusal:
+            # Another try would say the same: the next run looks again, in a minute.
+            raise exception_for(self.refusal, (), self.log)
+        try:
+            return super().execute(context)
+        finally:
+            directory = Path(self.reports_dir) if self.reports_dir else Settings.from_environment().reports
+            file = reports.report_path(directory, self.application_id, request_id_of(context))
+            forget_old(file, f"{context['ti'].dag_id}_", KEPT_REPORTS)
+
+    def on_kill(self) -> None:
+        """End the job with the task."""
+        if self._process is not None:
+            self._process.kill()
+        elif self._hook is not None:
+            super().on_kill()
+
+    def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
+        little = [] if settings.spark_from is None else ["--little", str(settings.spark_from)]
+        if self._done_here(context, report_file, ["--request", argument, *little]):
+            return
+        self.log.info("%s: the tails are long; Spark reads them, by the plan that was made", self.application_id)
+        self.application_args = [*(self.application_args or []), *little]
+        self._submit(context, settings, report_file, argument)
+
+    def _done_here(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:
+        """Whether the job could be done without Spark, and was."""
+        recorder = ProgressRecorder(context, self.log)
+        recorder(_STARTING)
+        # The report first, as for spark-submit.
+        arguments = ["--here", "--report", str(report_file), *arguments, *self._master()]
+        self._process = JobProcess(MODULE, arguments)
+        try:
+            code = self._process.wait(recorder, lambda line: self.log.info("%s", line))
+        finally:
+            self._process.kill()
+            self._process = None
+        if code == SPARK_WANTED:
+            return False
+        if code != 0:
+            self._raise_reported(report_file)
+            died = ended_without_a_word("The job", f"exit code {code}" if code > 0 else f"signal {-code}")
+            self._record_failure(report_file, request_id_of(context), died)
+            raise exception_for(died.to_json(), self.retry_on, self.log)
+        return True
+
+    def _master(self) -> list[str]:
+        """Tells the job for which engine it plans; where nobody knows it is not asked for, as a rule."""
+        try:
+            return ["--master", checked_master(self._conn_id)]
+        except StatecoreError:
+            return []
+
+    def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
+        news = {**report, "stores": [entry for entry in report.get("stores", ()) if entry.get("records")]}
+        for store, part in reports.parts_by_store(news).items():
+            self._log_lines(f"{store} of {self.application_id}", reports.table(part))
+        for note in report.get("notes") or ():
+            self.log.warning("%s: %s", self.application_id, note)
+        if report.get("master"):
+            self.log.info("%s: %s", self.application_id, ran_on(report))
+        said = reports.published(report) if report.get("published") else "nothing is new, and nothing was published"
+        self.log.info("%s: %s; the whole report: %s", self.application_id, said, report_file)
+        self._announce(context, report, {})
+        return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
+
+
+def forget_old(file: Path, prefix: str, kept: int) -> None:
+    """Delete the oldest reports of one Dag, as far as that goes.
+
+    Args:
+        file: one of them.
+        prefix: what their names begin with.
+        kept: how many stay.
+    """
+    with suppress(OSError):
+        found = [(one.stat().st_mtime, one) for one in file.parent.glob("*.json") if one.name.startswith(prefix)]
+        for _, one in sorted(found)[: max(len(found) - kept, 0)]:
+            one.unlink(missing_ok=True)

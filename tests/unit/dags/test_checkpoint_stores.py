@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import ParamValidationError
+
+from statecore.airflow import checkpoint_operator
+from statecore.repository.repository import make_repository
+from tests.unit.airflow.home import ROOT, migrate
+from tests.unit.airflow.stub import StubSpark, spec
+from tests.unit.airflow.test_checkpoint_operator import here
+from tests.unit.dags.test_restore_stores import events, states
+from tests.unit.jobs.snapshots import World
+
+FILE = ROOT / "dags" / "checkpoint_stores.py"
+
+# Airflow's own code, reached by DagBag and dag.test.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database() -> None:
+    migrate()
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
+    stub = StubSpark(tmp_path / "spark")
+    monkeypatch.setattr(sys, "executable", str(stub.python))
+    monkeypatch.setattr(checkpoint_operator, "MODULE", "tests.unit.airflow.stub_here")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
+    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
+    return stub
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> str:
+    url = (tmp_path / "states").as_uri()
+    make_repository(url)
+    return url
+
+
+def load() -> DAG:
+    bag = DagBag(str(FILE))
+    assert bag.import_errors == {}
+    return bag.dags["checkpoint_stores"]
+
+
+def conf(repository: str, *applications: Any, **fields: Any) -> dict[str, Any]:
+    named = [one if isinstance(one, str) else json.dumps(one) for one in applications]
+    return {"applications": named, "repository": repository, **fields}
+
+
+def asked(spark: StubSpark) -> list[str]:
+    """The applications that a process was started for."""
+    requests = [json.loads(call["argv"][call["argv"].index("--request") + 1]) for call in here(spark)]
+    return sorted(request["spec"]["application_id"] for request in requests)
+
+
+def test_the_file_is_read_in_well_under_a_second_and_without_pyspark_or_what_jobs_work_with() -> None:
+    load()  # what it imports is loaded once in the parser, which forks for each file
+    before, started = set(sys.modules), time.process_time()
+    load()
+    assert time.process_time() - started < 1.0
+    new = {name.split(".")[0] for name in set(sys.modules) - before}
+    assert new.isdisjoint({"pyspark", "pyarrow", "boto3", "kafka"})
+
+
+def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so() -> None:
+    dag = load()
+    assert "goes on running" in (dag.doc_md or "")
+    assert dag.tags == {"statecore", "kafka-streams", "checkpoint"}
+    assert (dag.catchup, dag.max_active_runs, dag.schedule) == (False, 1, None)
+    for name in dag.params:
+        param = dag.params.get_param(name)
+        assert param.schema["title"]
+        assert param.description
+        assert ("section" in param.schema) is (name not in ("applications", "repository", "force"))
+    assert {"force", "when_refused", "versioned", "memory_budget", "spark_conf"} <= set(dag.params)
+    assert {"stores", "partitions", "state_dir"}.isdisjoint(dag.params)
+
+
+def test_the_site_says_how_often_it_looks_and_nothing_is_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
+    monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml")
+    monkeypatch.setenv("STATECORE_REPOSITORY", "s3://states")
+    dag = load()
+    assert dag.schedule == timedelta(minutes=1)
+    assert dag.params.validate()["repository"] == "s3://states"
+    first = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).next_dagrun_info(
+        last_automated_run_info=None
+    )
+    assert first is not None
+    assert abs((first.run_after - datetime.now(UTC)).total_seconds()) < 120
+
+
+def test_a_tick_without_a_repository_is_an_import_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
+    monkeypatch.setenv("STATECORE_SPECS", "/srv/a.yaml")
+    (said,) = DagBag(str(FILE)).import_errors.values()
+    assert "STATECORE_CHECKPOINT_TICK is set, and STATECORE_REPOSITORY not" in said
+
+
+def test_without_a_default_of_the_site_a_run_has_to_name_the_repository() -> None:
+    params = load().params
+    params.update({"applications": ["/a.yaml"]})
+    with pytest.raises(ParamValidationError, match="repository"):
+        params.validate()
+
+
+def test_each_application_that_is_due_gets_a_task_and_an_event(spark: StubSpark, repository: str) -> None:
+    run = load().test(run_conf=conf(repository, spec("orders"), spec("billing", ("open",))))
+    assert str(run.state) == "success"
+    assert asked(spark) == ["billing", "orders"]
+    assert spark.calls == []
+    announced = {event["uri"] for event in events() if event["run"] == run.run_id}
+    assert announced == {"statecore://orders/", "statecore://billing/"}
+
+
+def test_where_nothing_is_due_the_task_is_skipped_and_the_run_is_green(spark: StubSpark, tmp_path: Path) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    run = load().test(run_conf=conf(world.url, world.spec))
+    assert (str(run.state), states(run)["checkpoint", -1]) == ("success", "skipped")
+    assert here(spark) == []
+    forced = load().test(run_conf=conf(world.url, world.spec, force=True))
+    assert (str(forced.state), asked(spark)) == ("success", ["app"])
+
+
+def test_what_is_wrong_with_one_application_fails_a_task_of_its_own_at_once(
+    spark: StubSpark, repository: str, tmp_path: Path
+) -> None:
+    broken, secret = tmp_path / "broken.yaml", spec("secret")
+    broken.write_text("application_id: broken\n")
+    secret["kafka"] = {"sasl_plain_password": "${NOBODY_HAS_SET_THIS}"}
+    applications = (str(broken), spec("orders"), secret, str(tmp_path / "absent.yaml"), "{", spec("orders"))
+    run = load().test(run_conf=conf(repository, *applications))
+    assert str(run.state) == "failed"
+    assert asked(spark) == ["orders"]
+    tasks = {one.map_index: one for one in run.get_task_instances() if one.task_id == "checkpoint"}
+    assert [str(tasks[number].state) for number in range(6)] == ["failed", "success", *["failed"] * 4]
+    assert [tasks[number].try_number for number in range(6)] == [1] * 6
+    assert tasks[0].rendered_map_index == str(broken)
+    assert tasks[2].rendered_map_index == "secret"
+
+
+def test_a_repository_that_is_not_there_fails_the_deciding_task(spark: StubSpark, tmp_path: Path) -> None:
+    run = load().test(run_conf=conf((tmp_path / "nowhere").as_uri(), spec("orders"), spec("billing")))
+    assert str(run.state) == "failed"
+    assert states(run)["decide", -1] == "failed"
+    assert here(spark) == []
+
+
+@pytest.mark.parametrize("wrong", [{"forced": True}, {"repository": "ftp://states"}, {"stores": ["by-id"]}], ids=str)
+def test_a_parameter_that_is_wrong_for_all_fails_the_deciding_task(
+    spark: StubSpark, repository: str, wrong: dict[str, Any]
+) -> None:
+    run = load().test(run_conf={**conf(repository, spec("orders")), **wrong})
+    assert states(run)["decide", -1] == "failed"
+    assert here(spark) == []
