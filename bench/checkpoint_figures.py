@@ -201,9 +201,7 @@ def price_table(small: Sequence[Step], share: float, partitions: int) -> str:
             lines.append(f"| {name} | {requests(one.asked)} | ${1000 * priced[name]:.3f} |")
     idle, busy, first, folding = (priced.get(name) for name in kinds)
     if idle is not None and busy is not None:
-        extra = (0.0 if first is None else (first - busy) * 24) + (
-            0.0 if folding is None else (folding - busy) * 288 * share
-        )
+        extra = (0.0 if first is None else (first - busy) * 24) + (0.0 if folding is None else (folding - busy) * 288 * share)
         month = APPLICATIONS * DAYS * (288 * busy + extra)
         lines.append(
             f"| **{APPLICATIONS} applications, a month, always something new in each**, a fold for {1 / share:.1f} "
@@ -211,9 +209,7 @@ def price_table(small: Sequence[Step], share: float, partitions: int) -> str:
             if share
             else f"| **{APPLICATIONS} applications, a month, always something new in each**, no fold | | **${month:.2f}** |"
         )
-        lines.append(
-            f"| {APPLICATIONS} applications, a month, never anything new | | ${APPLICATIONS * DAYS * 288 * idle:.2f} |"
-        )
+        lines.append(f"| {APPLICATIONS} applications, a month, never anything new | | ${APPLICATIONS * DAYS * 288 * idle:.2f} |")
     return "\n".join(lines) + "\n"
 
 

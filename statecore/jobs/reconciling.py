@@ -44,7 +44,7 @@ from statecore.jobs.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.run_keeper import Publisher, ShelfAddress
 from statecore.jobs.soundness import is_purely_compacted, start_moved
 from statecore.jobs.stages import read_runs
-from statecore.jobs.staging_place import DirectoryPlace
+from statecore.jobs.staging_place import PassingPlace
 from statecore.jobs.tails import truncations
 from statecore.placement.state_directory import ensure_room
 from statecore.progress import Progress
@@ -250,7 +250,7 @@ class Reconciler:
         """Make a few stores right; the disk is as it was afterwards, but for small runs that wait to share a pack."""
         plan = replace(self._planned.frozen.plan, partitions=tuple(parts))
         with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as directory:
-            place = DirectoryPlace(str(Path(directory, "log")))
+            place = PassingPlace(str(Path(directory, "log")))
             try:
                 # What the log left is about as large as the parent; more than that nobody knows before it is read.
                 ensure_room(scratch, 2 * sum(self._parent_bytes(one.key) for one in batch))
