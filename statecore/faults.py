@@ -66,6 +66,12 @@ CHECKPOINT_POINTS: tuple[str, ...] = (
 )
 """A checkpoint; between the last two lie those of a publication."""
 
+RECONCILE_POINTS: tuple[str, ...] = (
+    "reconcile.after-logs",
+    "reconcile.after-files",
+)
+"""A checkpoint that compares stores with their whole changelogs, before the publication; the first once a batch."""
+
 FETCH_POINTS: tuple[str, ...] = (
     "fetch.after-lock",
     "fetch.after-plan",
@@ -97,6 +103,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *RESTORE_POINTS,
     *PUBLISH_POINTS,
     *CHECKPOINT_POINTS,
+    *RECONCILE_POINTS,
     *FOLD_POINTS,
     *FETCH_POINTS,
     *SNAPSHOT_POINTS,

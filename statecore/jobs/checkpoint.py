@@ -5,7 +5,8 @@ Order of things, and why a kill at any moment is harmless::
     look      head, manifest and parts of the newest snapshot       nothing is changed
     plan      a parent for each store, then freeze the offsets      nothing was published before this line
     read      [parent's end, end) of each changelog → runs, put into the repository under their hashes
-    judge     was each tail whole, or read in time?                 else the next parent, and a new plan
+    judge     was each tail whole, or read in time?                 else the next parent, and a new plan; or the
+                                                                    whole log is compared with the parent
     publish   parts of the tasks that have news, manifest, head     one swap; what has no news is taken over
     fold      where runs became many (statecore.jobs.fold)          a publication of its own
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,18 +42,19 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.parents import Key, Refused
 from statecore.jobs.plan import RestorePlan
+from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.publishing import Made, task_parts
 from statecore.jobs.range_tasks import ClusterSettings
+from statecore.jobs.reconciling import Reconciled, Reconciler, divided, rebased
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import publish_rows, read_runs
 from statecore.jobs.staging_place import DirectoryPlace, PassingPlace, StagingPlace
-from statecore.jobs.tails import unsound
+from statecore.jobs.tails import Unsound, unsound
 from statecore.progress import NullProgress, Progress
 from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import advanced
 from statecore.repository.shelf import Shelf
 from statecore.spec.writer import spec_hash
 
@@ -149,14 +151,16 @@ class _Checkpoint(Job):
         self.little = little
         self.refused: dict[tuple[Key, str], str] = {}
         self.made: list[TaskPart] = []
-        self._said: set[Refused] = set()
+        self.reconciled: dict[Key, Reconciled] = {}
+        self._said: set[str] = set()
 
     def run(self) -> RestoreReport | RestorePlan:
         """Make the checkpoint, or its plan."""
         if self.request.plan_only:
             planned = self._plan(self._publication())
             for note in planned.notes:
-                self.say(f"note: {note}")
+                if note not in self._said:
+                    self.say(f"note: {note}")
             return planned.frozen.plan
         with self.attempted():
             return self._run()
@@ -173,9 +177,9 @@ class _Checkpoint(Job):
             self.progress.done()
         self.faults.reach("checkpoint.after-plan")
         while True:  # each round refuses a parent more, and a store that has none left is read whole
-            made = self._read(planned)
+            read = self._read(planned)
             self.faults.reach("checkpoint.after-runs")
-            if not self._refuses(planned, made):
+            if (made := self._sound(planned, read)) is not None:
                 break
             self.home.forget(PLAN_SUFFIX)  # else it would be taken up
             with self.phase("plan again"):
@@ -190,24 +194,59 @@ class _Checkpoint(Job):
             and _day(published.made) != _day(publication.newest.made)
         ):
             self.home.sweep()  # once a day, because to look costs as much as to write
-        return self._report(planned, made, planned.notes, published, folded)
+        notes = (*planned.notes, *map(str, self.reconciled.values()))
+        return self._report(planned, made, notes, published, folded)
 
-    def _refuses(self, planned: CheckpointPlan, made: Made) -> bool:
-        """Whether parents turned out not to be sound."""
-        plan, now_ms = planned.frozen.plan, int(time.time() * 1000)
+    def _sound(self, planned: CheckpointPlan, made: Made) -> Made | None:
+        """What is put upon the parents; ``None`` where some of them turned out not to be sound."""
+        plan, now_ms, self.reconciled = planned.frozen.plan, int(time.time() * 1000), {}
         if not plan.offsets:
-            return False
+            return made
         with self._cluster() as cluster:
             found = unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms)
-        self._say(found.refused)
+        if self.request.when_refused == WhenRefused.RECONCILE:
+            right, wrong = divided(planned, found.refused)
+            # All is read anew where there are others, so nothing is compared before there are none.
+            found = Unsound.of(wrong or self._reconcile(planned, right))
+            made = Made({**made.runs, **{key: one.results for key, one in self.reconciled.items()}}, made.versions)
+        self._say(map(str, found.refused))
         self.refused |= found.for_good
-        return bool(found.refused)
+        return None if found.refused else made
 
-    def _say(self, refused: Iterable[Refused]) -> None:
-        for one in refused:
-            if one not in self._said:
-                self.say(str(one))
-                self._said.add(one)
+    def _reconcile(self, planned: CheckpointPlan, right: Sequence[Refused]) -> Sequence[Refused]:
+        """Compare stores with their whole changelogs, on this machine; those for which that went wrong."""
+        if not right:
+            return ()
+        with self.phase("reconcile"):
+            outcome = Reconciler(
+                planned,
+                spec=self.spec,
+                shelf=self.shelf,
+                settings=self._settings(),
+                connect=self._cluster,
+                engine=self._engine_here,
+                memory_budget=self.request.memory_budget,
+                progress=self.progress,
+                faults=self.faults,
+            ).run(right)
+        self.reconciled = outcome.stores
+        return outcome.refused
+
+    def _engine_here(self, offsets: int) -> Engine:
+        """An engine of this machine."""
+        if offsets < LITTLE:
+            return InProcessEngine(_READERS)
+        return self.engine if isinstance(self.engine, ProcessEngine) else ProcessEngine()
+
+    def _settings(self) -> ClusterSettings:
+        return ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
+
+    def _say(self, lines: Iterable[str]) -> None:
+        """Say lines aloud, each once."""
+        for line in lines:
+            if line not in self._said:
+                self._said.add(line)
+                self.say(line)
 
     def _publication(self) -> Publication:
         return Publication(
@@ -227,7 +266,7 @@ class _Checkpoint(Job):
             self.taken_up = planned.taken_up
             if planned.frozen.plan.offsets >= self.little:
                 self.brokers = cluster.brokers()
-        self._say(planned.refused)
+        self._say(planned.aloud)
         self._refuse_what_must_not_be_rebuilt(planned)
         return planned
 
@@ -258,7 +297,7 @@ class _Checkpoint(Job):
         if not plan.offsets:
             return Made({}, {})
         engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
-        cluster = ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
+        cluster = self._settings()
         address, budget = ShelfAddress(self.shelf.url, self.shelf.application_id), self.request.memory_budget
         with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
             shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
@@ -283,7 +322,7 @@ class _Checkpoint(Job):
 
     def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
         """Publish what is new; ``None`` where nothing is."""
-        news = news_of(planned, made, publication)
+        news = news_of(planned, made, publication, self.reconciled.keys())
         cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
         if not news.tasks and not cuts:
             return None
@@ -301,7 +340,7 @@ class _Checkpoint(Job):
                 self.made,
                 whole=False,
                 tasks=None if self.request.stores or self.request.partitions else planned.tasks,
-                rebase=lambda mine, theirs: advanced(mine, theirs, planned.below(mine.task)),
+                rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), self.reconciled),
                 refused=planned.not_newest,
                 cuts=cuts,
                 hourly=True,
@@ -339,7 +378,12 @@ class _Checkpoint(Job):
             []
             if plan is None
             else [
-                store_report(parts, made.runs.get(key, ()), None, made.versions.get(key))
+                store_report(
+                    self.reconciled[key].parts if key in self.reconciled else parts,
+                    made.runs.get(key, ()),
+                    None,
+                    made.versions.get(key),
+                )
                 for key, parts in sorted(plan.stores.items())
             ]
         )

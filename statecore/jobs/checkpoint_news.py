@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.jobs.checkpoint_plan import CheckpointPlan
@@ -53,13 +53,16 @@ def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
     return oldest_ms is None or now_ms - oldest_ms > horizon_ms // _SHARE_OF_HORIZON
 
 
-def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> News:
+def news_of(
+    planned: CheckpointPlan, made: Made, publication: Publication, reconciled: Collection[Key] = frozenset()
+) -> News:
     """What is news of what was read.
 
     Args:
         planned: the plan.
         made: what was read.
         publication: what it knows of the newest snapshot.
+        reconciled: stores that were compared with their whole changelogs: they end elsewhere, whatever has differed.
     """
     manifest = publication.newest
     there: dict[Key, StoreSnapshot] = {
@@ -75,7 +78,7 @@ def news_of(planned: CheckpointPlan, made: Made, publication: Publication) -> Ne
         elif parent is None or manifest is None or parent.name != manifest.snapshot:
             is_news = True
         else:
-            is_news = any(result.statistics.records for result in made.runs.get(key, ()))
+            is_news = key in reconciled or any(result.statistics.records for result in made.runs.get(key, ()))
         (new if is_news else quiet).add(key[0])
         if not all(part.was_all or part.left_to_restore for part in of_store):
             lagging.add(key[0])

@@ -58,7 +58,12 @@ class CheckpointPlan:
     @property
     def not_advanced(self) -> frozenset[Key]:
         """The stores of which a parent was refused, and none was found."""
-        return frozenset((one.task, one.store) for one in self.refused) - self.parents.keys()
+        return frozenset(one.key for one in self.refused) - self.parents.keys()
+
+    @property
+    def aloud(self) -> tuple[str, ...]:
+        """What is said at once: which parents are not used, and what is read whole therefore."""
+        return (*map(str, self.refused), *_rebuilt(self.not_advanced))
 
     @property
     def not_newest(self) -> frozenset[Key]:
@@ -124,13 +129,18 @@ def plan_checkpoint(
         versioned_ms=request.versioned_interval,
     )
     newest = "" if publication.newest is None else publication.newest.snapshot
-    frozen = FrozenPlan(planned.plan, request.partitions, made_at, request.request_id, newest=newest)
+    parents, before, _ = planned.chosen
+    frozen = FrozenPlan(planned.plan, request.partitions, made_at, request.request_id, newest=newest, refused=before)
     if planned.plan.offsets and not request.plan_only:
         home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
-    parents, before, _ = planned.chosen
-    whole = [key for key, parts in planned.plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
     old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].parent]
-    notes = (*why, *planned.notes, *map(str, before), *_rebuilt(whole), *_kept(old, request.versioned_interval))
+    notes = (
+        *why,
+        *planned.notes,
+        *map(str, before),
+        *_rebuilt(_whole(planned.plan)),
+        *_kept(old, request.versioned_interval),
+    )
     return CheckpointPlan(frozen, parents, before, planned.topics, notes, candidates, taken_up=False)
 
 
@@ -158,19 +168,21 @@ def _taken_up(
     if frozen.newest and not candidates.counts(frozen.newest):
         return f"the snapshot {frozen.newest} that it was to advance does not count any more"
     parents: dict[Key, Parent] = {}
-    refused: list[Refused] = []
     for key, parts in frozen.plan.stores.items():
-        is_newest = parts[0].parent == frozen.newest or parts[0].kind.is_versioned
-        if not is_newest and candidates.named(key, frozen.newest) is not None:
-            refused.append(Refused(*key, frozen.newest, "an earlier attempt of this request has refused it"))
         if not parts[0].parent:
             continue
         parent = candidates.named(key, parts[0].parent)
         if parent is None or any(parent.ends[part.topic_partition].end != part.start for part in parts):
             return f"the snapshot {parts[0].parent} that it was to advance does not count any more"
         parents[key] = parent
-    notes = ("The plan of an earlier attempt of this request was taken up.", *map(str, refused))
-    return CheckpointPlan(frozen, parents, tuple(refused), topics, notes, candidates, taken_up=True)
+    taken_up = "The plan of an earlier attempt of this request was taken up."
+    notes = (taken_up, *map(str, frozen.refused), *_rebuilt(_whole(frozen.plan)))
+    return CheckpointPlan(frozen, parents, frozen.refused, topics, notes, candidates, taken_up=True)
+
+
+def _whole(plan: RestorePlan) -> list[Key]:
+    """The stores of which the whole changelog is read."""
+    return [key for key, parts in plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
 
 
 def _kept(stores: Collection[Key], versioned_ms: int) -> tuple[str, ...]:

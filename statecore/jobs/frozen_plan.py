@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.documents import DocumentType
+from statecore.jobs.parents import Refused
 from statecore.jobs.plan import RestorePlan
 
 PLANS = "plans"
@@ -51,6 +52,7 @@ class FrozenPlan:
         request_id: the request it was made for.
         staging: the directory below which it is built.
         newest: the snapshot that was the newest then; empty where there was none, or nobody asked.
+        refused: parents that a checkpoint does not use, and why.
     """
 
     plan: RestorePlan
@@ -59,6 +61,7 @@ class FrozenPlan:
     request_id: str
     staging: str = ""
     newest: str = ""
+    refused: tuple[Refused, ...] = ()
 
 
 FROZEN_PLAN = DocumentType(

@@ -100,12 +100,21 @@ class Refused:
         store: the store.
         parent: the parent's name.
         why: the reason.
+        missed_deletes: whether all that speaks against it is that deletes may be missing above it.
+        is_passing: whether it speaks against the plan alone: the next one tells whether the log still has the parent.
     """
 
     task: str
     store: str
     parent: str
     why: str
+    missed_deletes: bool = False
+    is_passing: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Task and store."""
+        return self.task, self.store
 
     def __str__(self) -> str:
         return f"Store {self.store} of task {self.task} is not advanced from {self.parent}: {self.why}."

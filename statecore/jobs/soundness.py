@@ -22,8 +22,9 @@ more than that shows (a read that was over before the parent's end was read) age
 whole. How long deletes are kept is what the topic says now: who sets ``delete.retention.ms`` up, after a time in which
 it was low, makes parents of that time seem sounder than they are.
 
-These are pure functions: who calls them asks the brokers. `refusal` is asked before the tail is read, `refusal_of_tail`
-and `truncation` (of the ends up to which was read) after it: a log may be truncated between the two.
+These are pure functions: who calls them asks the brokers. `refusal` is asked before the tail is read; `start_moved`,
+`missed_deletes` and `truncation` (of the ends up to which was read) after it: a log may be truncated between the two.
+Deletes that may be missing are told apart from the rest, because the whole log still tells of them.
 """
 
 from __future__ import annotations
@@ -106,6 +107,14 @@ def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the pare
     )
 
 
+def is_purely_compacted(topic: TopicDescription) -> bool:
+    """Whether compaction alone removes records of a topic: what its whole log does not have was deleted.
+
+    A topic whose policy nobody told does not count as one.
+    """
+    return topic.configs.get("cleanup.policy", "").strip() == "compact"
+
+
 def horizon_ms(topic: TopicDescription) -> int | None:
     """How long deletes stay in a topic at least, in ms; ``None`` where it is not compacted, and they stay.
 
@@ -127,13 +136,30 @@ def refusal_of_tail(
         statistics: of all ranges of the tail, each read to its end; none where the tail is empty.
         finished_ms: when the last of them had been read, in ms since the epoch.
     """
-    name = str(end.topic_partition)
+    return start_moved(end, statistics) or missed_deletes(end, topic, statistics, finished_ms)
+
+
+def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> str | None:
+    """Why a log of which some was removed while it was read tells nothing, or ``None`` where it stayed.
+
+    Args:
+        end: of the parent.
+        statistics: of all ranges, each read to its end.
+    """
     moved = [one.log_start_moved_to for one in statistics if one.log_start_moved_to is not None]
-    if moved:
-        return (
-            f"{name} began at {max(moved)}, after the parent's end {end.end}, before all that lies behind it had been "
-            "read: retention or DeleteRecords removed what lay between"
-        )
+    if not moved:
+        return None
+    return (
+        f"{end.topic_partition} began at {max(moved)}, after the parent's end {end.end}, before all that lies behind "
+        "it had been read: retention or DeleteRecords removed what lay between"
+    )
+
+
+def missed_deletes(
+    end: ParentEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int
+) -> str | None:
+    """Why deletes may be missing in a tail, or ``None`` where none can be; arguments as of :func:`refusal_of_tail`."""
+    name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
     horizon = horizon_ms(topic)
     if horizon is None or not removed:

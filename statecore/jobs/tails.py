@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from statecore.changelog.model import TopicDescription
@@ -10,7 +10,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Key, Parent, Refused
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.range_tasks import RangeResult
-from statecore.jobs.soundness import ParentEnd, refusal_of_tail, truncation
+from statecore.jobs.soundness import ParentEnd, missed_deletes, start_moved, truncation
 
 
 class Unsound(NamedTuple):
@@ -18,12 +18,17 @@ class Unsound(NamedTuple):
 
     Attributes:
         refused: those upon which nothing of what was read may be put.
-        for_good: those of them that are not to be tried again. What was truncated behind a parent while its tail was
-            read speaks against the plan alone: the next one tells which parents the log still has.
+        for_good: those of them that are not to be tried again, with the reason.
     """
 
     refused: tuple[Refused, ...]
     for_good: Mapping[tuple[Key, str], str]
+
+    @staticmethod
+    def of(refused: Iterable[Refused]) -> Unsound:
+        """Of some parents."""
+        found = tuple(refused)
+        return Unsound(found, {(one.key, one.parent): one.why for one in found if not one.is_passing})
 
 
 def unsound(
@@ -45,28 +50,48 @@ def unsound(
             end since may have other records there.
         finished_ms: when the last of it had been read, in ms since the epoch.
     """
-    stores = plan.stores
-    planned = {
-        part.topic_partition: part.leader_epoch for key in parents for part in stores[key] if part.leader_epoch >= 0
-    }
-    told = epoch_ends(planned) if planned else {}
+    truncated = truncations(plan, parents, epoch_ends)
     refused: list[Refused] = []
-    for_good: dict[tuple[Key, str], str] = {}
     for key, parent in parents.items():
-        for part in stores[key]:
+        moved, missed = None, None
+        for part in plan.stores[key]:
             seen = [
                 result.statistics
                 for result in runs.get(key, ())
                 if result.offset_range.topic_partition == part.topic_partition
             ]
-            why = refusal_of_tail(parent.ends[part.topic_partition], topics[part.topic], seen, finished_ms)
-            if why is not None:
-                refused.append(Refused(*key, parent.name, why))
-                for_good[key, parent.name] = why
-                break
-            end = ParentEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
-            why = truncation(end, told.get(part.topic_partition), called="the plan's end")
-            if why is not None:
-                refused.append(Refused(*key, parent.name, why))
-                break
-    return Unsound(tuple(refused), for_good)
+            end = parent.ends[part.topic_partition]
+            moved = moved or start_moved(end, seen)
+            missed = missed or missed_deletes(end, topics[part.topic], seen, finished_ms)
+        if moved is not None:
+            refused.append(Refused(*key, parent.name, moved))
+        elif key in truncated:
+            refused.append(Refused(*key, parent.name, truncated[key], is_passing=True))
+        elif missed is not None:
+            refused.append(Refused(*key, parent.name, missed, missed_deletes=True))
+    return Unsound.of(refused)
+
+
+def truncations(
+    plan: RestorePlan,
+    keys: Iterable[Key],
+    epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
+) -> dict[Key, str]:
+    """The stores whose logs were truncated below the plan's ends since the plan was made, with the reason.
+
+    Args:
+        plan: what was read.
+        keys: the stores.
+        epoch_ends: as of :func:`unsound`.
+    """
+    stores = plan.stores
+    parts = [(key, part) for key in keys for part in stores[key]]
+    planned = {part.topic_partition: part.leader_epoch for _, part in parts if part.leader_epoch >= 0}
+    told = epoch_ends(planned) if planned else {}
+    found: dict[Key, str] = {}
+    for key, part in parts:
+        end = ParentEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
+        why = truncation(end, told.get(part.topic_partition), called="the plan's end")
+        if why is not None:
+            found.setdefault(key, why)
+    return found

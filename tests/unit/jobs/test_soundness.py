@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.soundness import CLOCK_MARGIN_MS, ParentEnd, horizon_ms, refusal, refusal_of_tail, truncation
+from statecore.jobs.soundness import (
+    CLOCK_MARGIN_MS,
+    ParentEnd,
+    horizon_ms,
+    is_purely_compacted,
+    missed_deletes,
+    refusal,
+    refusal_of_tail,
+    start_moved,
+    truncation,
+)
 
 HERE = TopicPartition("app-counts-changelog", 3)
 ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
@@ -238,3 +248,21 @@ def test_a_parent_is_refused_exactly_where_what_it_read_is_not_in_the_log_any_mo
     assert (found is None) == (log[: parent.end] == read)
     if found is not None:
         assert re.search(r"app-counts-changelog-3 (was truncated at|ends at) \d+", found)
+
+
+@pytest.mark.parametrize(
+    ("policy", "pure"),
+    [("compact", True), (" compact ", True), ("compact,delete", False), ("delete,compact", False), ("delete", False)],
+)
+def test_only_a_topic_that_nothing_but_compaction_cleans_tells_by_what_it_lacks(policy: str, pure: bool) -> None:
+    assert is_purely_compacted(topic(policy=policy)) is pure
+    assert not is_purely_compacted(topic(policy=None))
+
+
+def test_a_tail_is_refused_for_a_start_that_moved_or_else_for_deletes_that_may_be_missing() -> None:
+    late = MOMENT + 10 * HOUR
+    for statistics in ([seen()], [seen(7)], [seen(7, 120)], [seen(), seen(3, 110)]):
+        moved, missed = start_moved(END, statistics), missed_deletes(END, topic(), statistics, late)
+        assert (moved is None) == all(one.log_start_moved_to is None for one in statistics)
+        assert (missed is None) == all(one.removed == 0 for one in statistics)
+        assert refusal_of_tail(END, topic(), statistics, late) == (moved or missed)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from statecore.changelog.model import OffsetRange, ReadStatistics, TopicDescription
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -9,7 +11,7 @@ from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.soundness import ParentEnd
-from statecore.jobs.tails import Unsound, unsound
+from statecore.jobs.tails import Unsound, truncations, unsound
 from statecore.spec.model import ProcessingGuarantee
 
 CHANGELOG = TopicPartition("changelog", 0)
@@ -77,3 +79,40 @@ def test_a_log_that_was_truncated_while_it_was_read_refuses_the_plan_and_no_pare
 
 def test_what_no_broker_tells_of_epochs_refuses_nothing() -> None:
     assert judged(WHOLE, WHOLE, epoch=4) == ((), {})
+
+
+def test_deletes_that_may_be_missing_are_told_apart_only_where_nothing_else_is_wrong() -> None:
+    (missed,) = judged(HOLES, WHOLE, now_ms=10**12).refused
+    assert (missed.missed_deletes, missed.is_passing) == (True, False)
+    (moved,) = judged(HOLES, replace(HOLES, log_start_moved_to=150), now_ms=10**12).refused
+    assert (moved.missed_deletes, moved.is_passing) == (False, False)
+    assert "began at 150" in moved.why
+    (truncated,) = judged(HOLES, WHOLE, epoch=4, epoch_end=250, now_ms=10**12).refused
+    assert (truncated.missed_deletes, truncated.is_passing) == (False, True)
+    assert "was truncated at 250" in truncated.why
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_whatever_is_wrong_in_one_partition_is_the_reason_for_all(order: tuple[int, int]) -> None:
+    seen = {order[0]: HOLES, order[1]: replace(WHOLE, log_start_moved_to=150)}
+    parts = tuple(replace(PART, task="global", partition=number) for number in seen)
+    ends = {part.topic_partition: ParentEnd(part.topic_partition, "a" * 32, 100, 3, None) for part in parts}
+    results = [
+        RangeResult("global", "store", OffsetRange("changelog", number, 100, 300), (), one, 0.0, {}, {})
+        for number, one in seen.items()
+    ]
+    key = ("global", "store")
+    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, parts)
+    parent = Parent("newest", ends, frozenset([None]))
+    found = unsound(plan, {key: parent}, {key: results}, {"changelog": TOPIC}, lambda _: {}, 10**12)
+    (refused,) = found.refused
+    assert not refused.missed_deletes
+    assert f"changelog-{order[1]} began at 150" in refused.why
+
+
+def test_truncations_are_told_of_the_stores_that_are_asked_for() -> None:
+    plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (replace(PART, leader_epoch=4),))
+    assert list(truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 299))) == [KEY]
+    assert truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 300)) == {}
+    assert truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, None)) == {}
+    assert truncations(plan, [], lambda _: {}) == {}
