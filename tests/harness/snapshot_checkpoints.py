@@ -9,8 +9,12 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from statecore.errors import Invalid
 from statecore.faults import CHECKPOINT_POINTS, NO_FAULTS, PUBLISH_POINTS, FaultInjected, InjectedFault
+from statecore.formats.kinds import StoreKind
 from statecore.images.fold_policy import FoldSettings
+from statecore.jobs.advance import run_advance
+from statecore.jobs.advance_request import AdvanceRequest
 from statecore.jobs.checkpoint import run_checkpoint
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.engine import Engine
@@ -194,6 +198,45 @@ def fold(campaign: Campaign) -> None:
         report = run_fold(shelf, parse_spec(campaign.spec, "<campaign>"), settings=EAGER, say=campaign.tell)
     campaign.tell(f"fold: {report.outcome} {report.runs} runs")
     _count_what_was_folded(campaign)
+
+
+def advance(campaign: Campaign) -> None:
+    """A directory that was fetched is brought to the end by the tails alone, or refused as it is.
+
+    It does not say when its offsets were the end, so a tail of which compaction has taken something is not enough.
+    """
+    if not campaign.whole or campaign.more.random() < 0.6:
+        return
+    snapshot, state_dir = campaign.more.choice(sorted(campaign.whole)), campaign.directory()
+    campaign.tell(f"advance {state_dir}, fetched of {snapshot}")
+    campaign.fetch_into(state_dir, snapshot, snapshot=snapshot)
+    if campaign.more.random() < 0.7:
+        campaign.append()
+    before = campaign.expected[snapshot]
+    request = AdvanceRequest(spec=campaign.spec, state_dir=str(state_dir), transaction_wait=campaign.transaction_wait)
+    refused = ""
+    try:
+        report = run_advance(request, InProcessEngine(), say=campaign.tell)
+    except Invalid as error:
+        refused = error.what
+    if refused:
+        campaign.tell(refused)
+        assert "nobody knows since when something has lain behind" in refused
+        assert campaign.content(state_dir, before) == before
+        shutil.rmtree(state_dir)
+        return
+    assert isinstance(report, RestoreReport)
+    restored = campaign.rebuilt({"versioned": VersionedStart.LATEST})
+    for one in report.stores:
+        there, key = campaign.content_in(state_dir, one), (one.task, one.store)
+        assert there.offsets == restored[key].offsets
+        _hold_against(key, there, restored[key], loose=StoreKind(one.kind).is_segmented)
+    kept = before.keys() - {(one.task, one.store) for one in report.stores}
+    assert campaign.content(state_dir, kept) == {key: before[key] for key in kept}
+    for key in kept:
+        if not campaign.kinds[key[1]].startswith("versioned"):
+            _hold_against(key, before[key], restored[key], loose=StoreKind(campaign.kinds[key[1]]).is_segmented)
+    shutil.rmtree(state_dir)
 
 
 def _count_what_was_folded(campaign: Campaign) -> None:

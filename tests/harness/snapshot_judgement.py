@@ -102,8 +102,9 @@ def _without_what_came_back(campaign: Campaign, rows: Rows, ours: Rows) -> Rows:
     """
     found = dict(rows)
     for (task, name), families in rows.items():
-        if name not in campaign.kinds or not (deleted := _deleted(campaign, name, int(task.partition("_")[2]))):
+        if not campaign.kinds.get(name, "").startswith("versioned"):
             continue
+        deleted = _deleted(campaign, name, int(task.partition("_")[2]))
         there = {family: {row[0] for row in some} for family, some in ours.get((task, name), {}).items()}
         found[task, name] = {
             family: [row for row in some if row[0] in there.get(family, ()) or row[0][8:] not in deleted]

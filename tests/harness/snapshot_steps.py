@@ -17,7 +17,7 @@ from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.manifest import Extent
 from statecore.repository.shelf import Shelf
 from tests.harness.snapshot_campaign import Campaign
-from tests.harness.snapshot_checkpoints import go_on_by_checkpoints
+from tests.harness.snapshot_checkpoints import advance, go_on_by_checkpoints
 
 
 def publish_over(campaign: Campaign) -> None:
@@ -155,6 +155,7 @@ STEPS: Sequence[Callable[[Campaign], None]] = (
     Campaign.publish,
     Campaign.take,
     go_on_by_checkpoints,
+    advance,
     Campaign.fetch,
     in_turn,
 )

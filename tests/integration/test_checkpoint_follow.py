@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -183,8 +184,6 @@ def test_a_snapshot_of_a_newer_version_is_left_alone(shop: Shop, capsys: pytest.
     newer = encoded(MANIFEST.sealed({**json.loads(whole), "version": 99}))
     manifest.chmod(0o644)
     manifest.write_bytes(newer)
-    from hashlib import sha256
-
     first = {**document["snapshots"][0], "sha256": sha256(newer).hexdigest()}
     head.write_bytes(encoded(HEAD.sealed({**document, "snapshots": [first, *document["snapshots"][1:]]})))
     refused()
@@ -192,6 +191,32 @@ def test_a_snapshot_of_a_newer_version_is_left_alone(shop: Shop, capsys: pytest.
     head.write_bytes(good)
     assert run(shop) == 0
     assert shop.fetched() == shop.restored()
+
+
+def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older_one_is_advanced(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write(10)
+    older = shop.snapshots()[0]
+    shop.checkpoint()
+    newest = shop.shelf.head().snapshots[0]
+    extent = shop.shelf.manifest(newest).value.parts[0].extent
+    blob = place_of(shop) / extent.blob
+    good = blob.read_bytes()
+    blob.chmod(0o644)
+    at = extent.start + extent.bytes // 2
+    blob.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    shop.write(10)
+    before = everything(shop)
+    assert run(shop) == Corrupted.exit_code
+    assert "statecore repair head" in capsys.readouterr().err
+    assert everything(shop) == before
+    words = ["--repository", shop.url, "--application-id", shop.application_id, "--apply"]
+    assert main(["repair", "head", *words]) == 0
+    report = shop.checkpoint()
+    assert [store.parent for store in report.stores] == [older]
+    assert shop.fetched() == shop.restored()
+    capsys.readouterr()
 
 
 def test_a_head_that_was_rolled_back_fences_whoever_is_at_work_and_is_gone_on_from(
