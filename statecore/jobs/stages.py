@@ -270,8 +270,8 @@ def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> l
 
     With Spark a batch costs tens of milliseconds before anything is done, and a connection to the brokers as much
     again; reading a hundred records takes one. There are still several batches for each that is worked on at once, so
-    that no worker has nothing to do at the end. A worker that is alone gets all small ones at once, and their runs share
-    one pack.
+    that no worker has nothing to do at the end. A worker that is alone gets all small ones at once, and their runs
+    share one pack.
 
     Args:
         tasks: what is to be done.
