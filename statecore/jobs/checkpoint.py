@@ -34,8 +34,7 @@ from statecore.jobs.checkpoint_plan import CheckpointPlan, plan_checkpoint
 from statecore.jobs.checkpoint_request import CheckpointRequest, WhenRefused
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.fold import run_fold
-from statecore.jobs.fold_plan import planned_merges
+from statecore.jobs.fold_after import fold_after
 from statecore.jobs.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.home import RepositoryHome
 from statecore.jobs.in_process import InProcessEngine
@@ -187,15 +186,15 @@ class _Checkpoint(Job):
         published = self._publish(publication, planned, made)
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
-        folded = None if published is None else self._fold(publication)
+        folded = () if published is None else self._fold(publication)
         if (
             published is not None
             and publication.newest is not None
             and _day(published.made) != _day(publication.newest.made)
         ):
             self.home.sweep()  # once a day, because to look costs as much as to write
-        notes = (*planned.notes, *map(str, self.reconciled.values()))
-        return self._report(planned, made, notes, published, folded)
+        notes = (*planned.notes, *map(str, self.reconciled.values()), *folded)
+        return self._report(planned, made, notes, published)
 
     def _sound(self, planned: CheckpointPlan, made: Made) -> Made | None:
         """What is put upon the parents; ``None`` where some of them turned out not to be sound."""
@@ -348,22 +347,13 @@ class _Checkpoint(Job):
             self.progress.done("" if published is None else published.snapshot)
         return published
 
-    def _fold(self, publication: Publication) -> str | None:
-        """Merge what has become many runs; what to say of it. The checkpoint counts, whatever becomes of it."""
+    def _fold(self, publication: Publication) -> tuple[str, ...]:
+        """Merge what has become many runs; what to say of it."""
+        if not self.request.fold:
+            return ()
         parts = {**publication.parts(), **{part.task: part for part in self.made}}
-        if not self.request.fold or not planned_merges(parts.values(), self.spec):
-            return None
-        try:
-            with self.phase("fold"):
-                report = run_fold(
-                    self.shelf, self.spec, asks_contents=False, progress=self.progress, say=self.say, faults=self.faults
-                )
-        except FaultInjected:
-            raise
-        except Exception as error:
-            said = as_statecore_error(error, "runs were folded")
-            return f"Runs were not folded, which the next checkpoint tries again: {said.what} {said.action}"
-        return None if report.snapshot is None else f"{report.runs} runs were folded: {report.snapshot}."
+        with self.phase("fold"):
+            return fold_after(self.shelf, self.spec, parts.values(), self.progress, self.say, self.faults)
 
     def _report(
         self,
@@ -371,7 +361,6 @@ class _Checkpoint(Job):
         made: Made,
         notes: tuple[str, ...],
         published: Published | None,
-        folded: str | None = None,
     ) -> RestoreReport:
         plan = None if planned is None else planned.frozen.plan
         stores = (
@@ -399,7 +388,7 @@ class _Checkpoint(Job):
             stores=tuple(stores),
             work=work_of(made.runs, {}),
             cpu=cpu_of(made.runs, {}),
-            notes=(*notes, *warnings, *([] if folded is None else [folded])),
+            notes=(*notes, *warnings),
             placed=False,
             finished=utc_now(),
             ran_on=self.ran_on,
