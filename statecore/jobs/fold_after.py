@@ -1,4 +1,4 @@
-"""The fold after a checkpoint: made where it is due, by whoever has just published, and never at the checkpoint's cost."""
+"""The fold after a checkpoint: made where it is due, by whoever has just published, and never at its cost."""
 
 from __future__ import annotations
 
