@@ -13,17 +13,21 @@ from typing import Any
 import pytest
 
 from statecore.faults import FaultInjected, InjectedFault
+from statecore.images.fold_policy import FoldSettings
 from statecore.jobs import checkpoint
 from statecore.jobs.checkpoint import run_checkpoint
 from statecore.jobs.checkpoint_request import WhenRefused
 from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.fold import run_fold
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.parents import Parent
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RestoreReport
 from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import parse_spec
 from tests.harness import topics
+from tests.harness.between import Between
 from tests.harness.broker import Broker
 from tests.harness.shop import Shop
 from tests.harness.topics import Record
@@ -71,7 +75,7 @@ class Compacted(Shop):
             assert time.monotonic() < deadline, "the broker kept the deletes"
 
     def reconcile(self, engine: Engine | None = None, **asked: Any) -> RestoreReport:
-        more = {name: asked.pop(name) for name in ("faults",) if name in asked}
+        more = {name: asked.pop(name) for name in ("faults", "little") if name in asked}
         request = self.request(when_refused=WhenRefused.RECONCILE, fold=False, **asked)
         report = run_checkpoint(request, engine or InProcessEngine(), say=self.said.append, **more)
         assert isinstance(report, RestoreReport)
@@ -309,7 +313,31 @@ def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(
     shop.write(60)
     shop.compact(shop.changelog("plain"))
     monkeypatch.setattr(checkpoint, "LITTLE", 0)
-    report = shop.reconcile(engine)
+    report = shop.reconcile(engine, little=0)
     assert report.published is not None
     assert all(put_above(before[key], shop.stores_there()[key])[1] > 0 for key in PLAIN)
     assert shop.fetched() == shop.restored()
+
+
+@pytest.mark.parametrize("other", ["a rebuild to the same ends", "a fold", "a rebuild that ends later"])
+def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: Compacted, other: str) -> None:
+    for _ in range(4):
+        shop.write(50, only=["plain"])
+        shop.checkpoint(stores=("plain",), fold=False)
+    shop.write(60, only=["plain"])
+    shop.compact(shop.changelog("plain"))
+    before = shop.snapshots()[0]
+
+    def publish() -> None:
+        if other == "a fold":
+            settings = FoldSettings(due=2, possible=2, left=1, runs=2, old=1)
+            assert run_fold(shop.shelf, parse_spec(shop.spec), settings=settings).snapshot is not None
+            return
+        if other == "a rebuild that ends later":
+            shop.write(30, only=["plain"])
+        assert set(parents_of(shop.checkpoint(stores=("plain",), fold=False)).values()) == {""}
+
+    report = shop.reconcile(stores=("plain",), faults=Between("reconcile.after-files", publish))
+    assert shop.snapshots()[1 if report.published is None else 2] == before
+    assert (report.published is None) == (other != "a fold"), "what others have is not put twice"
+    assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
