@@ -45,6 +45,7 @@ test-long: setup
 bench: setup
 	@$(BIN)/python -m bench.restore
 	@$(BIN)/python -m bench.fetch
+	@$(BIN)/python -m bench.checkpoint
 
 # SERVERS and TOPIC: a topic of yours, KIND: the kind of store it is the changelog of; without them one of its own.
 profile: setup

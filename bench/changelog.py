@@ -123,7 +123,7 @@ def batches(size: ChangelogSize, partition: int) -> Iterator[bytes]:
     shape, each = size.shape, size.shape.batch_records
     of_partition = size.records // size.partitions
     delta = np.tile(np.arange(each, dtype=np.uint16), _CHUNK_BATCHES)
-    values = _value_pool(random, shape.value_bytes)
+    values = _value_pool(random, shape.value_bytes, of_partition)
     for first in range(0, of_partition, _CHUNK_BATCHES * each):
         rows = min(_CHUNK_BATCHES * each, of_partition - first)
         if shape.overwrites:
@@ -140,12 +140,14 @@ def batches(size: ChangelogSize, partition: int) -> Iterator[bytes]:
             begin, time = int(end), time + 1
 
 
-def _value_pool(random: np.random.Generator, value_bytes: int) -> np.ndarray[Any, Any]:
-    """Values that compress about as JSON does: of each 100 bytes 40 are random letters, the others always the same."""
+def _value_pool(random: np.random.Generator, value_bytes: int, most: int) -> np.ndarray[Any, Any]:
+    """Values that compress about as JSON does: of each 100 bytes 40 are random letters, the others always the same. No
+    more than are drawn, unless these are few.
+    """
     cell = min(100, value_bytes)
     begin, end = cell * 55 // 100, cell * 95 // 100
     cells = -(-value_bytes // cell)
-    count = max(100, _VALUE_POOL_BYTES // value_bytes)
+    count = max(100, min(most, _VALUE_POOL_BYTES // value_bytes))
     text = np.frombuffer(b'{"status":"shipped","warehouse":"north-7","reference":"' * 2, np.uint8)[:cell]
     pool = np.tile(text, (count, cells)).reshape(count, cells, cell)
     pool[:, :, begin:end] = random.integers(97, 123, (count, cells, end - begin), dtype=np.uint8)

@@ -24,30 +24,34 @@ the server's own log.
 from __future__ import annotations
 
 import argparse
+import compileall
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import statecore
 from bench.checkpoint_day import day, fetches, small_partitions
 from bench.checkpoint_figures import (
+    CHECKPOINTS,
     MILLION,
     Work,
     cost_table,
     day_table,
     fetch_table,
+    line_through,
     megabytes,
     middle,
     price_table,
     rebuild_table,
-    slope,
 )
 from bench.checkpoint_ground import Application, Ground, ground
 from bench.figures import put_between
 from bench.following import Follower
 from bench.process import machine
-from bench.shapes import WHOLE
+from bench.shapes import PLAIN, WHOLE
 
 README = Path(__file__).with_name("README.md")
 SECTIONS = ("rebuild", "costs", "day", "price")
@@ -55,7 +59,6 @@ TAILS = (0.005, 0.015, 0.05, 0.15)
 """Lengths of tails, of all records."""
 STATES = (0.05, 0.25)
 """Smaller states, of all records."""
-DAY = 288
 SMALL_PARTITIONS, SMALL_CHECKPOINTS = 100, 13
 
 
@@ -64,7 +67,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.checkpoint", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--records", type=int, default=20 * MILLION, help="of the largest state (default: 20000000)")
     parser.add_argument("--rounds", type=int, default=3, help="of each checkpoint; the middle one counts (default: 3)")
-    parser.add_argument("--day", type=int, default=DAY, metavar="N", help=f"checkpoints of the day (default: {DAY})")
+    parser.add_argument(
+        "--day", type=int, default=CHECKPOINTS, metavar="N", help=f"checkpoints of the day (default: {CHECKPOINTS})"
+    )
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"of {','.join(SECTIONS)} (default: all)")
     parser.add_argument("--write", action="store_true", help="put the tables into bench/README.md")
     given = parser.parse_args()
@@ -74,11 +79,23 @@ def main() -> int:
     if given.records < MILLION // 5 or given.records % (20 * WHOLE):
         parser.error(f"--records: give a multiple of {20 * WHOLE:,}")
     with tempfile.TemporaryDirectory(prefix="statecore-bench-") as scratch, ground(Path(scratch)) as found:
+        if (room := PLAIN.room(given.records)) > shutil.disk_usage(scratch).free:
+            parser.error(f"{scratch} needs room for {room / 2**30:.1f} GiB; set TMPDIR, or ask for fewer records")
+        _begun(found)
         for section, text in _measured(found, sections, given.records, given.rounds, given.day):
             print(text, flush=True)
             if given.write:
                 put_between(README, f"checkpoint {section}", text)
     return 0
+
+
+def _begun(ground: Ground) -> None:
+    """What a machine does once for all: bytecode and kernels are compiled."""
+    compileall.compile_dir(Path(statecore.__file__).parent, quiet=2)
+    app, url = Application.filled(ground, "first", WHOLE), ground.repository("first")
+    app.rebuilt(url)
+    app.change(WHOLE, 1)
+    app.checkpoint(url)
 
 
 def _measured(
@@ -91,7 +108,7 @@ def _measured(
         yield "rebuild", text
     if "costs" in sections:
         yield "costs", against_tail_and_state(ground, records, rounds, whole)
-    share = 0.0
+    share: float | None = None
     if "day" in sections:
         text, share = over_a_day(ground, records // 5, checkpoints, rounds)
         yield "day", text
@@ -99,7 +116,7 @@ def _measured(
         began = time.monotonic()
         small = small_partitions(ground, SMALL_PARTITIONS, SMALL_CHECKPOINTS)
         say(f"{len(small)} checkpoints of {SMALL_PARTITIONS} store partitions in {time.monotonic() - began:.0f} s")
-        yield "price", price_table(small, share or 1 / 5, SMALL_PARTITIONS)
+        yield "price", price_table(small, share, SMALL_PARTITIONS)
 
 
 def against_rebuild(ground: Ground, records: int, rounds: int) -> tuple[str, Work]:
@@ -161,7 +178,7 @@ def against_tail_and_state(ground: Ground, records: int, rounds: int, whole: Wor
         tail = max(1, round(records * share / 500)) * 500
         app.change(tail, 300 + number)
         tails[f"{tail / MILLION:g} M"] = told(f"tail of {tail:,}", app.checkpoint(url))
-    fixed, each = slope(list(tails.values()), lambda one: one.cpu)
+    fixed, each = line_through(list(tails.values()), lambda one: one.cpu)
     return (
         f"**Against the tail's length**, on a state of {size / MILLION:g} M records\n\n"
         f"{cost_table('tail, records', tails)}\nThe line nearest to their CPU seconds: {fixed:.2f} s, and "
@@ -179,7 +196,7 @@ def over_a_day(ground: Ground, records: int, checkpoints: int, rounds: int) -> t
     fetched = fetches(ground, app, url, rounds)
     folds = sum(one.folded is not None for one in steps)
     text = (
-        f"**{checkpoints} checkpoints, five minutes apart**: four store partitions of {megabytes(steps[0].state)}, "
+        f"**{checkpoints} checkpoints, five minutes apart**: four store partitions, together {megabytes(steps[0].state)}, "
         f"{change:,} records of any keys each time\n\n{day_table(steps)}\n**A fetch after that day** beside one of a "
         f"snapshot restored anew (goal: within 1.3 times)\n\n{fetch_table(fetched)}"
     )

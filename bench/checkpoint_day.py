@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,11 @@ from statecore.changelog.cluster import Cluster
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.jobs import checkpoint, checkpoint_plan
 from statecore.jobs.checkpoint_request import CheckpointRequest
-from statecore.jobs.fold import run_fold
+from statecore.jobs.fold import ORIGIN, run_fold
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.report import RestoreReport
+from statecore.repository.head import SnapshotEntry
+from statecore.repository.manifest import StoredDatabase
 from statecore.repository.shelf import Shelf
 from tests.harness import topics
 from tests.harness.topics import Record
@@ -43,6 +44,8 @@ INTERVAL = 300.0
 """Seconds between two checkpoints, by the moved clock."""
 LINGER = 10.0
 """Seconds for which Kafka Streams stays up, so that it can rewrite what it wants to."""
+
+_HOUR = len("2026-11-23T01")
 
 
 class MovedTime:
@@ -88,7 +91,7 @@ def steps(
     shelf = Shelf.at(url, application)
     with moved_clock() as clock, Cluster(ground.to_broker.address) as cluster:
         kept = checkpoint.Warm(shelf, cluster) if warm else None
-        hour = _hour(shelf)
+        hour = _newest(shelf).made[:_HOUR]
         for change in changes:
             change()
             clock.ahead += INTERVAL
@@ -98,21 +101,18 @@ def steps(
             seconds, counts, moved = time.monotonic() - began, asked.counts(), ground.to_store.moved() - moved
             if not isinstance(report, RestoreReport):
                 raise RuntimeError("a checkpoint was only planned")
-            newest = shelf.head().newest
-            assert newest is not None
-            runs = [len(one.runs) for one in _databases(shelf)]
-            folded = newest.origin == "fold"
-            before, hour = hour, _hour(shelf)
+            newest = _newest(shelf)
+            before, hour = hour, newest.made[:_HOUR]
             yield Step(
                 asked=counts,
                 put=moved.sent,
                 got=moved.came,
                 seconds=seconds,
                 changed=sum(store.file_bytes for store in report.stores if store.records),
-                folded=newest.new_bytes if folded else None,
+                folded=newest.new_bytes if newest.origin == ORIGIN else None,
                 is_idle=report.published is None,
                 is_first_of_hour=report.published is not None and before != hour,
-                runs=max(runs),
+                runs=max(len(one.runs) for one in _databases(shelf, newest)),
                 state=newest.file_bytes,
             )
 
@@ -185,12 +185,12 @@ def _fetched(ground: Ground, app: Application, url: str, took: Sequence[tuple[fl
     shutil.rmtree(state)
     wall, inside = sorted(took)[(len(took) - 1) // 2]
     shelf = Shelf.at(url, app.name)
-    runs = [len(one.runs) for one in _databases(shelf)]
+    databases = _databases(shelf, _newest(shelf))
     return Fetched(
         wall=wall,
         inside=inside,
-        runs=max(runs),
-        named=sum(stored.extent.bytes for one in _databases(shelf) for stored in one.runs),
+        runs=max(len(one.runs) for one in databases),
+        named=sum(stored.extent.bytes for one in databases for stored in one.runs),
         placed=sum(before.values()),
         records=started["records"],
         rewritten=sum(size for file, size in before.items() if file not in after),
@@ -209,13 +209,13 @@ def data_files(state: Path) -> dict[str, int]:
     return found
 
 
-def _databases(shelf: Shelf) -> list[Any]:
+def _newest(shelf: Shelf) -> SnapshotEntry:
     newest = shelf.head().newest
-    assert newest is not None
-    parts = shelf.parts(shelf.manifest(newest).value.parts)
+    if newest is None:
+        raise RuntimeError(f"{shelf.url} has no snapshot")
+    return newest
+
+
+def _databases(shelf: Shelf, snapshot: SnapshotEntry) -> list[StoredDatabase]:
+    parts = shelf.parts(shelf.manifest(snapshot).value.parts)
     return [one for read in parts.values() for store in read.part.stores for one in store.databases]
-
-
-def _hour(shelf: Shelf) -> str:
-    newest = shelf.head().newest
-    return "" if newest is None else newest.made[:13]

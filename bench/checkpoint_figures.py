@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from bench.asked import KINDS
 
 MILLION = 1_000_000
-APPLICATIONS, DAYS = 50, 30
+APPLICATIONS, DAYS, HOURS = 50, 30, 24
+CHECKPOINTS = 288
+"""Of a day, one every five minutes."""
 PRICES: Mapping[str, float] = {
     "PUT": 5e-6,
     "POST": 5e-6,
@@ -125,7 +127,7 @@ def rebuild_table(rebuild: Work, rows: Mapping[str, Work]) -> str:
         for column, of in columns.items():
             cells.append(shown.get(column, megabytes)(of(one)))
             if column != "got":
-                cells.append(times(of(rebuild), of(one)))
+                cells.append(times(of(rebuild), of(one)) if one.records else "")
         lines.append(f"| {name} | {one.records:,} | {' | '.join(cells)} | {requests(one.asked)} |")
     return "\n".join(lines) + "\n"
 
@@ -175,58 +177,59 @@ def day_table(steps: Sequence[Step]) -> str:
     return "\n".join(["| | |", "|---|---|", *lines]) + "\n"
 
 
-def price_table(small: Sequence[Step], share: float, partitions: int) -> str:
+def price_table(small: Sequence[Step], share: float | None, partitions: int) -> str:
     """What checkpoints of many small store partitions ask of the object store, and what a month of that costs.
 
     Args:
         small: some of them, of every kind.
-        share: folds for each checkpoint, over a day.
+        share: folds for each checkpoint over a day; ``None``: as among these.
         partitions: store partitions of the application.
     """
+    busy = [one for one in small if not one.is_idle]
     kinds = {
         "nothing is new": [one for one in small if one.is_idle],
-        "something is new in each": [
-            one for one in small if not one.is_idle and one.folded is None and not one.is_first_of_hour
-        ],
-        "the same, first of its hour": [one for one in small if one.folded is None and one.is_first_of_hour],
-        "the same, with a fold": [one for one in small if one.folded is not None],
+        "something is new in each": [one for one in busy if one.folded is None and not one.is_first_of_hour],
+        "the same, the first of its hour": [one for one in busy if one.folded is None and one.is_first_of_hour],
+        "the same, with a fold": [one for one in busy if one.folded is not None],
     }
     lines = [f"| a checkpoint of {partitions} store partitions | requests | price of a thousand |", "|---|---:|---:|"]
     priced: dict[str, float] = {}
     for name, of in kinds.items():
         if of:
-            dollars = [price(one.asked) for one in of]
-            one = of[dollars.index(sorted(dollars)[(len(of) - 1) // 2])]
+            one = sorted(of, key=lambda one: price(one.asked))[(len(of) - 1) // 2]
             priced[name] = price(one.asked)
             lines.append(f"| {name} | {requests(one.asked)} | ${1000 * priced[name]:.3f} |")
-    idle, busy, first, folding = (priced.get(name) for name in kinds)
-    if idle is not None and busy is not None:
-        extra = (0.0 if first is None else (first - busy) * 24) + (0.0 if folding is None else (folding - busy) * 288 * share)
-        month = APPLICATIONS * DAYS * (288 * busy + extra)
+    if len(priced) == len(kinds):
+        idle, plain, first, folding = priced.values()
+        if share is None:
+            share = len(kinds["the same, with a fold"]) / len(busy)
+        day = CHECKPOINTS * plain + HOURS * (first - plain) + CHECKPOINTS * share * (folding - plain)
         lines.append(
-            f"| **{APPLICATIONS} applications, a month, always something new in each**, a fold for {1 / share:.1f} "
-            f"checkpoints (goal: under $20) | | **${month:.2f}** |"
-            if share
-            else f"| **{APPLICATIONS} applications, a month, always something new in each**, no fold | | **${month:.2f}** |"
+            f"| **{APPLICATIONS} applications, a month, always something new in each, a fold for "
+            f"{times(1, share)} checkpoints** (goal: under $20) | | **${APPLICATIONS * DAYS * day:.2f}** |"
         )
-        lines.append(f"| {APPLICATIONS} applications, a month, never anything new | | ${APPLICATIONS * DAYS * 288 * idle:.2f} |")
+        quiet = APPLICATIONS * DAYS * CHECKPOINTS * idle
+        lines.append(f"| {APPLICATIONS} applications, a month, never anything new | | ${quiet:.2f} |")
     return "\n".join(lines) + "\n"
 
 
 def fetch_table(fetched: Mapping[str, Fetched]) -> str:
     """Fetches of several snapshots of the same state; what the last one takes is what the others are held against."""
     last = list(fetched.values())[-1]
-    lines = [
-        "| snapshot | runs of a database | bytes of runs | fetch, whole command | × | without interpreter | × | placed | "
-        "Kafka Streams restores | it rewrites |",
-        "|---|" + "---:|" * 9,
-    ]
+    columns: dict[str, Callable[[Fetched], str]] = {
+        "runs of a database": lambda one: f"{one.runs}",
+        "bytes of runs": lambda one: megabytes(one.named),
+        "fetch, whole command": lambda one: seconds(one.wall),
+        "×": lambda one: f"{one.wall / last.wall:.2f}",
+        "without interpreter": lambda one: seconds(one.inside),
+        "× without": lambda one: f"{one.inside / last.inside:.2f}",
+        "placed": lambda one: megabytes(one.placed),
+        "Kafka Streams restores": lambda one: f"{one.records:,} records",
+        "it rewrites": lambda one: megabytes(one.rewritten),
+    }
+    lines = [f"| snapshot | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
     for name, one in fetched.items():
-        lines.append(
-            f"| {name} | {one.runs} | {megabytes(one.named)} | {seconds(one.wall)} | {one.wall / last.wall:.2f} | "
-            f"{seconds(one.inside)} | {one.inside / last.inside:.2f} | {megabytes(one.placed)} | {one.records:,} records "
-            f"| {megabytes(one.rewritten)} |"
-        )
+        lines.append(f"| {name} | {' | '.join(cell(one) for cell in columns.values())} |")
     return "\n".join(lines) + "\n"
 
 
@@ -240,11 +243,12 @@ def price(asked: Mapping[str, int]) -> float:
     return sum(PRICES[kind] * asked[kind] for kind in KINDS)
 
 
-def slope(rows: Sequence[Work], of: Callable[[Work], float]) -> tuple[float, float]:
-    """What a checkpoint takes of something however short its tail is, and what for a record besides: the line nearest
-    to them (least squares).
+def line_through(rows: Sequence[Work], of: Callable[[Work], float]) -> tuple[float, float]:
+    """What a checkpoint takes of something however short its tail is, and what for a record besides: of all lines the
+    one that is nearest to them (least squares).
     """
-    return tuple(reversed(statistics.linear_regression([one.records for one in rows], [of(one) for one in rows])))  # type: ignore[return-value]
+    found = statistics.linear_regression([one.records for one in rows], [of(one) for one in rows])
+    return found.intercept, found.slope
 
 
 def times(more: float, less: float) -> str:

@@ -50,7 +50,7 @@ class Relay:
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = int(self._listener.getsockname()[1])
-        self._counts = multiprocessing.get_context("fork").Array(c_uint64, 2)
+        self._counts: Any = multiprocessing.get_context("fork").Array(c_uint64, 2)
         self._process: Any = None
 
     @property
@@ -73,7 +73,7 @@ class Relay:
     def moved(self) -> Moved:
         """Bytes that have moved so far."""
         with self._counts.get_lock():
-            return Moved(*self._counts)
+            return Moved(self._counts[0], self._counts[1])
 
     def stop(self) -> None:
         """End all connections; again is fine."""

@@ -72,3 +72,12 @@ def test_what_cannot_be_made_is_refused() -> None:
     for wrong in ({"value_bytes": 9_000}, {"overwrites": 1.0}, {"codec": "brotli"}):
         with pytest.raises(ValueError, match="no such changelog"):
             Shape("wrong", **wrong)  # type: ignore[arg-type]
+
+
+def test_a_tail_has_keys_of_the_changelog_that_it_belongs_to() -> None:
+    whole = read(ChangelogSize(40 * RECORDS))
+    tail = read(ChangelogSize(RECORDS, seed=8, whole=40 * RECORDS))
+    keys = set(whole["key"].to_pylist())
+    found = tail["key"].to_pylist()
+    assert sum(key in keys for key in found) > 0.95 * len(found)
+    assert len(set(found)) > 0.9 * len(found)
