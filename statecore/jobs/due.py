@@ -41,10 +41,9 @@ from statecore.repository.agreement import differences
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Manifest, StoreSnapshot
 from statecore.repository.shelf import Shelf
-from statecore.spec.derived import task_of
+from statecore.spec.derived import is_source, task_of
 from statecore.spec.duration import format_duration
-from statecore.spec.model import ApplicationSpec, StoreSpec
-from statecore.spec.reader import default_changelog
+from statecore.spec.model import DEFAULT_CHECKPOINT_INTERVAL_MS, ApplicationSpec, StoreSpec
 
 DEFAULT_TICK_MS = 60_000
 """How often somebody looks, where nobody says otherwise."""
@@ -90,11 +89,14 @@ def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
     return passed >= interval_ms - min(tick_ms, interval_ms) // 2
 
 
-def made_ms(entries: Sequence[SnapshotEntry]) -> int | None:
+def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS) -> int | None:
     """When the newest snapshot was made that is no fold: when its ends were read, else when it was published.
+
+    Where the two lie further apart than an interval, some task is quiet whose end nobody could be sure of since.
 
     Args:
         entries: the snapshots that count, newest first.
+        interval_ms: between two checkpoints.
 
     Returns:
         In ms since the epoch; ``None`` where there is none.
@@ -102,10 +104,9 @@ def made_ms(entries: Sequence[SnapshotEntry]) -> int | None:
     entry = next((one for one in entries if one.origin != FOLD), None)
     if entry is None:
         return None
-    if entry.cut_ms is not None:
-        return entry.cut_ms
     published = moment(entry.made)
-    return 0 if published is None else int(published.timestamp() * 1000)
+    made = 0 if published is None else int(published.timestamp() * 1000)
+    return made if entry.cut_ms is None or made - entry.cut_ms > interval_ms else entry.cut_ms
 
 
 def look(
@@ -137,7 +138,8 @@ def look(
     newest = None if found is None else found.head.newest
     if found is None or newest is None:
         return Verdict(True, "it has no snapshot yet")
-    made, interval_ms = made_ms(found.head.snapshots), spec.checkpoint_interval_ms
+    interval_ms = spec.checkpoint_interval_ms
+    made = made_ms(found.head.snapshots, interval_ms)
     every = f"one every {format_duration(interval_ms)}"
     if made is not None and not is_due(made, now_ms, interval_ms, tick_ms):
         return Verdict(False, f"the last one was {_ago(made, now_ms)}, {every}")
@@ -222,17 +224,11 @@ def _ends(
 ) -> dict[TopicPartition, int]:
     """Where a checkpoint would stop to read now."""
     read = {part for store, partitions in stores if not is_left(store, versioned) for part in partitions}
-    sources = {part for store, partitions in stores if _is_source(spec, store) for part in partitions} & read
+    sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
     logs = cluster.log_offsets(read)
     committed = committed_offsets(cluster, spec.application_id, sources)
     ends = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
     return ends | {part: min(ends[part], _consumed(logs[part], committed[part])) for part in sources}
-
-
-def _is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
-    """Whether a store is restored from a source topic, as far as the application has consumed it."""
-    own = default_changelog(spec.application_id, store.name, store.topology)
-    return not store.is_global and store.changelog != own
 
 
 def _consumed(log: LogOffsets, committed: int | None) -> int:

@@ -35,9 +35,8 @@ from statecore.jobs.plan import (
 from statecore.jobs.plan_request import PlanRequest
 from statecore.jobs.selection import check_partitions, select_stores
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.spec.derived import retention_of, segment_interval_of, task_of
+from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from statecore.spec.reader import default_changelog
 
 POLL_INTERVAL = 0.5
 
@@ -112,7 +111,7 @@ def plan_restore(
     while (open_ones := _open_transactions(spec, offsets, read)) and clock() < deadline:
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(open_ones)}
-    reused = _partitions({store: parts for store, parts in wanted.items() if _is_source(spec, store)})
+    reused = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
     committed = committed_offsets(cluster, spec.application_id, reused)
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
     consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
@@ -200,14 +199,6 @@ def _open_transactions(
     if spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
         return []
     return [part for part in read if end_of(offsets[part], spec.processing_guarantee) < offsets[part].log_end]
-
-
-def _is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
-    """Whether a store's changelog is a source topic: Kafka Streams gives its own changelogs no other name.
-
-    Global stores are read whole from their source topic, whatever the group has committed.
-    """
-    return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name, store.topology)
 
 
 def _refuse_unknown_progress(

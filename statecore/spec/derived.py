@@ -5,7 +5,8 @@ from __future__ import annotations
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
-from statecore.spec.model import StoreSpec
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.reader import default_changelog
 
 
 def task_of(store: StoreSpec, partition: int) -> str:
@@ -27,3 +28,11 @@ def segment_interval_of(store: StoreSpec) -> int | None:
     if retention is None or not (store.kind.is_segmented or store.kind.is_versioned):
         return None
     return store.segment_interval_ms or default_segment_interval(store.kind, retention)
+
+
+def is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
+    """Whether a store's changelog is a source topic: Kafka Streams gives its own changelogs no other name.
+
+    Global stores are read whole from their source topic, whatever the group has committed.
+    """
+    return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name, store.topology)

@@ -96,6 +96,12 @@ def test_where_nobody_knows_when_the_ends_were_read_the_publication_counts() -> 
     assert made_ms([entry(cut_ms=None, made="2027-01-15T08:00:00.500Z")]) == NOW + 500
 
 
+def test_a_task_of_whose_end_nobody_could_be_sure_for_long_makes_no_checkpoint_due() -> None:
+    stale = entry(cut_ms=NOW - 5 * MINUTE - 1, made="2027-01-15T08:00:00.000Z")
+    assert made_ms([stale], 5 * MINUTE) == NOW
+    assert made_ms([replace(stale, cut_ms=NOW - 5 * MINUTE)], 5 * MINUTE) == NOW - 5 * MINUTE
+
+
 class Brokers:
     """What a cluster says of one changelog."""
 
