@@ -198,7 +198,8 @@ class RandomApplication:
             return
         store, partition = self.chance.choice(own), self.chance.randrange(self.partitions)
         records = self.histories[store, partition].records(5, partition)
-        producer = topics.produce_hanging(self.world.servers, self.topics[store], records)
+        # A busy machine takes minutes for what is done meanwhile, and nobody but the test is to end it.
+        producer = topics.produce_hanging(self.world.servers, self.topics[store], records, timeout_ms=900_000)
         committed = self.chance.random() < 0.5
         self.tell(f"a transaction is open on {store} {partition}, and later {'committed' if committed else 'aborted'}")
         self.transaction_wait = 0.2

@@ -187,7 +187,7 @@ def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: 
     assert [rows for rows, _ in shop.fetched().values()] == [1]
 
 
-def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_refused(broker: Broker, tmp_path: Path) -> None:
+def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_made_anew(broker: Broker, tmp_path: Path) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.put({"a": "1"})
     shop.checkpoint()
@@ -197,10 +197,11 @@ def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_refused(br
     topics.delete(shop.servers, shop.changelog())
     topics.create(shop.servers, shop.changelog(), 1, topics.UNCLEANED)
     shop.put({"c": "1", "d": "1", "e": "1"})
-    with pytest.raises(Invalid, match="created anew since the plan was made"):
-        shop.checkpoint(request_id="killed")
-    assert len(shop.snapshots()) == 1
-    shop.checkpoint()
+    with pytest.raises(Invalid, match="was deleted and created again"):
+        shop.checkpoint(request_id="killed", when_refused=WhenRefused.REFUSE)
+    report, said = said_of(shop, request_id="killed")
+    assert "was deleted and created again" in said
+    assert advanced(report) == ("", 0, 3)
     assert shop.fetched() == shop.restored()
 
 
