@@ -196,9 +196,9 @@ def over_a_day(ground: Ground, records: int, checkpoints: int, rounds: int) -> t
     fetched = fetches(ground, app, url, rounds)
     folds = sum(one.folded is not None for one in steps)
     text = (
-        f"**{checkpoints} checkpoints, five minutes apart**: four store partitions, together {megabytes(steps[0].state)}, "
-        f"{change:,} records of any keys each time\n\n{day_table(steps)}\n**A fetch after that day** beside one of a "
-        f"snapshot restored anew (goal: within 1.3 times)\n\n{fetch_table(fetched)}"
+        f"**{checkpoints} checkpoints, five minutes apart**: four store partitions of {megabytes(steps[0].state)} "
+        f"together, {change:,} records of any keys each time\n\n{day_table(steps)}\n**A fetch after that day** beside "
+        f"one of a snapshot restored anew (goal: within 1.3 times)\n\n{fetch_table(fetched)}"
     )
     return text, folds / len(steps)
 

@@ -29,7 +29,7 @@ from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE
 from statecore.changelog.cluster import Cluster
 from statecore.formats.rocksdb_log import read_manifest
-from statecore.jobs import checkpoint, checkpoint_plan
+from statecore.jobs import checkpoint, checkpoint_plan, fold_after
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.fold import ORIGIN, run_fold
 from statecore.jobs.in_process import InProcessEngine
@@ -70,7 +70,7 @@ def moved_clock() -> Iterator[MovedTime]:
     with (
         mock.patch.object(checkpoint, "time", moved),
         mock.patch.object(checkpoint_plan, "time", moved),
-        mock.patch.object(checkpoint, "run_fold", fold),
+        mock.patch.object(fold_after, "run_fold", fold),
     ):
         yield moved
 
