@@ -125,7 +125,7 @@ def test_the_names_are_those_of_the_page() -> None:
         described = [name.replace(placeholder, value) for name in described]
     assert described == made
     public = {name for name in vars(Layout) if not name.startswith("_")}
-    others = {"application_id", "root", "manifests", "stagings"}  # prefixes of names that are there
+    others = {"application_id", "root", "manifests", "stagings", "requests"}  # prefixes of names that are there
     assert len(public - others) == len(made) - 1, "a name that the page does not have"
     assert f"{SMALL >> 20} MiB that were put together, up to {PACK_BYTES >> 20} MiB" in PAGE
 
