@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from statecore.jobs.declaration import declare
 from statecore.jobs.request import (
+    TRANSACTION_WAIT,
     VERSIONED,
     WHERE,
     Budgeted,
@@ -60,6 +61,7 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
             section=POLICY,
         ),
     )
+    transaction_wait: float = field(default=0.0, metadata=TRANSACTION_WAIT)
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
     versioned_interval: int = field(
         default=86_400_000,

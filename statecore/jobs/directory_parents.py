@@ -7,6 +7,7 @@ where it is shorter now, as Kafka Streams itself notices it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -77,9 +78,10 @@ class DirectoryParents:
             raise Corrupted(
                 f"its segments stand at different offsets ({', '.join(sorted(map(_words, said.values())))})", action=""
             )
-        unknown = [str(part) for part, offset in offsets.items() if offset == OFFSET_UNKNOWN]
-        if not offsets or unknown:
-            raise Corrupted("it has no offset" + (f" of {', '.join(unknown)}" if unknown else ""), action="")
+        if not offsets:
+            raise Corrupted("it has no offset", action="")
+        if OFFSET_UNKNOWN in offsets.values():
+            return _empty(offsets)
         is_global = task == GLOBAL
         starts = {part: offset + (not is_global) for part, offset in offsets.items()}
         # Looks at kind, status and files, and changes nothing.
@@ -106,6 +108,12 @@ class DirectoryParents:
                 "takes it over",
                 action="",
             )
+
+
+def _empty(offsets: Mapping[TopicPartition, int]) -> Parent:
+    """A store whose changelog was empty when it was closed: nothing lies below, so no delete can be missing."""
+    now_ms = int(time.time() * 1000)
+    return Parent(DIRECTORY, {part: ParentEnd(part, "", 0, -1, now_ms) for part in offsets}, frozenset())
 
 
 def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path]:

@@ -20,7 +20,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
         f"{request.transaction_wait:g} s; the application will restore the tail up to {part.log_end} itself "
         f"({part.tail_left} offsets)."
         for part in plan.partitions
-        if part.tail_left > 0 and exactly_once
+        if part.tail_left > 0 and exactly_once and request.transaction_wait  # who does not wait knows of it
     ]
     planned = {part.store for part in plan.partitions}
     notes += [

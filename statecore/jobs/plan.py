@@ -67,8 +67,9 @@ class PartitionPlan:
         log_start: first offset of the log when the plan was made.
         parent: what lies below the runs that are read (:attr:`statecore.jobs.parents.Parent.name`); empty where nothing
             does, and the whole log is read.
-        was_all: whether nothing lay behind ``end`` when the plan was made: no open transaction, and no record of a
-            source topic that the application had still to process.
+        was_all: whether nothing lay behind ``end`` when the plan was made that compaction could have touched. An open
+            transaction does not count, because the cleaner does not go beyond the last stable offset; a record of a
+            source topic that the application had still to process does.
     """
 
     store: str
@@ -236,7 +237,7 @@ def make_plan(
         shapes: tells of partitions that are read what is known of their records; decides where they are split.
         epochs: the epochs of the leaders, as far as they are known.
         parents: (task, store) → what its runs are put upon; the others are read whole.
-        log_ends: log end offsets, where they are not those of ``offsets``: of source topics that are consumed in part.
+        log_ends: where all of each log ends, where ``offsets`` do not say it: source topics are consumed in part.
     """
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
@@ -274,7 +275,7 @@ def make_plan(
             leader_epoch=epochs.get(span.topic_partition, -1),
             log_start=offsets[span.topic_partition].log_start,
             parent=_name(parents.get((task_of(store, span.partition), store.name))),
-            was_all=span.end >= log_ends.get(span.topic_partition, offsets[span.topic_partition].log_end),
+            was_all=span.end >= log_ends.get(span.topic_partition, span.end),
         )
         for store, span in whole
     )

@@ -145,7 +145,7 @@ def plan_restore(
         shapes=shapes,
         epochs={part: log.leader_epoch for part, log in offsets.items()},
         parents=chosen.parents,
-        log_ends={part: log.log_end for part, log in offsets.items()},
+        log_ends={part: end_of(log, spec.processing_guarantee) for part, log in offsets.items()},
     )
     notes = notes_of(cluster, spec, plan, request)
     disk = disk_need(plan, weights, workers, budget)

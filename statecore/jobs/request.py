@@ -101,6 +101,15 @@ PATIENCE = declare(
 )
 """What is said of ``timeout``, wherever brokers are asked."""
 
+TRANSACTION_WAIT = declare(
+    Seconds(),
+    title="Wait for open transactions",
+    help="how long to wait, under exactly-once, for an open transaction at the end of a changelog",
+    section=LIMITS,
+    check=_check_wait,
+)
+"""What is said of ``transaction_wait``, wherever changelogs are read."""
+
 CHEAPEST, NOTHING, LATEST, HERE = "cheapest", "none", "latest", "directory"
 """What a restore may be put upon, besides the id of a snapshot."""
 
@@ -267,16 +276,7 @@ class Staged(Request):
 class Reading(Request):
     """Changelogs are read from their brokers."""
 
-    transaction_wait: float = field(
-        default=30.0,
-        metadata=declare(
-            Seconds(),
-            title="Wait for open transactions",
-            help="how long to wait, under exactly-once, for an open transaction at the end of a changelog",
-            section=LIMITS,
-            check=_check_wait,
-        ),
-    )
+    transaction_wait: float = field(default=30.0, metadata=TRANSACTION_WAIT)
     timeout: float = field(
         default=30.0,
         metadata=PATIENCE,

@@ -121,9 +121,7 @@ class Shop:
             value = None if self.chance.random() < 0.3 else b"value %d" % self.chance.randrange(10**9)
             if "window" in str(self.stores.get(store, PLAIN)["kind"]):
                 key += (self.now // 60_000 * 60_000).to_bytes(8, "big") + bytes(4)
-            # A key of the global store lies in all partitions, as after somebody has added one.
-            partition = number % self.partitions if store else self.chance.randrange(self.partitions)
-            made.append(Record(key, value, partition=partition, timestamp=self.now))
+            made.append(Record(key, value, partition=number % self.partitions, timestamp=self.now))
         return made
 
     def write(self, count: int = 200, *, only: Sequence[str] | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
 from statecore.jobs.advance import run_advance
@@ -98,6 +99,22 @@ def test_stores_that_cannot_be_advanced_are_named_and_nothing_is_changed(broker:
     with pytest.raises(Invalid, match=r"store plain of task 0_0: .* begins at"):
         advance(shop, state_dir)
     assert content(shop, state_dir) == before
+
+
+def test_a_store_whose_changelog_was_empty_is_made_of_what_came_since(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    state_dir = tmp_path / "state"
+    restore(shop, state_dir)
+    shop.put({"a": "1", "b": "2"})
+    shop.put({"a": None})
+    report = advance(shop, state_dir)
+    assert [(store.records, store.committed_offset) for store in report.stores] == [(3, 2)]
+    image = verify_image(
+        state_dir / shop.application_id / "0_0" / "rocksdb" / "plain",
+        StoreKind.KEY_VALUE,
+        [TopicPartition(shop.changelog(), 0)],
+    )
+    assert image.rows == 1
 
 
 def test_a_restore_takes_what_is_there_where_that_is_the_cheapest(shop: Shop, tmp_path: Path) -> None:

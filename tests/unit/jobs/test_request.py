@@ -136,5 +136,6 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
         "statecore.jobs.values",
         "statecore.jobs.versioned_start",
         "statecore.spec",
+        "statecore.spec.duration",
         "statecore.spec.size",
     }
