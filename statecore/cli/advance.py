@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from statecore.cli.engine_options import add_engine_options, engine_of
+from statecore.cli.engine_options import add_engine_options
 from statecore.cli.output import Output
-from statecore.cli.request_options import add_request_options, request_of
+from statecore.cli.request_options import add_request_options
+from statecore.cli.restore import run_and_show
 from statecore.jobs.advance_request import AdvanceRequest
+
+if TYPE_CHECKING:
+    from statecore.jobs.plan import RestorePlan
+    from statecore.jobs.report import RestoreReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,27 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Advance, or plan, and show the outcome."""
-    from statecore.cli.restore import show_plan, show_report
-    from statecore.faults import fault_points_from_environment
-    from statecore.spec.reader import load_spec
 
-    spec = load_spec(arguments.spec_path)
-    engine = engine_of(arguments)
+    def job() -> Callable[..., RestoreReport | RestorePlan]:
+        from statecore.jobs.advance import run_advance
 
-    from statecore.jobs.advance import run_advance
-    from statecore.jobs.report import RestoreReport
-    from statecore.telemetry import metered
+        return run_advance
 
-    request = request_of(AdvanceRequest, arguments)
-    if not request.plan_only:
-        output.go_on_with(request.request_id)
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        result = run_advance(request, engine, progress, faults=faults, say=output.say)
-    output.document(result.to_json())
-    if not output.json:
-        if isinstance(result, RestoreReport):
-            show_report(result)
-        else:
-            show_plan(result)
-    return 0
+    return run_and_show(arguments, output, AdvanceRequest, job)

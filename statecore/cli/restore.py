@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.request import RestoreRequest
+from statecore.jobs.request import Planned, RestoreRequest
 
 if TYPE_CHECKING:
     from statecore.jobs.plan import RestorePlan
     from statecore.jobs.report import RestoreReport
 
+
+RequestT = TypeVar("RequestT", bound=Planned)
 
 _LEFT = "left to Kafka Streams"
 
@@ -27,6 +29,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Restore, or plan, and show the outcome."""
+
+    def job() -> Callable[..., RestoreReport | RestorePlan]:
+        from statecore.jobs.restore import run_restore
+
+        return run_restore
+
+    return run_and_show(arguments, output, RestoreRequest, job)
+
+
+def run_and_show(
+    arguments: argparse.Namespace,
+    output: Output,
+    kind: type[RequestT],
+    job: Callable[[], Callable[..., RestoreReport | RestorePlan]],
+) -> int:
+    """Run a job that leaves stores in a state directory, or plan it, and show the outcome.
+
+    Args:
+        arguments: the command line.
+        output: where the outcome is shown.
+        kind: what the job is asked for.
+        job: loads what runs it.
+    """
     from statecore.faults import fault_points_from_environment
     from statecore.spec.reader import load_spec
 
@@ -34,15 +59,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     engine = engine_of(arguments)
 
     from statecore.jobs.report import RestoreReport
-    from statecore.jobs.restore import run_restore
     from statecore.telemetry import metered
 
-    request = request_of(RestoreRequest, arguments)
+    run_job, request = job(), request_of(kind, arguments)
     if not request.plan_only:
         output.go_on_with(request.request_id)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        result = run_restore(request, engine, progress, faults=faults, say=output.say)
+        result = run_job(request, engine, progress, faults=faults, say=output.say)
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,16 @@ class Rows(NamedTuple):
     value_offsets: npt.NDArray[np.int64]
     values: npt.NDArray[np.uint8]
     valid: npt.NDArray[np.uint8]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The buffers as kernels take them, and how much room they have."""
+        return {
+            **self._asdict(),
+            "limit": len(self.valid),
+            "key_room": len(self.keys),
+            "value_room": len(self.values),
+        }
 
     @classmethod
     def room(cls, rows: int, bytes_each: int) -> Self:
@@ -149,15 +159,8 @@ class MergingRuns:
                 cursors=self._cursors,
                 heap=self._heap,
                 state=self._state,
-                limit=len(rows.valid),
                 keep_deletes=int(keep_deletes),
-                key_room=len(rows.keys),
-                value_room=len(rows.values),
-                key_offsets=rows.key_offsets,
-                keys=rows.keys,
-                value_offsets=rows.value_offsets,
-                values=rows.values,
-                valid=rows.valid,
+                **rows.arguments,
             )
         )
 

@@ -133,14 +133,7 @@ class _Differing(MergingRuns):
                 pending=self._pending,
                 parents=self._parents,
                 most=_READ_AT_ONCE,
-                limit=len(rows.valid),
-                key_room=len(rows.keys),
-                value_room=len(rows.values),
-                key_offsets=rows.key_offsets,
-                keys=rows.keys,
-                value_offsets=rows.value_offsets,
-                values=rows.values,
-                valid=rows.valid,
+                **rows.arguments,
             )
         )
 

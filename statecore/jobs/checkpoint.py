@@ -160,7 +160,7 @@ class _Checkpoint(Job):
             for note in planned.notes:
                 if note not in self._said:
                     self.say(f"note: {note}")
-            return planned.frozen.plan
+            return planned.plan
         with self.attempted():
             return self._run()
 
@@ -198,7 +198,7 @@ class _Checkpoint(Job):
 
     def _sound(self, planned: CheckpointPlan, made: Made) -> Made | None:
         """What is put upon the parents; ``None`` where some of them turned out not to be sound."""
-        plan, now_ms, self.reconciled = planned.frozen.plan, int(time.time() * 1000), {}
+        plan, now_ms, self.reconciled = planned.plan, int(time.time() * 1000), {}
         if not plan.offsets:
             return made
         with self._cluster() as cluster:
@@ -263,7 +263,7 @@ class _Checkpoint(Job):
                 cluster, self.spec, self.request, self.shelf, publication, self.home, self.refused, self._expected
             )
             self.taken_up = planned.taken_up
-            if planned.frozen.plan.offsets >= self.little:
+            if planned.plan.offsets >= self.little:
                 self.brokers = cluster.brokers()
         self._say(planned.aloud)
         self._refuse_what_must_not_be_rebuilt(planned)
@@ -292,7 +292,7 @@ class _Checkpoint(Job):
             yield cluster
 
     def _read(self, planned: CheckpointPlan) -> Made:
-        plan = planned.frozen.plan
+        plan = planned.plan
         if not plan.offsets:
             return Made({}, {})
         engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
@@ -328,7 +328,7 @@ class _Checkpoint(Job):
         with self.phase("publish"):
             self.progress.phase("publish")
             self.made = task_parts(
-                planned.of_tasks(news.tasks),
+                planned.plan.of_tasks(news.tasks),
                 made,
                 {},
                 parents=planned.parents,
@@ -338,7 +338,7 @@ class _Checkpoint(Job):
             published = publication.publish(
                 self.made,
                 whole=False,
-                tasks=None if self.request.stores or self.request.partitions else planned.tasks,
+                tasks=None if self.request.stores or self.request.partitions else planned.plan.tasks,
                 rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), self.reconciled),
                 refused=planned.not_newest,
                 cuts=cuts,
@@ -362,7 +362,7 @@ class _Checkpoint(Job):
         notes: tuple[str, ...],
         published: Published | None,
     ) -> RestoreReport:
-        plan = None if planned is None else planned.frozen.plan
+        plan = None if planned is None else planned.plan
         stores = (
             []
             if plan is None

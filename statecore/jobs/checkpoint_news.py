@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.jobs.checkpoint_plan import CheckpointPlan
 from statecore.jobs.parents import Key
 from statecore.jobs.plan import PartitionPlan
 from statecore.jobs.publishing import Made
-from statecore.repository.manifest import StoreSnapshot
+from statecore.repository.manifest import Manifest, StoreSnapshot, first_cut
 from statecore.repository.publication import Publication
 
 _SHARE_OF_HORIZON = 4
@@ -53,6 +53,12 @@ def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
     return oldest_ms is None or now_ms - oldest_ms > horizon_ms // _SHARE_OF_HORIZON
 
 
+def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
+    """The first of the moments that a snapshot says of some tasks, in ms; ``None`` where it lacks one."""
+    references = [manifest.part(task) for task in tasks]
+    return first_cut(None if one is None else one.cut_ms for one in references)
+
+
 def news_of(
     planned: CheckpointPlan, made: Made, publication: Publication, reconciled: Collection[Key] = frozenset()
 ) -> News:
@@ -69,7 +75,7 @@ def news_of(
         (task, store.store): store for task, part in publication.parts().items() for store in part.stores
     }
     new, quiet, lagging = set[str](), set[str](), set[str]()
-    for key, of_store in planned.frozen.plan.stores.items():
+    for key, of_store in planned.plan.stores.items():
         parent, known = planned.parents.get(key), there.get(key)
         if of_store[0].left_to_restore:
             is_news = known is None or not known.left_to_restore or known.kind is not of_store[0].kind
@@ -83,10 +89,7 @@ def news_of(
         if not all(part.was_all or part.left_to_restore for part in of_store):
             lagging.add(key[0])
     quiet -= new | lagging
-    references = {} if manifest is None else {task: manifest.part(task) for task in quiet}
-    moments = [None if one is None else one.cut_ms for one in references.values()]
-    known_moments = [moment for moment in moments if moment is not None]
-    oldest = min(known_moments) if known_moments and len(known_moments) == len(moments) else None
+    oldest = None if manifest is None else oldest_cut(manifest, quiet)
     cuts = dict.fromkeys(quiet, planned.made_ms)
     return News(frozenset(new), cuts, oldest, planned.made_ms)
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.home import JobHome
-from statecore.jobs.parents import Key, Parent, Refused
+from statecore.jobs.parents import Key
 from statecore.jobs.plan import RestorePlan
-from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
+from statecore.jobs.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
+from statecore.jobs.planning import check_unchanged, covers, plan_restore
 from statecore.jobs.snapshot_parents import SnapshotParents
-from statecore.jobs.soundness import horizon_ms
+from statecore.jobs.soundness import shortest_horizon_ms
 from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication
 from statecore.repository.shelf import Shelf
@@ -24,27 +24,15 @@ from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
 
 
-@dataclass(frozen=True)
-class CheckpointPlan:
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPlan(PlannedTails):
     """What a checkpoint does.
 
     Attributes:
-        frozen: the offsets.
-        parents: what the runs of each store are put upon, where there is something.
-        refused: parents that are not used, and why.
-        topics: the changelogs.
-        notes: what the operator should know.
         candidates: the snapshots.
-        taken_up: whether an earlier try had frozen it.
     """
 
-    frozen: FrozenPlan
-    parents: Mapping[Key, Parent]
-    refused: tuple[Refused, ...]
-    topics: Mapping[str, TopicDescription]
-    notes: tuple[str, ...]
     candidates: SnapshotParents
-    taken_up: bool
 
     def below(self, task: str) -> TaskPart | None:
         """The task in the snapshot that was the newest when the plan was made."""
@@ -66,24 +54,9 @@ class CheckpointPlan:
         return (*map(str, self.refused), *_rebuilt(self.not_advanced))
 
     @property
-    def not_newest(self) -> frozenset[Key]:
-        """The stores of which the newest snapshot was refused, so that its ends say nothing."""
-        return frozenset((one.task, one.store) for one in self.refused if one.parent == self.frozen.newest)
-
-    @property
-    def tasks(self) -> frozenset[str]:
-        """All tasks of it."""
-        return frozenset(part.task for part in self.frozen.plan.partitions)
-
-    @property
     def horizon_ms(self) -> int | None:
         """The shortest time after which deletes of one of the changelogs may be gone; ``None`` where none go."""
-        return min((found for topic in self.topics.values() if (found := horizon_ms(topic)) is not None), default=None)
-
-    def of_tasks(self, tasks: Collection[str]) -> RestorePlan:
-        """The plan of some tasks."""
-        plan = self.frozen.plan
-        return replace(plan, partitions=tuple(part for part in plan.partitions if part.task in tasks))
+        return shortest_horizon_ms(self.topics.values())
 
 
 def plan_checkpoint(
@@ -141,7 +114,9 @@ def plan_checkpoint(
         *_rebuilt(_whole(planned.plan)),
         *_kept(old, request.versioned_interval),
     )
-    return CheckpointPlan(frozen, parents, before, planned.topics, notes, candidates, taken_up=False)
+    return CheckpointPlan(
+        frozen=frozen, parents=parents, refused=before, topics=planned.topics, notes=notes, candidates=candidates
+    )
 
 
 def _taken_up(
@@ -157,27 +132,26 @@ def _taken_up(
         return error.what
     if not covers(frozen, spec, request):
         return "it was of other stores"
-    topics = cluster.describe_topics(sorted({part.topic for part in frozen.plan.partitions}))
+    topics = topics_of(cluster, frozen.plan)
     try:
         check_unchanged(frozen.plan, topics)
     except Invalid as error:  # a new plan refuses what was of another topic
         return error.what
-    offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
-    if (stale := why_stale(frozen, topics, offsets, time.time())) is not None:
-        return stale
     if frozen.newest and not candidates.counts(frozen.newest):
         return f"the snapshot {frozen.newest} that it was to advance does not count any more"
-    parents: dict[Key, Parent] = {}
-    for key, parts in frozen.plan.stores.items():
-        if not parts[0].parent:
-            continue
-        parent = candidates.named(key, parts[0].parent)
-        if parent is None or any(parent.ends[part.topic_partition].end != part.start for part in parts):
-            return f"the snapshot {parts[0].parent} that it was to advance does not count any more"
-        parents[key] = parent
-    taken_up = "The plan of an earlier attempt of this request was taken up."
-    notes = (taken_up, *map(str, frozen.refused), *_rebuilt(_whole(frozen.plan)))
-    return CheckpointPlan(frozen, parents, frozen.refused, topics, notes, candidates, taken_up=True)
+    parents = still_standing(cluster, frozen, topics, candidates)
+    if isinstance(parents, str):
+        return parents
+    notes = (TAKEN_UP, *map(str, frozen.refused), *_rebuilt(_whole(frozen.plan)))
+    return CheckpointPlan(
+        frozen=frozen,
+        parents=parents,
+        refused=frozen.refused,
+        topics=topics,
+        notes=notes,
+        candidates=candidates,
+        taken_up=True,
+    )
 
 
 def _whole(plan: RestorePlan) -> list[Key]:

@@ -30,12 +30,12 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import moment
-from statecore.jobs.checkpoint_news import is_aged
+from statecore.jobs.checkpoint_news import is_aged, oldest_cut
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.parents import Key
 from statecore.jobs.plan import end_of, is_left
 from statecore.jobs.selection import check_partitions, select_stores
-from statecore.jobs.soundness import horizon_ms
+from statecore.jobs.soundness import shortest_horizon_ms
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.agreement import differences
 from statecore.repository.head import SnapshotEntry
@@ -203,13 +203,8 @@ class _Asked:
 
     def age(self, manifest: Manifest, now_ms: int) -> str | None:
         """Why a snapshot of which nothing is new is published all the same."""
-        horizon = min(
-            (found for topic in self.topics.values() if (found := horizon_ms(topic)) is not None), default=None
-        )
-        references = [manifest.part(task) for task in {task for task, _ in self.stores}]
-        cuts = [None if one is None else one.cut_ms for one in references]
-        known = [cut for cut in cuts if cut is not None]
-        oldest = min(known) if known and len(known) == len(cuts) else None
+        horizon = shortest_horizon_ms(self.topics.values())
+        oldest = oldest_cut(manifest, {task for task, _ in self.stores})
         if not is_aged(oldest, now_ms, horizon):
             return None
         since = "nobody knows since when" if oldest is None else f"known {_ago(oldest, now_ms)}"

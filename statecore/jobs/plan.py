@@ -157,6 +157,15 @@ class RestorePlan:
         """The plan of some stores, by task and name."""
         return replace(self, partitions=tuple(one for one in self.partitions if (one.task, one.store) in keys))
 
+    def of_tasks(self, tasks: Collection[str]) -> RestorePlan:
+        """The plan of some tasks."""
+        return replace(self, partitions=tuple(one for one in self.partitions if one.task in tasks))
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """All tasks of it."""
+        return frozenset(part.task for part in self.partitions)
+
     @property
     def isolation(self) -> IsolationLevel:
         """How changelogs are read: as Kafka Streams' restore consumer would."""

@@ -105,7 +105,7 @@ class SnapshotOf:
             parts,
             whole=whole,
             rebase=planned.rebase if planned.parents else None,
-            refused={(one.task, one.store) for one in planned.refused} - planned.parents.keys(),
+            refused=planned.not_newest,
         )
         if published is None:  # others have published the very same, or more
             raise Fenced(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid
 from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.home import JobHome
 from statecore.jobs.notes import notes_of
-from statecore.jobs.parents import DIRECTORY, Key, Parent, Refused
+from statecore.jobs.parents import DIRECTORY, Key
 from statecore.jobs.plan import RestorePlan
-from statecore.jobs.planning import check_unchanged, covers, plan_restore, why_stale
+from statecore.jobs.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
+from statecore.jobs.planning import check_unchanged, covers, plan_restore
 from statecore.jobs.request import CHEAPEST, HERE, RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates, cost
 from statecore.repository.manifest import TaskPart
@@ -26,34 +26,17 @@ from statecore.spec.model import ApplicationSpec
 _SHOWN = 20
 
 
-@dataclass(frozen=True)
-class PlannedRestoreOf:
+@dataclass(frozen=True, kw_only=True)
+class PlannedRestoreOf(PlannedTails):
     """What a restore does.
 
     Attributes:
-        frozen: the offsets.
-        parents: what the runs of each store are put upon, where there is something.
-        refused: parents that are not used, and why.
-        topics: the changelogs.
-        notes: what the operator should know.
         candidates: the directory and the snapshots.
         disk: what it takes of the disk; ``None`` where an earlier try had asked.
-        taken_up: whether an earlier try had frozen it.
     """
 
-    frozen: FrozenPlan
-    parents: Mapping[Key, Parent]
-    refused: tuple[Refused, ...]
-    topics: Mapping[str, TopicDescription]
-    notes: tuple[str, ...]
     candidates: RestoreCandidates
     disk: DiskNeed | None = None
-    taken_up: bool = False
-
-    @property
-    def plan(self) -> RestorePlan:
-        """The plan."""
-        return self.frozen.plan
 
     @property
     def here(self) -> frozenset[Key]:
@@ -68,7 +51,7 @@ class PlannedRestoreOf:
     def published(self) -> RestorePlan:
         """The plan of the tasks that can be published: nothing of a state directory is in the repository."""
         here = {task for task, _ in self.here}
-        return replace(self.plan, partitions=tuple(part for part in self.plan.partitions if part.task not in here))
+        return self.plan.of_tasks(self.plan.tasks - here)
 
 
 def plan_anew(
@@ -107,10 +90,20 @@ def plan_anew(
     )
     parents, refused, dearer = planned.chosen
     plan, kept = _without_what_is_done(planned.plan)
-    frozen = FrozenPlan(plan, request.partitions, made_at, request.request_id, staging, newest=candidates.newest)
+    frozen = FrozenPlan(
+        plan, request.partitions, made_at, request.request_id, staging, newest=candidates.newest, refused=refused
+    )
     notes = (*planned.notes, *_upon(plan, request), *kept, *map(str, (*refused, *dearer)[:_SHOWN]))
     parents = {key: parent for key, parent in parents.items() if key in plan.stores}
-    found = PlannedRestoreOf(frozen, parents, refused, planned.topics, notes, candidates, planned.disk)
+    found = PlannedRestoreOf(
+        frozen=frozen,
+        parents=parents,
+        refused=refused,
+        topics=planned.topics,
+        notes=notes,
+        candidates=candidates,
+        disk=planned.disk,
+    )
     _refuse_what_stays(request, found)
     return found
 
@@ -132,40 +125,33 @@ def taken_up(
         return error.what
     if not covers(frozen, spec, request):
         return None
-    topics = cluster.describe_topics(sorted({part.topic for part in frozen.plan.partitions}))
+    topics = topics_of(cluster, frozen.plan)
     check_unchanged(frozen.plan, topics)
-    offsets = cluster.log_offsets({part.topic_partition for part in frozen.plan.partitions})
-    if (stale := why_stale(frozen, topics, offsets, time.time())) is not None:
-        return f"{stale}."
-    parents: dict[Key, Parent] = {}
-    for key, parts in frozen.plan.stores.items():
-        if not parts[0].parent:
-            continue
-        parent = candidates.named(key, parts[0].parent)
-        if parent is None or any(
-            part.topic_partition not in parent.ends or parent.ends[part.topic_partition].end != part.start
-            for part in parts
-        ):
-            return f"{parts[0].parent}, upon which it was to put store {key[1]} of task {key[0]}, is not what it was."
-        parents[key] = parent
-    notes = (
-        "The plan of an earlier attempt of this request was taken up.",
-        *notes_of(cluster, spec, frozen.plan, request),
+    parents = still_standing(cluster, frozen, topics, candidates)
+    if isinstance(parents, str):
+        return f"{parents}."
+    return PlannedRestoreOf(
+        frozen=frozen,
+        parents=parents,
+        refused=frozen.refused,
+        topics=topics,
+        notes=(TAKEN_UP, *notes_of(cluster, spec, frozen.plan, request)),
+        candidates=candidates,
+        taken_up=True,
     )
-    return PlannedRestoreOf(frozen, parents, (), topics, notes, candidates, taken_up=True)
 
 
 def _without_what_is_done(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
     """The plan without the tasks whose stores all lie in the state directory at the end of their changelogs."""
     done = {
         task
-        for task in {part.task for part in plan.partitions}
+        for task in plan.tasks
         if all(part.parent == DIRECTORY and part.start == part.end for part in plan.partitions if part.task == task)
     }
     if not done:
         return plan, []
-    rest = tuple(part for part in plan.partitions if part.task not in done)
-    return replace(plan, partitions=rest), [f"{len(done)} tasks are at the end of their changelogs: kept as they are."]
+    rest = plan.of_tasks(plan.tasks - done)
+    return rest, [f"{len(done)} tasks are at the end of their changelogs: kept as they are."]
 
 
 def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
@@ -194,9 +180,7 @@ def _refuse_what_stays(request: RestoreRequest, planned: PlannedRestoreOf) -> No
     """Refuse to leave stores behind that were to be advanced, all of which are named."""
     if request.plan_only:
         return
-    lacking = [
-        one for one in planned.refused if one.parent == DIRECTORY and (one.task, one.store) not in planned.parents
-    ]
+    lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.parents]
     if lacking:
         lines = "\n".join(f"  store {one.store} of task {one.task}: {one.why}" for one in lacking[:_SHOWN])
         more = f"\n  ... and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""

@@ -29,7 +29,7 @@ Deletes that may be missing are told apart from the rest, because the whole log 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
@@ -123,6 +123,11 @@ def horizon_ms(topic: TopicDescription) -> int | None:
     if "compact" not in topic.configs.get("cleanup.policy", "compact"):
         return None
     return int(topic.configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS))
+
+
+def shortest_horizon_ms(topics: Iterable[TopicDescription]) -> int | None:
+    """The shortest of some topics' horizons, in ms; ``None`` where deletes stay in all of them."""
+    return min((found for topic in topics if (found := horizon_ms(topic)) is not None), default=None)
 
 
 def refusal_of_tail(
