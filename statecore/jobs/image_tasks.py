@@ -216,7 +216,15 @@ def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: B
     """Make a database of links to its files; by changelog partition the offset that it ends before."""
     directory.mkdir()
     for name, sha256 in base.files.items():
-        path = blobs.local_path(staging.file_name(sha256))
+        try:
+            path = blobs.local_path(staging.file_name(sha256))
+        except NotFound as error:  # another store that has it, too, may have found it damaged and taken it away
+            raise Corrupted(
+                f"The file {name} of store {built.store!r} of task {built.task} is missing.",
+                action="Run this again: the file is brought anew.",
+                task=built.task,
+                store=built.store,
+            ) from error
         if path is None:
             raise ValueError("bases are built where their files lie")
         link_or_copy(path, directory / name)

@@ -158,8 +158,9 @@ def test_what_was_damaged_on_this_disk_since_it_came_is_brought_again_and_built_
 
 
 @pytest.mark.parametrize("of", ["base", "run"])
+@pytest.mark.parametrize("damage", [flipped, Path.unlink])
 def test_what_this_disk_changes_between_its_coming_and_its_place_is_brought_again(
-    based: Shop, state_dir: Path, of: str
+    based: Shop, state_dir: Path, of: str, damage: Callable[[Path], None]
 ) -> None:
     file = state_dir / "orders" / ".statecore" / "fetched" / "files" / file_of(based, of)
 
@@ -169,7 +170,7 @@ def test_what_this_disk_changes_between_its_coming_and_its_place_is_brought_agai
         def reach(self, point: str) -> None:
             if point == "fetch.after-download" and not self.done:
                 self.done = True
-                flipped(file)
+                damage(file)
 
     said: list[str] = []
     report = run_fetch(request_for(based, state_dir), faults=Damaging(), say=said.append)
