@@ -21,9 +21,12 @@ Spark. What is published is the same. The tab *Progress* of the run shows how fa
 **An application that nobody can look at** (a spec that cannot be read, brokers that do not answer) gets a task all the
 same, which fails at once with the reason, at every tick until that is mended. The others are not kept waiting.
 
-**A retry and a cleared task go on with the plan of the first try.** Two runs at once do no harm: what one has published
-the other finds. With `force` every application gets a checkpoint, due or not. *Operating it in Airflow*
-(`docs/airflow.md`) has every setting.
+**An application that takes long** (its changelog is read whole) keeps none waiting: the next runs go on with the
+others, and leave it alone for as long as its checkpoint is under way.
+
+**A retry and a cleared task go on with the plan of the first try.** Two checkpoints of one application at once do no
+harm: what one has published the other finds. With `force` every application gets a checkpoint, due or not. *Operating
+it in Airflow* (`docs/airflow.md`) has every setting.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ from statecore.jobs.checkpoint_request import CheckpointRequest
 SETTINGS = Settings.from_environment()
 SETTINGS.check_tick()
 TICK = SETTINGS.checkpoint_tick_ms
+# A run lasts as long as its slowest application; the others go on in the runs of the next ticks.
+RUNS = 16
 # Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
@@ -70,7 +75,7 @@ with DAG(
     schedule=None if TICK is None else timedelta(milliseconds=TICK),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
-    max_active_runs=1,
+    max_active_runs=RUNS,
     params=PARAMS,
     render_template_as_native_obj=False,
     doc_md=__doc__,

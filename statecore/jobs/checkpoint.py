@@ -51,6 +51,7 @@ from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import publish_rows, read_runs
 from statecore.jobs.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.tails import Unsound, unsound
+from statecore.jobs.under_way import said_under_way
 from statecore.progress import NullProgress, Progress
 from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication, Published
@@ -161,7 +162,7 @@ class _Checkpoint(Job):
                 if note not in self._said:
                     self.say(f"note: {note}")
             return planned.plan
-        with self.attempted():
+        with self.attempted(), said_under_way(self.shelf):
             return self._run()
 
     def _run(self) -> RestoreReport:

@@ -4,7 +4,8 @@ Somebody looks at every *tick*, at many applications one beside the other. Nobod
 tick that comes late, early, twice or never changes what the next one finds::
 
     head            when was the newest snapshot made that is no fold?      long enough ago, by the interval?
-    manifest, parts at which offsets does the newest snapshot end?          only where it was
+    word            is a long checkpoint under way (under_way.py)?          only where it was
+    manifest, parts at which offsets does the newest snapshot end?          only where there is none
     brokers         where do the changelogs end?                            is anything new?
 
 An interval is a whole number of ticks as a rule, and a tick comes some seconds early or late. An application whose
@@ -36,6 +37,7 @@ from statecore.jobs.parents import Key
 from statecore.jobs.plan import end_of, is_left
 from statecore.jobs.selection import check_partitions, select_stores
 from statecore.jobs.soundness import shortest_horizon_ms
+from statecore.jobs.under_way import heard_of
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.agreement import differences
 from statecore.repository.head import SnapshotEntry
@@ -137,12 +139,14 @@ def look(
     found = shelf.read_head()
     newest = None if found is None else found.head.newest
     if found is None or newest is None:
-        return Verdict(True, "it has no snapshot yet")
+        return _under_way(shelf, now_ms) or Verdict(True, "it has no snapshot yet")
     interval_ms = spec.checkpoint_interval_ms
     made = made_ms(found.head.snapshots, interval_ms)
     every = f"one every {format_duration(interval_ms)}"
     if made is not None and not is_due(made, now_ms, interval_ms, tick_ms):
         return Verdict(False, f"the last one was {_ago(made, now_ms)}, {every}")
+    if (under_way := _under_way(shelf, now_ms)) is not None:
+        return under_way
     manifest = shelf.manifest(newest).value
     there = {
         (task, store.store): store for task, read in shelf.parts(manifest.parts).items() for store in read.part.stores
@@ -152,6 +156,11 @@ def look(
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"
     news = asked.news(there) or asked.age(manifest, now_ms)
     return Verdict(news is not None, f"{news or 'nothing is new'}; {since}")
+
+
+def _under_way(shelf: Shelf, now_ms: int) -> Verdict | None:
+    heard = heard_of(shelf, now_ms / 1000)
+    return None if heard is None else Verdict(False, f"one is under way, and said so {heard:.0f} s ago")
 
 
 @dataclass(frozen=True)

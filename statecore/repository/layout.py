@@ -11,6 +11,7 @@
       packs/<sha256>                          small ones of these, one after the other (upload.py)
       contents/<identity>.json                what a store holds, once somebody has read all of it (contents.py)
       jobs/<request>.<what>                   pointers: plans and words of jobs that have no state directory; swept
+      jobs/checkpoint.under-way               said by a checkpoint that takes long (statecore.jobs.under_way)
       staging/<plan>/...                      what the tasks of a job tell one another; swept
 
 Everything but ``head``, ``jobs`` and ``staging`` is named by what it holds, or by an id that no other has, and is never
@@ -89,7 +90,7 @@ class Layout:
         return f"{self._root}/jobs/"
 
     def job(self, request: str, what: str) -> str:
-        """A pointer of a job: ``plan``, ``attempt`` or ``report``."""
+        """A pointer of a job, ``plan``, ``attempt`` or ``report``; or its word ``under-way``, which is a blob."""
         return f"{self.requests}{request}.{what}"
 
     @property

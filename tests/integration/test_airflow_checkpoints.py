@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -116,12 +118,12 @@ def runs_of(server: AirflowServer) -> list[str]:
     ]
 
 
-def until(what: Callable[[], Any], server: AirflowServer, seconds: float = 240) -> Any:
+def until(what: Callable[[], Any], server: AirflowServer, seconds: float = 240, pause: float = 1) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := what():
             return found
-        time.sleep(1)
+        time.sleep(pause)
     raise AssertionError(server.log_tail())
 
 
@@ -195,6 +197,22 @@ def test_a_task_that_is_marked_failed_takes_its_process_with_it(server: AirflowS
         server.api("PATCH", path, {"new_state": "failed"})
         until(lambda: started_at(process) != began, server, 20)
     assert server.wait(DAG, run, 120) == "failed"
+
+
+def test_an_application_whose_checkpoint_takes_long_keeps_no_other_waiting(server: AirflowServer, site: Site) -> None:
+    run = server.trigger(DAG, {"applications": [site.path("rarely")], "force": True})
+    stopped = until(lambda: jobs_of(server, site.names["rarely"]), server, pause=0.02)
+    for process in stopped:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        known = site.snapshots("often")
+        site.produce("often", 30)
+        until(lambda: site.snapshots("often") != known, server)
+        assert server.api("GET", f"/dags/{DAG}/dagRuns/{quote(run)}")["state"] == "running"
+    finally:
+        for process in stopped:
+            os.kill(process, signal.SIGCONT)
+    assert server.wait(DAG, run, 120) == "success", server.why(DAG, run)
 
 
 def jobs_of(server: AirflowServer, application_id: str) -> list[int]:

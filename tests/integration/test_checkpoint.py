@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.errors import Invalid
+from statecore.faults import FaultPoints
+from statecore.jobs import under_way
 from statecore.jobs.checkpoint_request import WhenRefused
+from statecore.jobs.due import look
 from statecore.jobs.report import RestoreReport
+from statecore.jobs.under_way import heard_of
 from statecore.jobs.versioned_start import VersionedStart
+from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.shop import CLICKS, EXACTLY_ONCE, PLAIN, Shop
@@ -214,3 +222,33 @@ def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(br
     report = shop.checkpoint(versioned=VersionedStart.LATEST, versioned_interval=1)
     assert upon(report) == {PLAIN_0: (True, 120, 120), past: (False, 0, 120)}
     assert shop.fetched() == shop.restored()
+
+
+class Slow(FaultPoints):
+    """A checkpoint that has read, and goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.has_read, self.may_go_on = threading.Event(), threading.Event()
+
+    def reach(self, point: str) -> None:
+        if point == "checkpoint.after-runs":
+            self.has_read.set()
+            assert self.may_go_on.wait(60)
+
+
+def test_while_a_checkpoint_takes_long_no_other_is_due(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_way, "FIRST", 0.1)
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.write(10)
+    slow = Slow()
+    with ThreadPoolExecutor(1) as beside:
+        made = beside.submit(shop.checkpoint, faults=slow)
+        assert slow.has_read.wait(60)
+        time.sleep(0.5)
+        verdict = look(shop.shelf, parse_spec(shop.spec, "test"))
+        slow.may_go_on.set()
+        assert made.result(60).published is not None
+    assert (verdict.is_due, verdict.why[:16]) == (False, "one is under way")
+    assert heard_of(shop.shelf, time.time()) is None

@@ -82,7 +82,7 @@ def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so(
     dag = load()
     assert "goes on running" in (dag.doc_md or "")
     assert dag.tags == {"statecore", "kafka-streams", "checkpoint"}
-    assert (dag.catchup, dag.max_active_runs, dag.schedule) == (False, 1, None)
+    assert (dag.catchup, dag.max_active_runs, dag.schedule) == (False, 16, None)
     for name in dag.params:
         param = dag.params.get_param(name)
         assert param.schema["title"]

@@ -187,6 +187,19 @@ def test_an_application_without_a_snapshot_is_due_before_anybody_is_asked(tmp_pa
     assert brokers.asked == 0
 
 
+def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_are_not_asked(
+    application: AtTheBrokers, tmp_path: Path
+) -> None:
+    young, brokers = World(tmp_path / "young"), Brokers(25)
+    for shelf in (application.world.shelf, young.shelf):
+        shelf.blobs.replace(shelf.names.job("checkpoint", "under-way"), b"A checkpoint is under way.\n")
+    verdict = application.look(brokers, after_ms=MINUTE, **{"statestore.checkpoint.interval.ms": MINUTE})
+    assert (verdict.is_due, brokers.asked) == (False, 0)
+    assert "one is under way" in verdict.why
+    first = look(young.shelf, parse_spec(young.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
+    assert not first.is_due, "its first snapshot takes longest"
+
+
 def test_what_the_snapshot_lacks_or_has_otherwise_makes_it_due_although_the_log_stands_still(
     application: AtTheBrokers,
 ) -> None:

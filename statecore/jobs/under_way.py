@@ -1,0 +1,87 @@
+"""The word that a checkpoint is under way, for whoever decides whether another one is due.
+
+A checkpoint that takes long (a changelog that is read whole) says so in the repository, again and again as long as it
+lives::
+
+    apps/<application id>/jobs/checkpoint.under-way     put FIRST seconds after it began, and every AGAIN seconds;
+                                                        deleted when it ends; who is killed says it no more
+
+Nobody is kept from anything by it, and nothing that counts needs it: whoever decides by schedule leaves an application
+alone of which that was said a short time ago (:mod:`statecore.jobs.due`), because a second checkpoint would read the
+same. It is always the same bytes; when it was said is told by the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from statecore.errors import NotFound, StatecoreError
+from statecore.repository.shelf import Shelf
+
+FIRST = 10.0
+"""Seconds that a checkpoint may take before it says anything: most are done by then."""
+
+AGAIN = 60.0
+"""Seconds between two words."""
+
+LOST = 200.0
+"""Seconds after which nobody believes in the last one any more: three words were not said."""
+
+_REQUEST, _WHAT = "checkpoint", "under-way"
+_WORD = b"A checkpoint is under way.\n"
+
+
+@contextmanager
+def said_under_way(shelf: Shelf) -> Iterator[None]:
+    """Say of what is done inside that it is under way, where it takes long. A word that cannot be said is left out.
+
+    Args:
+        shelf: what the repository has of the application.
+    """
+    name = _name(shelf)
+    ended, said = threading.Event(), threading.Event()
+
+    def say() -> None:
+        pause = FIRST
+        while not ended.wait(pause):
+            with suppress(StatecoreError):
+                shelf.blobs.replace(name, _WORD)
+                said.set()
+            pause = AGAIN
+
+    saying = threading.Thread(target=say, name="statecore-under-way", daemon=True)
+    saying.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        saying.join()
+        if said.is_set():
+            with suppress(StatecoreError):
+                shelf.blobs.delete(name)
+
+
+def heard_of(shelf: Shelf, now: float) -> float | None:
+    """How many seconds ago somebody said that a checkpoint of an application is under way.
+
+    Args:
+        shelf: what the repository has of the application.
+        now: seconds since the epoch.
+
+    Returns:
+        Seconds; ``None`` where nobody says so, or did too long ago.
+
+    Raises:
+        Invalid, Retryable: the repository cannot be asked.
+    """
+    try:
+        ago = now - shelf.blobs.head(_name(shelf)).modified
+    except NotFound:
+        return None
+    return max(ago, 0.0) if abs(ago) < LOST else None
+
+
+def _name(shelf: Shelf) -> str:
+    return shelf.names.job(_REQUEST, _WHAT)

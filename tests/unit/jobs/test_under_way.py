@@ -1,0 +1,92 @@
+"""The word of a checkpoint that takes long, and who hears it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Retryable
+from statecore.jobs import under_way
+from statecore.jobs.under_way import heard_of, said_under_way
+from statecore.repository.shelf import Shelf
+from tests.unit.jobs.snapshots import World
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return World(tmp_path).shelf
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_way, "FIRST", 0.05)
+    monkeypatch.setattr(under_way, "AGAIN", 0.05)
+
+
+def heard(shelf: Shelf, seconds: float = 20.0) -> float | None:
+    """Wait until somebody says it."""
+    until = time.monotonic() + seconds
+    while (ago := heard_of(shelf, time.time())) is None and time.monotonic() < until:
+        time.sleep(0.01)
+    return ago
+
+
+@pytest.mark.usefixtures("quickly")
+def test_what_takes_long_is_heard_of_until_it_ends(shelf: Shelf) -> None:
+    assert heard_of(shelf, time.time()) is None
+    with said_under_way(shelf):
+        assert heard(shelf) is not None
+    assert heard_of(shelf, time.time()) is None
+    with suppress(Retryable), said_under_way(shelf):
+        assert heard(shelf) is not None
+        raise Retryable("The brokers are away.", action="Wait.")
+    assert heard_of(shelf, time.time()) is None, "who failed is not under way"
+
+
+def test_what_is_done_soon_says_nothing(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shelf, "blobs", property(lambda _: pytest.fail("the repository was used")))
+    began = time.monotonic()
+    with said_under_way(shelf):
+        pass
+    assert time.monotonic() - began < under_way.FIRST / 2
+
+
+@pytest.mark.usefixtures("quickly")
+def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: Shelf) -> None:
+    with said_under_way(shelf):
+        assert heard(shelf) is not None
+        name = "apps/app/jobs/checkpoint.under-way"
+        first = shelf.blobs.head(name).modified
+        until = time.monotonic() + 20
+        while (last := shelf.blobs.head(name).modified) == first and time.monotonic() < until:
+            time.sleep(0.01)
+        assert last > first
+        assert heard_of(shelf, time.time() + under_way.LOST - 5) is not None
+        assert heard_of(shelf, time.time() + under_way.LOST + 5) is None, "it was killed"
+        assert heard_of(shelf, time.time() - under_way.LOST - 5) is None, "a clock was wrong, once"
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away, tried = threading.Event(), threading.Event()
+    away.set()
+    replace = shelf.blobs.replace
+
+    def put(name: str, content: bytes) -> None:
+        tried.set()
+        if away.is_set():
+            raise Retryable("The store is away.", action="Wait.")
+        replace(name, content)
+
+    monkeypatch.setattr(shelf.blobs, "replace", put)
+    with said_under_way(shelf):
+        assert tried.wait(20)
+        assert heard_of(shelf, time.time()) is None
+        away.clear()
+        assert heard(shelf) is not None
