@@ -92,7 +92,8 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
             continue
         log.info("%s: %s: %s", one.name, "due" if verdict.is_due else "not due", verdict.why)
         if verdict.is_due:
-            entries.append(one.entry)
+            upon = {} if verdict.upon is None else {"decided_upon": verdict.upon}
+            entries.append({**one.entry, "request": {**one.entry["request"], **upon}})
     unseen = sum("refusal" in entry for entry in entries)
     log.info("%d of %d applications are due, %d nobody could look at", len(entries) - unseen, len(asked), unseen)
     return entries

@@ -83,3 +83,15 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
             on_command_line=False,
         ),
     )
+    decided_upon: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("SNAPSHOT"),
+            title="Decided upon",
+            help="by schedule: the last snapshot when this checkpoint was found to be due; where there is another one "
+            "by now, somebody else has made it, and nothing is done",
+            section=POLICY,
+            on_command_line=False,
+            in_form=False,
+        ),
+    )

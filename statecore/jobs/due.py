@@ -54,6 +54,9 @@ FOLD = "fold"
 """Origin of snapshots that hold nothing that was not known before (:mod:`statecore.jobs.fold`, which loads more than is
 needed to look)."""
 
+NO_SNAPSHOT = "none"
+"""Where a snapshot is named: there is none. No id is it."""
+
 LOOK_SECONDS = 30.0
 """How long one application may keep whoever looks."""
 
@@ -69,11 +72,14 @@ class Verdict:
         is_due: whether a checkpoint is due; an application that nobody could look at is.
         why: the reason, for people.
         error: why nobody could look; ``None`` where somebody could.
+        upon: where it is due, the last snapshot then that is no fold, or :data:`NO_SNAPSHOT`; who begins long after
+            this was decided finds out by it that somebody else was faster. ``None`` where nobody looked.
     """
 
     is_due: bool
     why: str
     error: StatecoreError | None = None
+    upon: str | None = None
 
 
 def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
@@ -91,6 +97,15 @@ def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
     return passed >= interval_ms - min(tick_ms, interval_ms) // 2
 
 
+def last_made(entries: Sequence[SnapshotEntry]) -> SnapshotEntry | None:
+    """The newest snapshot that is no fold.
+
+    Args:
+        entries: the snapshots that count, newest first.
+    """
+    return next((one for one in entries if one.origin != FOLD), None)
+
+
 def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS) -> int | None:
     """When the newest snapshot was made that is no fold: when its ends were read, else when it was published.
 
@@ -103,7 +118,7 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
     Returns:
         In ms since the epoch; ``None`` where there is none.
     """
-    entry = next((one for one in entries if one.origin != FOLD), None)
+    entry = last_made(entries)
     if entry is None:
         return None
     published = moment(entry.made)
@@ -139,7 +154,7 @@ def look(
     found = shelf.read_head()
     newest = None if found is None else found.head.newest
     if found is None or newest is None:
-        return _under_way(shelf, now_ms) or Verdict(True, "it has no snapshot yet")
+        return _under_way(shelf, now_ms) or Verdict(True, "it has no snapshot yet", upon=NO_SNAPSHOT)
     interval_ms = spec.checkpoint_interval_ms
     made = made_ms(found.head.snapshots, interval_ms)
     every = f"one every {format_duration(interval_ms)}"
@@ -155,7 +170,9 @@ def look(
         asked = _Asked.of(brokers, spec, versioned)
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"
     news = asked.news(there) or asked.age(manifest, now_ms)
-    return Verdict(news is not None, f"{news or 'nothing is new'}; {since}")
+    last = last_made(found.head.snapshots)
+    upon = NO_SNAPSHOT if last is None else last.snapshot
+    return Verdict(news is not None, f"{news or 'nothing is new'}; {since}", upon=upon)
 
 
 def _under_way(shelf: Shelf, now_ms: int) -> Verdict | None:

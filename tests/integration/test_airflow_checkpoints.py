@@ -191,7 +191,7 @@ def test_a_task_that_is_marked_failed_takes_its_process_with_it(server: AirflowS
     with socket.create_server(("127.0.0.1", 0)) as silent:  # a broker that lets one in and never answers
         declared = {**spec("silent", ("by-id",)), "bootstrap_servers": f"127.0.0.1:{silent.getsockname()[1]}"}
         run = server.trigger(DAG, {"applications": [json.dumps(declared)], "force": True})
-        (process,) = until(lambda: jobs_of(server, "silent"), server)
+        (process,) = until(lambda: jobs_of(server, '"application_id":"silent"'), server)
         began = started_at(process)
         path = f"/dags/{DAG}/dagRuns/{quote(run)}/taskInstances/checkpoint/0"
         server.api("PATCH", path, {"new_state": "failed"})
@@ -201,7 +201,7 @@ def test_a_task_that_is_marked_failed_takes_its_process_with_it(server: AirflowS
 
 def test_an_application_whose_checkpoint_takes_long_keeps_no_other_waiting(server: AirflowServer, site: Site) -> None:
     run = server.trigger(DAG, {"applications": [site.path("rarely")], "force": True})
-    stopped = until(lambda: jobs_of(server, site.names["rarely"]), server, pause=0.02)
+    stopped = until(lambda: jobs_of(server, site.path("rarely")), server, pause=0.02)
     for process in stopped:
         os.kill(process, signal.SIGSTOP)
     try:
@@ -213,15 +213,16 @@ def test_an_application_whose_checkpoint_takes_long_keeps_no_other_waiting(serve
         for process in stopped:
             os.kill(process, signal.SIGCONT)
     assert server.wait(DAG, run, 120) == "success", server.why(DAG, run)
+    site.produce("rarely", 30)
 
 
-def jobs_of(server: AirflowServer, application_id: str) -> list[int]:
-    """The processes on the worker that make a checkpoint of an application."""
+def jobs_of(server: AirflowServer, named: str) -> list[int]:
+    """The processes on the worker that make a checkpoint of an application, by what its request says of it."""
     found = []
     for process in server.processes():
         with contextlib.suppress(OSError):
             said = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-            if b"--here" in said and f'"application_id":"{application_id}"'.encode() in b" ".join(said):
+            if b"--here" in said and named.encode() in b" ".join(said):
                 found.append(process)
     return found
 

@@ -252,3 +252,21 @@ def test_while_a_checkpoint_takes_long_no_other_is_due(
         assert made.result(60).published is not None
     assert (verdict.is_due, verdict.why[:16]) == (False, "one is under way")
     assert heard_of(shop.shelf, time.time()) is None
+
+
+def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_since(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.write(10)
+    first = look(shop.shelf, parse_spec(shop.spec, "test"))
+    assert first.is_due
+    assert shop.checkpoint(decided_upon=first.upon).published is not None
+    shop.write(10)
+    late = shop.checkpoint(decided_upon=first.upon)
+    assert (late.published, len(shop.snapshots())) == (None, 1)
+    assert any("was made at" in note for note in late.notes)
+    again = shop.checkpoint(decided_upon=shop.snapshots()[0])
+    assert again.published is not None
+    shop.write(10)
+    assert shop.checkpoint(decided_upon=None).published is not None, "who asks by hand gets one"

@@ -19,7 +19,7 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Corrupted, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import fold
-from statecore.jobs.due import FOLD, Verdict, beside_each_other, is_due, look, made_ms
+from statecore.jobs.due import FOLD, NO_SNAPSHOT, Verdict, beside_each_other, is_due, look, made_ms
 from statecore.repository.head import SnapshotEntry
 from statecore.spec.reader import parse_spec
 from tests.unit.jobs.snapshots import World
@@ -154,6 +154,7 @@ def test_what_is_new_in_the_changelog_makes_an_application_due(application: AtTh
     verdict = application.look(Brokers(25))
     assert verdict.is_due
     assert verdict.why == "15 offsets are new in 1 partitions; the last one was 300 s ago, one every 5m"
+    assert verdict.upon == application.entry.snapshot
 
 
 def test_before_its_interval_is_over_nobody_asks_the_brokers_nor_for_more_than_the_head(
@@ -182,7 +183,7 @@ def test_an_idle_application_is_left_alone_as_long_as_nothing_can_be_missing(app
 def test_an_application_without_a_snapshot_is_due_before_anybody_is_asked(tmp_path: Path) -> None:
     world, brokers = World(tmp_path), Brokers(0)
     assert look(world.shelf, parse_spec(world.spec, "test"), cluster=brokers) == Verdict(  # type: ignore[arg-type]
-        True, "it has no snapshot yet"
+        True, "it has no snapshot yet", upon=NO_SNAPSHOT
     )
     assert brokers.asked == 0
 
