@@ -63,10 +63,14 @@ def conf(repository: str, *applications: Any, **fields: Any) -> dict[str, Any]:
     return {"applications": named, "repository": repository, **fields}
 
 
+def requests(spark: StubSpark) -> list[dict[str, Any]]:
+    """What the processes were asked for that were started."""
+    return [json.loads(call["argv"][call["argv"].index("--request") + 1]) for call in here(spark)]
+
+
 def asked(spark: StubSpark) -> list[str]:
     """The applications that a process was started for."""
-    requests = [json.loads(call["argv"][call["argv"].index("--request") + 1]) for call in here(spark)]
-    return sorted(request["spec"]["application_id"] for request in requests)
+    return sorted(request["spec"]["application_id"] for request in requests(spark))
 
 
 def test_the_file_is_read_in_well_under_a_second_and_without_pyspark_or_what_jobs_work_with() -> None:
@@ -126,6 +130,7 @@ def test_each_application_that_is_due_gets_a_task_and_an_event(spark: StubSpark,
     run = load().test(run_conf=conf(repository, spec("orders"), spec("billing", ("open",))))
     assert str(run.state) == "success"
     assert asked(spark) == ["billing", "orders"]
+    assert {request["decided_upon"] for request in requests(spark)} == {"none"}
     assert spark.calls == []
     announced = {event["uri"] for event in events() if event["run"] == run.run_id}
     assert announced == {"statecore://orders/", "statecore://billing/"}
