@@ -132,6 +132,14 @@ def mapped(server: AirflowServer, run: str) -> dict[str, str | None]:
     return {task.name: task.state for task in server.tasks(DAG, run) if task.task_id == "checkpoint"}
 
 
+def made_in(server: AirflowServer, snapshot: str) -> str | None:
+    """The run that has ended and announced a snapshot."""
+    return next(
+        (run for run in runs_of(server) if snapshot in [one["extra"]["snapshot"] for one in events_of(server, run)]),
+        None,
+    )
+
+
 def test_ticks_advance_each_application_at_its_interval_and_one_that_is_broken_keeps_none_waiting(
     server: AirflowServer, site: Site
 ) -> None:
@@ -154,12 +162,12 @@ def test_ticks_advance_each_application_at_its_interval_and_one_that_is_broken_k
     assert earlier == before["often"][0]
     assert site.snapshots("rarely") == before["rarely"]
     # Nothing is new of the idle one, although its interval is over: it gets no task, and no snapshot.
-    ended = until(lambda: [run for run in runs_of(server) if often in mapped(server, run)][1:], server)
-    assert set(mapped(server, ended[0])) == {often, site.path("broken")}
+    made = until(lambda: made_in(server, entry.snapshot), server)
+    assert set(mapped(server, made)) == {often, site.path("broken")}
     assert site.snapshots("idle") == before["idle"]
-    (event,) = events_of(server, ended[0])
+    (event,) = events_of(server, made)
     assert (event["uri"], event["extra"]["snapshot"]) == (f"statecore://{often}/", entry.snapshot)
-    said = server.task_log(DAG, ended[0], next(task for task in server.tasks(DAG, ended[0]) if task.name == often))
+    said = server.task_log(DAG, made, next(task for task in server.tasks(DAG, made) if task.name == often))
     assert "read: 30 of 30" in said or "30 records" in said, said
     assert "starting Spark" not in said
     moments = [made_ms([one]) or 0 for one in site.snapshots("often")]
