@@ -143,6 +143,12 @@ def _verdicts(asked: list[_Asked], params: Mapping[str, Any], settings: Settings
 
 def _look(repository: Repository, one: _Asked, settings: Settings) -> Callable[[], Verdict]:
     spec, tick_ms = one.spec, settings.checkpoint_tick_ms or DEFAULT_TICK_MS
-    versioned = CheckpointRequest.from_json(one.entry["request"]).versioned
+    asked = CheckpointRequest.from_json(one.entry["request"])
     assert spec is not None
-    return lambda: look(Shelf(repository, spec.application_id), spec, tick_ms=tick_ms, versioned=versioned)
+    return lambda: look(
+        Shelf(repository, spec.application_id),
+        spec,
+        tick_ms=tick_ms,
+        versioned=asked.versioned,
+        versioned_ms=asked.versioned_interval,
+    )

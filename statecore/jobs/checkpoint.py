@@ -246,7 +246,7 @@ class _Checkpoint(Job):
 
     def _engine_here(self, offsets: int) -> Engine:
         """An engine of this machine."""
-        if offsets < LITTLE:
+        if offsets < self.little:
             return InProcessEngine(_READERS)
         return self.engine if isinstance(self.engine, ProcessEngine) else ProcessEngine()
 
@@ -334,8 +334,10 @@ class _Checkpoint(Job):
 
     def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
         """Publish what is new; ``None`` where nothing is."""
-        news = news_of(planned, made, publication, self.reconciled.keys())
+        news = news_of(planned, publication, self.reconciled.keys())
         cuts = news.cuts if news.tasks or news.is_aged(planned.horizon_ms) else {}
+        if self.request.stores:  # nobody has looked at the others of these tasks
+            cuts = {}
         if not news.tasks and not cuts:
             return None
         with self.phase("publish"):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statecore.jobs.checkpoint_plan import CheckpointPlan
 from statecore.jobs.parents import Key
 from statecore.jobs.plan import PartitionPlan
-from statecore.jobs.publishing import Made
 from statecore.repository.manifest import Manifest, StoreSnapshot, first_cut
 from statecore.repository.publication import Publication
 
@@ -60,13 +59,12 @@ def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
 
 
 def news_of(
-    planned: CheckpointPlan, made: Made, publication: Publication, reconciled: Collection[Key] = frozenset()
+    planned: CheckpointPlan, publication: Publication, reconciled: Collection[Key] = frozenset()
 ) -> News:
-    """What is news of what was read.
+    """What is news of what was read: where a log has gone on without a record, that it has.
 
     Args:
         planned: the plan.
-        made: what was read.
         publication: what it knows of the newest snapshot.
         reconciled: stores that were compared with their whole changelogs: they end elsewhere, whatever has differed.
     """
@@ -84,7 +82,7 @@ def news_of(
         elif parent is None or manifest is None or parent.name != manifest.snapshot:
             is_news = True
         else:
-            is_news = key in reconciled or any(result.statistics.records for result in made.runs.get(key, ()))
+            is_news = key in reconciled or any(part.start < part.end for part in of_store)
         (new if is_news else quiet).add(key[0])
         if not all(part.was_all or part.left_to_restore for part in of_store):
             lagging.add(key[0])

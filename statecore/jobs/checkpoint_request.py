@@ -22,6 +22,9 @@ from statecore.jobs.versioned_start import VersionedStart
 
 POLICY = "Where the tail is not enough"
 
+DEFAULT_VERSIONED_MS = 86_400_000
+"""How long a versioned store stays as the snapshot has it, where nobody says otherwise."""
+
 
 class WhenRefused(StrEnum):
     """What is done with a store that no snapshot can be advanced to the end of."""
@@ -64,7 +67,7 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
     transaction_wait: float = field(default=0.0, metadata=TRANSACTION_WAIT)
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
     versioned_interval: int = field(
-        default=86_400_000,
+        default=DEFAULT_VERSIONED_MS,
         metadata=declare(
             Duration(),
             title="Versioned stores anew",

@@ -32,6 +32,7 @@ from statecore.errors import Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import moment
 from statecore.jobs.checkpoint_news import is_aged, oldest_cut
+from statecore.jobs.checkpoint_request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.parents import Key
 from statecore.jobs.plan import end_of, is_left
@@ -132,6 +133,7 @@ def look(
     *,
     tick_ms: int = DEFAULT_TICK_MS,
     versioned: VersionedStart = VersionedStart.HISTORY,
+    versioned_ms: int = DEFAULT_VERSIONED_MS,
     timeout: float = 10.0,
     clock: Callable[[], float] = time.time,
     cluster: Callable[..., Cluster] = Cluster,
@@ -143,6 +145,7 @@ def look(
         spec: the application.
         tick_ms: between two looks, in ms.
         versioned: what the checkpoint will be asked to do with versioned stores.
+        versioned_ms: how long it will leave them as they are, in ms.
         timeout: seconds that a broker may take.
         clock: seconds since the epoch.
         cluster: makes a client of the brokers.
@@ -163,13 +166,16 @@ def look(
     if (under_way := _under_way(shelf, now_ms)) is not None:
         return under_way
     manifest = shelf.manifest(newest).value
+    read = shelf.parts(manifest.parts)
     there = {
-        (task, store.store): store for task, read in shelf.parts(manifest.parts).items() for store in read.part.stores
+        (one.task, store.store): store
+        for one in manifest.parts
+        for store in read[one.task].part.as_of(one.cut_ms).stores
     }
     with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
         asked = _Asked.of(brokers, spec, versioned)
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"
-    news = asked.news(there) or asked.age(manifest, now_ms)
+    news = asked.news(there, now_ms - versioned_ms) or asked.age(manifest, there, now_ms)
     last = last_made(found.head.snapshots)
     upon = NO_SNAPSHOT if last is None else last.snapshot
     return Verdict(news is not None, f"{news or 'nothing is new'}; {since}", upon=upon)
@@ -189,6 +195,7 @@ class _Asked:
     topics: Mapping[str, TopicDescription]
     stores: Mapping[Key, tuple[StoreSpec, frozenset[TopicPartition]]]
     ends: Mapping[TopicPartition, int]
+    log_ends: Mapping[TopicPartition, int]
 
     @staticmethod
     def of(cluster: Cluster, spec: ApplicationSpec, versioned: VersionedStart) -> _Asked:
@@ -200,10 +207,13 @@ class _Asked:
                 partitions = stores.setdefault((task_of(store, number), store.name), (store, set()))[1]
                 partitions.add(TopicPartition(store.changelog, number))
         frozen = {key: (store, frozenset(partitions)) for key, (store, partitions) in stores.items()}
-        return _Asked(spec, versioned, topics, frozen, _ends(cluster, spec, frozen.values(), versioned))
+        ends, log_ends = _ends(cluster, spec, frozen.values(), versioned)
+        return _Asked(spec, versioned, topics, frozen, ends, log_ends)
 
-    def news(self, there: Mapping[Key, StoreSnapshot]) -> str | None:
-        """What a checkpoint would find that the newest snapshot has not; ``None`` where nothing."""
+    def news(self, there: Mapping[Key, StoreSnapshot], kept_since_ms: int) -> str | None:
+        """What a checkpoint would find that the newest snapshot has not; ``None`` where nothing. Versioned stores that
+        are younger than that moment it takes over as they are.
+        """
         behind: dict[TopicPartition, int] = {}
         for (task, name), (declared, partitions) in self.stores.items():
             store = there.get((task, name))
@@ -221,20 +231,34 @@ class _Asked:
                 now = self.topics[part.topic].topic_id
                 if end.topic_id.strip("0") and now.strip("0") and end.topic_id != now:
                     return f"{part.topic} was created anew"
-                if self.ends[part] != end.end:
+                if self.ends[part] != end.end and not _is_kept(store, kept_since_ms):
                     behind[part] = self.ends[part] - end.end
         if not behind:
             return None
         return f"{sum(behind.values()):,} offsets are new in {len(behind)} partitions"
 
-    def age(self, manifest: Manifest, now_ms: int) -> str | None:
-        """Why a snapshot of which nothing is new is published all the same."""
+    def age(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> str | None:
+        """Why a snapshot of which nothing is new is published all the same. Tasks behind whose ends something lies that
+        a checkpoint does not read are none of it, because it could not say of them that nothing does.
+        """
         horizon = shortest_horizon_ms(self.topics.values())
-        oldest = oldest_cut(manifest, {task for task, _ in self.stores})
-        if not is_aged(oldest, now_ms, horizon):
+        quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
+        oldest = oldest_cut(manifest, quiet)
+        if not quiet or not is_aged(oldest, now_ms, horizon):
             return None
         since = "nobody knows since when" if oldest is None else f"known {_ago(oldest, now_ms)}"
         return f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}"
+
+    def _lags(self, store: StoreSnapshot) -> bool:
+        """Whether something lies behind the ends of a store."""
+        return not store.left_to_restore and any(
+            end.end < self.log_ends[end.topic_partition] for end in store.changelogs
+        )
+
+
+def _is_kept(store: StoreSnapshot, since_ms: int) -> bool:
+    """Whether a checkpoint takes a store over as it is, because it is versioned, and young enough."""
+    return store.kind.is_versioned and (store.cut_ms or 0) >= since_ms
 
 
 def _ends(
@@ -242,14 +266,14 @@ def _ends(
     spec: ApplicationSpec,
     stores: Collection[tuple[StoreSpec, frozenset[TopicPartition]]],
     versioned: VersionedStart,
-) -> dict[TopicPartition, int]:
-    """Where a checkpoint would stop to read now."""
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Where a checkpoint would stop to read now, and where the logs end."""
     read = {part for store, partitions in stores if not is_left(store, versioned) for part in partitions}
     sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
     logs = cluster.log_offsets(read)
     committed = committed_offsets(cluster, spec.application_id, sources)
     ends = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
-    return ends | {part: min(ends[part], _consumed(logs[part], committed[part])) for part in sources}
+    return ends | {part: min(ends[part], _consumed(logs[part], committed[part])) for part in sources}, ends
 
 
 def _consumed(log: LogOffsets, committed: int | None) -> int:

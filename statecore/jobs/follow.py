@@ -69,6 +69,7 @@ def follow(
                 pause = min(2 * pause, _LONGEST_PAUSE, max(interval, _FIRST_PAUSE))
                 if isinstance(error, Fenced):
                     request = replace(request, request_id=uuid.uuid4().hex)
+                    shelf = None  # the place may have become another repository
                 continue
             pause = _FIRST_PAUSE
             assert isinstance(report, RestoreReport)  # it was not to plan only

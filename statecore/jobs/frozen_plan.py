@@ -53,6 +53,9 @@ class FrozenPlan:
         staging: the directory below which it is built.
         newest: the snapshot that was the newest then; empty where there was none, or nobody asked.
         refused: parents that a checkpoint does not use, and why.
+        is_part: whether it lacks store partitions that were asked for: those that the state directory has not, or has
+            at the end already.
+        left_out: the stores that it lacks altogether for that reason.
     """
 
     plan: RestorePlan
@@ -62,6 +65,8 @@ class FrozenPlan:
     staging: str = ""
     newest: str = ""
     refused: tuple[Refused, ...] = ()
+    is_part: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 FROZEN_PLAN = DocumentType(

@@ -266,7 +266,7 @@ def why_stale(
                 f"{name} has grown since and the plan is {now - frozen.made_at:.0f} s old; deletes in what it grew by "
                 f"may be compacted away after {retention:.0f} s (delete.retention.ms)"
             )
-    if not frozen.partitions:
+    if not frozen.partitions and not frozen.is_part:
         for topic in {part.topic for part in frozen.plan.partitions}:
             planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
             if planned != topics[topic].partitions:
@@ -300,7 +300,7 @@ def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> b
     if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
         return False
     stores = select_stores(spec, request.stores, request.partitions)
-    asked = {_identity(store, request.versioned) for store in stores}
+    asked = {_identity(store, request.versioned) for store in stores if store.name not in frozen.left_out}
     planned = {
         (
             part.store,

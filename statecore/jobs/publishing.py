@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from statecore import __version__
 from statecore.errors import Fenced
@@ -20,7 +20,6 @@ from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.request import RestoreRequest
-from statecore.jobs.restore_plan import PlannedRestoreOf
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.version_tasks import VersionResult
 from statecore.repository.identity import store_identity
@@ -35,6 +34,9 @@ from statecore.repository.publication import Publication, Published
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
+
+if TYPE_CHECKING:  # a checkpoint does without
+    from statecore.jobs.restore_plan import PlannedRestoreOf
 
 
 class Made(NamedTuple):

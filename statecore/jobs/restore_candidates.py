@@ -24,6 +24,7 @@ from statecore.jobs.parents import DIRECTORY, Key, Parent, Refused
 from statecore.jobs.request import CHEAPEST, HERE, LATEST, NOTHING, RestoreRequest
 from statecore.jobs.snapshot_parents import SnapshotParents
 from statecore.placement.state_directory import StateDirectory
+from statecore.repository.looking import entry_of
 from statecore.repository.manifest import TaskPart
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
@@ -43,6 +44,7 @@ class RestoreCandidates:
         refused: parents that were refused after their tails were read, with the reason.
 
     Raises:
+        NotFound: no snapshot of the id that was asked for counts.
         Corrupted, Invalid, Retryable: the repository cannot be read.
 
     Attributes:
@@ -64,10 +66,15 @@ class RestoreCandidates:
         self._snapshots = None
         self.newest = ""
         head = None if shelf is None or start in (NOTHING, HERE) else shelf.read_head()
+        if shelf is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
+            shelf.head()  # which says why there is none
         if shelf is not None and head is not None:
             every = head.head.snapshots
             self.newest = every[0].snapshot if every else ""
-            entries = every if start in (CHEAPEST, LATEST) else tuple(one for one in every if one.snapshot == start)
+            if start == CHEAPEST:
+                entries = every
+            else:
+                entries = every[:1] if start == LATEST else (entry_of(shelf, head.head, start),)
             self._snapshots = SnapshotParents(shelf, spec, entries, None, {}, refused)
 
     def of(self, key: Key) -> Iterator[Parent | Refused]:

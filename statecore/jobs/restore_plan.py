@@ -19,6 +19,7 @@ from statecore.jobs.planned_tails import TAKEN_UP, PlannedTails, still_standing,
 from statecore.jobs.planning import check_unchanged, covers, plan_restore
 from statecore.jobs.request import CHEAPEST, HERE, RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates, cost
+from statecore.jobs.selection import select_stores
 from statecore.repository.manifest import TaskPart
 from statecore.repository.rebase import advanced
 from statecore.spec.model import ApplicationSpec
@@ -90,8 +91,19 @@ def plan_anew(
     )
     parents, refused, dearer = planned.chosen
     plan, kept = _without_what_is_done(planned.plan)
+    is_part = request.start_from == HERE or plan != planned.plan
+    asked = {store.name for store in select_stores(spec, request.stores, request.partitions)}
+    left_out = asked - {part.store for part in plan.partitions} if is_part else set()
     frozen = FrozenPlan(
-        plan, request.partitions, made_at, request.request_id, staging, newest=candidates.newest, refused=refused
+        plan,
+        request.partitions,
+        made_at,
+        request.request_id,
+        staging,
+        newest=candidates.newest,
+        refused=refused,
+        is_part=is_part,
+        left_out=tuple(sorted(left_out)),
     )
     notes = (*planned.notes, *_upon(plan, request), *kept, *map(str, (*refused, *dearer)[:_SHOWN]))
     parents = {key: parent for key, parent in parents.items() if key in plan.stores}

@@ -39,7 +39,7 @@ class SnapshotParents:
         refused: Mapping[tuple[Key, str], str],
     ) -> None:
         self._shelf, self._spec, self._refused = shelf, spec, refused
-        self._entries = entries[:_TRIED]
+        self._entries = entries
         self._manifests: dict[str, Manifest | Corrupted] = {}
         self._parts: dict[tuple[str, str], TaskPart | Corrupted | None] = {}
         if newest is not None:
@@ -48,7 +48,7 @@ class SnapshotParents:
                 self._parts[newest.snapshot, reference.task] = parts[reference.task]
 
     def counts(self, snapshot: str) -> bool:
-        """Whether a snapshot counts, and is not an old one."""
+        """Whether a snapshot counts."""
         return any(one.snapshot == snapshot for one in self._entries)
 
     def named(self, key: Key, snapshot: str) -> Parent | None:
@@ -69,7 +69,7 @@ class SnapshotParents:
         """See :class:`statecore.jobs.parents.Candidates`."""
         seen = set()
         refused: list[Parent] = []
-        for entry in self._entries:
+        for entry in self._entries[:_TRIED]:
             found = self._store(entry, key)
             if found is None:
                 continue

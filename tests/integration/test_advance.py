@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.errors import Invalid
+from statecore.faults import FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
@@ -15,6 +17,7 @@ from statecore.jobs.advance import run_advance
 from statecore.jobs.advance_request import AdvanceRequest
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.parents import DIRECTORY
+from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
@@ -23,6 +26,8 @@ from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.shop import Shop
+from tests.harness.streams import StreamsJvm
+from tests.harness.tables import World
 
 pytestmark = pytest.mark.integration
 
@@ -85,6 +90,26 @@ def test_a_directory_is_advanced_by_the_tails_alone_and_keeps_its_files(shop: Sh
     assert not report.stores
     assert any("kept as they are" in note for note in report.notes)
     assert (state_dir / shop.application_id / "0_0").stat().st_ino == inode
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_kafka_streams_restores_nothing_after_its_own_directory_was_advanced(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path, guarantee: str
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
+    world.feed()
+    world.live()
+    shutil.copytree(state_dir / application_id, tmp_path / "left")
+    world.feed(rounds=4, keys=120)
+    before = world.live()
+    world.lose()
+    shutil.copytree(tmp_path / "left", state_dir / application_id)
+    request = AdvanceRequest(spec=world.request().spec, state_dir=str(state_dir), transaction_wait=5.0)
+    report = run_advance(request, InProcessEngine())
+    assert isinstance(report, RestoreReport)
+    assert len(report.stores) == 4
+    assert all(store.parent == DIRECTORY and 0 < store.start < store.end for store in report.stores)
+    assert world.reopen() == (before, 0)
 
 
 def test_stores_that_cannot_be_advanced_are_named_and_nothing_is_changed(broker: Broker, tmp_path: Path) -> None:
@@ -152,3 +177,26 @@ def test_without_replace_what_cannot_be_advanced_is_refused(shop: Shop, tmp_path
     heard: list[str] = []
     restore(shop, state_dir, replace=True, say=heard.append)
     assert content(shop, state_dir) == shop.restored()
+
+
+@pytest.mark.parametrize("lacks", ["a task that is at its end", "a task", "a store"])
+def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
+    broker: Broker, tmp_path: Path, lacks: str
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, has_global=lacks == "a store")
+    state_dir = tmp_path / "state"
+    shop.write(200)
+    if lacks == "a task that is at its end":
+        restore(shop, state_dir)
+        shop.put({"a": "1"})
+    else:
+        restore(shop, state_dir, partitions=(0,))
+        shop.write(50)
+    request = AdvanceRequest(spec=shop.spec, state_dir=str(state_dir), request_id="advance")
+    with pytest.raises(FaultInjected):
+        run_advance(request, InProcessEngine(), faults=InjectedFault("restore.after-images"))
+    shop.write(20)
+    report = run_advance(request, InProcessEngine())
+    assert isinstance(report, RestoreReport)
+    assert [note for note in report.notes if "earlier attempt" in note] == [TAKEN_UP]
+    assert {store.task for store in report.stores} == {"0_0"}

@@ -91,12 +91,15 @@ def test_an_open_transaction_ends_the_tail_and_only_what_is_committed_is_ever_pu
     with shop.transaction({"a": None, "c": "1"}) as producer:
         assert shop.checkpoint().published is None, "nothing is stable behind the snapshot"
         producer.abort_transaction(60)
-    assert shop.checkpoint().published is None, "what was aborted is no news"
+    before = shop.stores_there()[PLAIN_0].databases
+    assert shop.checkpoint().published is not None, "nobody reads what was aborted again, nor is it due at every tick"
+    assert shop.stores_there()[PLAIN_0].databases == before
+    assert shop.checkpoint().published is None
     with shop.transaction({"d": "1"}):
         pass
     with shop.transaction({"a": None, "e": "1"}):
         report = shop.checkpoint()
-        assert upon(report) == {PLAIN_0: (True, 3, 8)}, "the end of the log is 10"
+        assert upon(report) == {PLAIN_0: (True, 6, 8)}, "the end of the log is 10"
         assert shop.fetched() == shop.restored()
         assert [rows for rows, _ in shop.fetched().values()] == [3]
     report = shop.checkpoint()
@@ -199,6 +202,20 @@ def test_some_stores_and_some_partitions_are_advanced_alone(broker: Broker, tmp_
     assert shop.fetched() == shop.restored()
 
 
+def test_a_checkpoint_of_some_stores_says_nothing_of_the_others_of_their_tasks(broker: Broker, tmp_path: Path) -> None:
+    """Who takes a tail that nobody has looked at for younger than it is, misses the deletes that are gone from it."""
+    shop = Shop(broker.bootstrap_servers, tmp_path, has_global=False)
+    shop.write()
+    shop.checkpoint()
+    before = shop.cuts_there()
+    shop.write(60, only=["clicks"])
+    topics.produce(shop.servers, shop.changelog("plain"), [topics.Record(b"news", b"1", partition=1)])
+    assert shop.checkpoint(stores=("plain",)).published is not None
+    assert shop.cuts_there()["0_0"] == before["0_0"]
+    shop.checkpoint()
+    assert shop.cuts_there()["0_0"] > before["0_0"]
+
+
 def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(broker: Broker, tmp_path: Path) -> None:
     kinds = {"plain": PLAIN, "past": {"kind": "versioned-key-value", "retention": "10m"}}
     shop = Shop.small(broker.bootstrap_servers, tmp_path, stores=kinds)
@@ -219,6 +236,16 @@ def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(br
     assert upon(report) == {PLAIN_0: (True, 90, 120), past: (True, 90, 90)}
     assert any("Versioned stores stay as the snapshot has them" in note for note in report.notes)
     assert shop.fetched() == {PLAIN_0: shop.restored()[PLAIN_0], past: there[past]}
+    later = time.time() + 600
+    for versioned_ms, due in ((86_400_000, False), (0, True)):
+        verdict = look(
+            shop.shelf,
+            parse_spec(shop.spec),
+            versioned=VersionedStart.LATEST,
+            versioned_ms=versioned_ms,
+            clock=lambda: later,
+        )
+        assert verdict.is_due is due, "what a checkpoint would leave as it is makes none due"
     report = shop.checkpoint(versioned=VersionedStart.LATEST, versioned_interval=1)
     assert upon(report) == {PLAIN_0: (True, 120, 120), past: (False, 0, 120)}
     assert shop.fetched() == shop.restored()

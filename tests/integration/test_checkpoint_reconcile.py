@@ -304,15 +304,12 @@ class Apart:
 
 
 @pytest.mark.parametrize("engine", [ProcessEngine(2), Apart()])
-def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(
-    shop: Compacted, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop: Compacted, engine: Engine) -> None:
     shop.write(200)
     shop.checkpoint()
     before = shop.stores_there()
     shop.write(60)
     shop.compact(shop.changelog("plain"))
-    monkeypatch.setattr(checkpoint, "LITTLE", 0)
     report = shop.reconcile(engine, little=0)
     assert report.published is not None
     assert all(put_above(before[key], shop.stores_there()[key])[1] > 0 for key in PLAIN)

@@ -227,6 +227,7 @@ def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
 
     monkeypatch.setattr("statecore.jobs.due.committed_offsets", committed)
     assert not application.look(Brokers(5000, policy="delete")).is_due
+    assert not application.look(Brokers(5000)).is_due, "a checkpoint could not say that nothing lies behind it"
     group["committed"] = 12
     assert "2 offsets are new" in application.look(Brokers(5000, policy="delete")).why
 

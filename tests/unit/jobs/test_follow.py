@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid, Retryable
+from statecore.jobs.checkpoint import Warm
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.follow import follow
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.report import RestoreReport
+from statecore.repository.shelf import Shelf
 from tests.unit.jobs.published import Shop
 
 
@@ -20,12 +22,14 @@ class Service:
         self.now = 0.0
         self.waited: list[float] = []
         self.requests: list[str] = []
+        self.opened: list[Shelf] = []
         self.began: list[float] = []
         self.said: list[str] = []
         self.made: list[RestoreReport] = []
 
-    def run(self, request: CheckpointRequest, *_: Any, **__: Any) -> RestoreReport:
+    def run(self, request: CheckpointRequest, *_: Any, warm: Warm, **__: Any) -> RestoreReport:
         self.requests.append(request.request_id)
+        self.opened.append(warm.shelf)
         self.began.append(self.now)
         end = self.ends.pop(0)
         if isinstance(end, Exception):
@@ -97,6 +101,8 @@ def test_a_job_that_another_has_overtaken_begins_anew(tmp_path) -> None:
         service.follow(Shop(tmp_path), 10.0)
     assert service.requests[0] == "first"
     assert service.requests[1] != "first"
+    assert service.opened[0] is not service.opened[1], "the place may have become another repository"
+    assert service.opened[1] is service.opened[2]
 
 
 def test_what_does_not_pass_by_itself_ends_the_service(tmp_path) -> None:

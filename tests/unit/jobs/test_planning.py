@@ -346,3 +346,15 @@ def test_a_plan_alone_says_what_it_will_take() -> None:
     assert "512 MiB of records (--memory-budget)" in estimate
     assert "48 KiB of disk" in estimate
     assert not any("are read" in note for note in plan()[1])
+
+
+def test_a_plan_of_what_a_directory_has_answers_its_request_and_does_not_miss_the_rest(frozen: FrozenPlan) -> None:
+    some = replace(frozen.plan, partitions=tuple(one for one in frozen.plan.partitions if one.partition == 1))
+    part = replace(frozen, plan=some, is_part=True)
+    assert stale(part, LogOffsets(0, 100, 100), 60) is None
+    alone = replace(part, plan=replace(some, partitions=some.partitions[:1]), left_out=(some.partitions[1].store,))
+    assert covers(alone, spec(), request())
+    assert not covers(replace(alone, left_out=()), spec(), request())
+    assert not covers(
+        alone, spec(a={"kind": "window", "retention": "1h"}, b={"kind": "window", "retention": "1h"}), request()
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from statecore.changelog.model import LogOffsets
-from statecore.errors import Invalid
+from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Parent, Refused
@@ -53,6 +53,26 @@ def test_snapshots_that_end_elsewhere_are_tried_one_after_the_other(tmp_path: Pa
     older, newer = shop.publish([40]).snapshot, shop.publish([40, 90]).snapshot
     assert [one.name for one in candidates(shop).of(KEY) if isinstance(one, Parent)] == [newer, older]
     assert [one.name for one in candidates(shop, start_from=older).of(KEY) if isinstance(one, Parent)] == [older]
+    assert [one.name for one in candidates(shop, start_from="latest").of(KEY) if isinstance(one, Parent)] == [newer]
+
+
+def test_a_snapshot_that_does_not_count_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    with pytest.raises(NotFound, match="has no snapshot"):
+        candidates(shop, start_from="20261101T000000Z-0badcafe")
+    assert not list(candidates(shop, start_from="latest").of(KEY)), "there is none: all is read"
+    there = shop.publish([40]).snapshot
+    with pytest.raises(NotFound, match=f"0badcafe.*It has {there}"):
+        candidates(shop, start_from="20261101T000000Z-0badcafe")
+
+
+def test_what_a_plan_names_is_found_again_however_many_snapshots_were_made_since(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    first = shop.publish([10]).snapshot
+    for end in range(20, 100, 10):
+        shop.publish([10, end])
+    assert candidates(shop).named(KEY, first) is not None
+    assert len(list(candidates(shop).of(KEY))) == 5
 
 
 def test_where_nothing_was_asked_for_no_snapshot_is_looked_at(tmp_path: Path) -> None:
