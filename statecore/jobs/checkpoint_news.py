@@ -58,9 +58,7 @@ def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
     return first_cut(None if one is None else one.cut_ms for one in references)
 
 
-def news_of(
-    planned: CheckpointPlan, publication: Publication, reconciled: Collection[Key] = frozenset()
-) -> News:
+def news_of(planned: CheckpointPlan, publication: Publication, reconciled: Collection[Key] = frozenset()) -> News:
     """What is news of what was read: where a log has gone on without a record, that it has.
 
     Args:

@@ -29,7 +29,6 @@ AGAIN = 60.0
 LOST = 200.0
 """Seconds after which nobody believes in the last one any more: three words were not said."""
 
-_REQUEST, _WHAT = "checkpoint", "under-way"
 _WORD = b"A checkpoint is under way.\n"
 
 
@@ -40,7 +39,7 @@ def said_under_way(shelf: Shelf) -> Iterator[None]:
     Args:
         shelf: what the repository has of the application.
     """
-    name = _name(shelf)
+    name = shelf.names.under_way
     ended, said = threading.Event(), threading.Event()
 
     def say() -> None:
@@ -77,11 +76,7 @@ def heard_of(shelf: Shelf, now: float) -> float | None:
         Invalid, Retryable: the repository cannot be asked.
     """
     try:
-        ago = now - shelf.blobs.head(_name(shelf)).modified
+        ago = now - shelf.blobs.head(shelf.names.under_way).modified
     except NotFound:
         return None
     return max(ago, 0.0) if abs(ago) < LOST else None
-
-
-def _name(shelf: Shelf) -> str:
-    return shelf.names.job(_REQUEST, _WHAT)

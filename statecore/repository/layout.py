@@ -90,8 +90,13 @@ class Layout:
         return f"{self._root}/jobs/"
 
     def job(self, request: str, what: str) -> str:
-        """A pointer of a job, ``plan``, ``attempt`` or ``report``; or its word ``under-way``, which is a blob."""
+        """A pointer of a job: ``plan``, ``attempt`` or ``report``."""
         return f"{self.requests}{request}.{what}"
+
+    @property
+    def under_way(self) -> str:
+        """The word of a checkpoint that takes long."""
+        return f"{self.requests}checkpoint.under-way"
 
     @property
     def stagings(self) -> str:

@@ -193,7 +193,7 @@ def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_ar
 ) -> None:
     young, brokers = World(tmp_path / "young"), Brokers(25)
     for shelf in (application.world.shelf, young.shelf):
-        shelf.blobs.replace(shelf.names.job("checkpoint", "under-way"), b"A checkpoint is under way.\n")
+        shelf.blobs.replace(shelf.names.under_way, b"A checkpoint is under way.\n")
     verdict = application.look(brokers, after_ms=MINUTE, **{"statestore.checkpoint.interval.ms": MINUTE})
     assert (verdict.is_due, brokers.asked) == (False, 0)
     assert "one is under way" in verdict.why

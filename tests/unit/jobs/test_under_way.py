@@ -59,7 +59,7 @@ def test_what_is_done_soon_says_nothing(shelf: Shelf, monkeypatch: pytest.Monkey
 def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: Shelf) -> None:
     with said_under_way(shelf):
         assert heard(shelf) is not None
-        name = "apps/app/jobs/checkpoint.under-way"
+        name = shelf.names.under_way
         first = shelf.blobs.head(name).modified
         until = time.monotonic() + 20
         while (last := shelf.blobs.head(name).modified) == first and time.monotonic() < until:

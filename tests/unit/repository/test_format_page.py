@@ -108,7 +108,7 @@ def test_the_names_are_those_of_the_page() -> None:
         names.pack(SHA),
         names.content("I"),
         names.job("R", "W"),
-        names.job("checkpoint", "under-way"),
+        names.under_way,
         f"{names.staging('P')}/...",
     ]
     placeholders = {
