@@ -54,8 +54,8 @@ class Written(NamedTuple):
 
     @property
     def taken_over(self) -> list[StoreSnapshot]:
-        """The stores that are as they were."""
-        return [store for store in self.part.stores if store.store not in self.made]
+        """The stores that are as they were, or stand upon runs of another snapshot."""
+        return [store for store in self.part.stores if store.store not in self.made or store.advanced_from is not None]
 
     @property
     def raw(self) -> Mapping[str, Any] | None:

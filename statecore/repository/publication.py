@@ -190,7 +190,7 @@ class Publication:
             cuts: by task, a moment in ms since the epoch at which nothing lay behind its ends. It is said in the
                 manifest of tasks that are not made and that nobody else has published; their parts are not written.
             hourly: whether to look at everything that is taken over, and only in the first publication of an hour of
-                the clock. Else what the job did not make is looked at, each time.
+                the clock. Else what the job did not make is looked at, each time, and what its stores stand upon.
 
         Returns:
             The snapshot; where another try of the same request was first, that one, also while this one was at work.

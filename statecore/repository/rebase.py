@@ -27,6 +27,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.errors import Fenced
+from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Run, segment_order
 from statecore.repository.identity import store_identity
@@ -148,8 +149,10 @@ def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, ta
     made = {database.segment: database for database in mine.databases}
     databases = []
     for segment in sorted(there.keys() | made.keys(), key=segment_order):
-        if segment in known and not (segment in there and segment in made):
-            continue  # it has expired, as one of the two has found
+        if segment in known and segment not in made:
+            continue  # it has expired, as the job has found
+        if segment in known and segment not in there and (_has_expired(theirs, segment) or not tail[segment]):
+            continue  # else a fold has left nothing of it, and the tail is all that there is now
         under = there.get(segment, StoredDatabase(segment, ()))
         if segment not in made:
             databases.append(under)
@@ -160,6 +163,13 @@ def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, ta
     if {one.segment for one in databases} == made.keys():
         return store
     return replace(store, rows=None, bytes=None, digest=None)
+
+
+def _has_expired(store: StoreSnapshot, segment: int | None) -> bool:
+    """Whether a store has seen so late a time that it keeps a segment no more."""
+    if segment is None or store.retention_ms is None or not store.segment_interval_ms:
+        return False
+    return segment < first_live_segment(store.stream_time or 0, store.retention_ms, store.segment_interval_ms)
 
 
 def _joined(

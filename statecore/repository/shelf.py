@@ -170,7 +170,8 @@ class Shelf:
         """What to do about a snapshot that cannot be used, whether there is another one or not."""
         return (
             f"See which snapshots there are ({self.look}) and take an older one; where none is whole, publish a new "
-            "one (statecore restore or statecore snapshot with --repository). And look at the object store."
+            "one (statecore restore --from none, or statecore snapshot, with --repository). And look at the object "
+            "store."
         )
 
     def _command(self, *words: str) -> str:

@@ -50,7 +50,7 @@ def warnings_of(
     return (
         f"Tasks {named} were taken over from the snapshot before, and nobody can fetch them: {damage[tasks[0]]} What "
         "this job made is published. Publish these tasks again: statecore snapshot on an instance that has them, or "
-        "statecore restore of the whole application; and look who deletes from the object store.",
+        "statecore restore --from none of the whole application; and look who deletes from the object store.",
     )
 
 

@@ -494,6 +494,20 @@ def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
     assert again.warnings == ()
 
 
+def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_task(
+    shelf: Shelf, storage: Storage, directory: Path
+) -> None:
+    publication(shelf, "first").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
+    (entry,) = shelf.head().snapshots
+    below = shelf.parts(shelf.manifest(entry).value.parts)["0_0"].part
+    ((_, extent),) = below.stores[0].extents
+    damaged(storage, extent.blob, "missing")
+    made = replace(below, stores=(replace(below.stores[0], advanced_from=entry.snapshot),))
+    (warning,) = publication(shelf, "restore").publish([made], whole=False).warnings
+    assert "of store left of task 0_0 is missing" in warning
+    assert "statecore restore --from none" in warning
+
+
 def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(shelf: Shelf, storage: Storage, directory: Path) -> None:
     for task in ("0_0", "0_1", "0_2"):
         publication(shelf, task).publish(uploaded(shelf, directory, {task: {"left": 50, "right": 50}}), whole=False)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -57,7 +58,7 @@ def store(
         StoredDatabase(segment, tuple(stored(*span, segment=segment, blob=blob) for span in spans), tuple(base))
         for segment, spans in given_.items()
     )
-    kind = StoreKind.KEY_VALUE if None in given_ else StoreKind.WINDOW
+    kind = StoreKind.WINDOW if given_ and None not in given_ else StoreKind.KEY_VALUE
     return identified(
         StoreSnapshot(
             name,
@@ -186,16 +187,31 @@ def test_the_base_below_stays() -> None:
 
 
 def test_segments_that_one_of_both_has_found_expired_are_gone() -> None:
-    parent = store({1: [(0, 100)], 2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100)
-    mine = store({2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100), (100, 130)], 4: [(100, 130)]}, 130)
-    theirs = store({1: [(0, 100)], 2: [(0, 100)]}, 100)
+    kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
+    parent = store({1: [(0, 100)], 2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
+    tail = {2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100), (100, 130)], 4: [(100, 130)]}
+    mine = store(tail, 130, **kept)
+    theirs = store({3: [(0, 100)]}, 100, stream_time=50, **kept)
     done = advanced(part(mine), part(theirs), part(parent))
     assert done is not None
     (one,) = done.stores
-    assert [database.segment for database in one.databases] == [2, 4]
-    assert spans_of(done, 2) == [(0, 100), (100, 130)]
+    assert [database.segment for database in one.databases] == [3, 4]
+    assert spans_of(done, 3) == [(0, 100), (100, 130)]
     assert spans_of(done, 4) == [(100, 130)]
     assert one.content is None, "nobody knows what it holds without the segment"
+
+
+def test_a_tail_stays_where_a_fold_has_left_nothing_of_what_lay_below() -> None:
+    parent, mine = store([(0, 50), (50, 100)], 100), store([(0, 50), (50, 100), (100, 130)], 130)
+    assert spans_of(advanced(part(mine), part(store({}, 100)), part(parent))) == [(100, 130)]
+    kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10, "stream_time": 40}
+    parent = store({2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
+    mine = store({2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100)]}, 130, **kept)
+    theirs = store({3: [(0, 100)]}, 100, **kept)
+    done = advanced(part(mine), part(theirs), part(parent))
+    assert done is not None
+    assert [database.segment for database in done.stores[0].databases] == [2, 3]
+    assert spans_of(done, 2) == [(100, 130)]
 
 
 def test_a_global_store_is_advanced_partition_by_partition() -> None:
