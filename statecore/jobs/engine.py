@@ -24,6 +24,13 @@ ResultT = TypeVar("ResultT")
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
+class HandedOver(BaseException):
+    """Raised where an engine is to start: another process goes on with the work, by the plan that was frozen.
+
+    It is no error, so nobody who looks for errors may take it for one.
+    """
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error that stopped a task, as a value; ``error`` is the JSON form of a ``StatecoreError``."""

@@ -59,6 +59,9 @@ from statecore.progress import NullProgress, Progress
 from statecore.repository.publication import Published
 from statecore.repository.shelf import Shelf
 
+NOT_PUBLISHED = "Nothing was published, because others were first"
+"""A note of a report that begins so says that the stores were placed, and that the repository knows nothing of it."""
+
 
 def run_restore(
     request: RestoreRequest,
@@ -148,10 +151,11 @@ class _Restore(Job):
         self.resumes = False
         self.placement = uuid.uuid4().hex
         self.refused: dict[tuple[Key, str], str] = {}
+        self.withheld = ""
 
     def run(self, workers: Workers) -> RestoreReport:
-        """Restore."""
-        with self.attempted():
+        """Restore. Checkpoints by schedule wait meanwhile: what they published, this could not be put upon."""
+        with self.attempted(), nullcontext() if self.shelf is None else said_under_way(self.shelf, at_once=True):
             return self._run(workers)
 
     def _run(self, workers: Workers) -> RestoreReport:
@@ -180,14 +184,15 @@ class _Restore(Job):
         while True:  # each round refuses a parent more, and a store that has none left is read whole
             made = self._read(workers, planned, snapshot)
             if not self._refuses(planned, made):
-                break
+                self.faults.reach("restore.after-runs")
+                images = self._built(workers, planned, made)
+                if images is not None:
+                    break
             with self.phase("plan again"):
                 self.home.discard(planned.plan.plan_id)
                 planned = self._new_plan(workers, ())
                 snapshot = self._publication(planned)
         plan, notes = planned.plan, planned.notes
-        self.faults.reach("restore.after-runs")
-        images = self._build(workers, planned, made)
         self.faults.reach("restore.after-images")
         published = self._publish(snapshot, planned, made, images)
         self.faults.reach("restore.after-publication")
@@ -218,7 +223,7 @@ class _Restore(Job):
         if self.directory is None or frozen is None or not covers(frozen, self.spec, self.request):
             return None
         found = placed_by(self.home, self.directory, frozen, self.attempt)
-        if found is None or (self.shelf is not None and found[0].published is None and not _is_here(frozen.plan)):
+        if found is None or (self.shelf is not None and not _is_published(found[0], frozen.plan)):
             return None  # or it was placed before it was to be published
         report, last_word = found
         if last_word is not None:
@@ -292,6 +297,22 @@ class _Restore(Job):
     def _address(self) -> ShelfAddress | None:
         return None if self.shelf is None else ShelfAddress(self.shelf.url, self.shelf.application_id)
 
+    def _built(
+        self, workers: Workers, planned: PlannedRestoreOf, made: Made
+    ) -> dict[tuple[str, str], ImageResult] | None:
+        """All images; ``None`` where files of snapshots that stores are put upon are damaged: these are refused."""
+        try:
+            return self._build(workers, planned, made)
+        except Corrupted as error:
+            upon = {key: parent for key, parent in planned.parents.items() if key not in planned.here}
+            if not upon:
+                raise
+            # Which of them it was is not told, and a damaged repository is no place to be choosy.
+            for key, parent in sorted(upon.items()):
+                self.refused[key, parent.name] = error.what
+            self.say(f"warning: Not put upon {', '.join(sorted({one.name for one in upon.values()}))}: {error.what}")
+            return None
+
     def _build(self, workers: Workers, planned: PlannedRestoreOf, made: Made) -> dict[tuple[str, str], ImageResult]:
         if self.directory is None:
             return {}
@@ -324,7 +345,16 @@ class _Restore(Job):
             return None
         with self.phase("publish"):
             self.progress.phase("publish")
-            found = snapshot.publish(planned, made, {key: built.image for key, built in images.items()})
+            try:
+                found = snapshot.publish(planned, made, {key: built.image for key, built in images.items()})
+            except Fenced as error:
+                if self.directory is None:
+                    raise
+                # A checkpoint was faster, as one is every few minutes; what was built is as good as it was.
+                self.progress.done("nothing")
+                self.withheld = f"{NOT_PUBLISHED}: {error.what}"
+                self.say(f"warning: {self.withheld}")
+                return None
             self.progress.done(found.snapshot)
         self.say(f"Published snapshot {found.snapshot} of {self.spec.application_id} in {snapshot.address.url}.")
         for warning in found.warnings:
@@ -385,12 +415,21 @@ class _Restore(Job):
             stores=tuple(stores),
             work=work_of(made.runs, images),
             cpu={**cpu_of(made.runs, images), "place": round(self.cpu.get("place", 0.0), 3)},
-            notes=(*notes, *(published.warnings if published is not None else ())),
+            notes=(*notes, *((self.withheld,) if self.withheld else ()), *(published.warnings if published else ())),
             placement=self.placement if self.directory is not None else "",
             ran_on=self.ran_on,
             repository="" if self.shelf is None else self.shelf.url,
             published=published,
         )
+
+
+def _is_published(report: RestoreReport, plan: RestorePlan) -> bool:
+    """Whether nothing of what was restored is left to publish."""
+    return (
+        report.published is not None
+        or _is_here(plan)
+        or any(note.startswith(NOT_PUBLISHED) for note in report.notes)
+    )
 
 
 def _is_here(plan: RestorePlan) -> bool:

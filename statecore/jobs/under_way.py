@@ -1,7 +1,7 @@
-"""The word that a checkpoint is under way, for whoever decides whether another one is due.
+"""The word that a snapshot is under way, for whoever decides whether a checkpoint is due.
 
 A checkpoint that takes long (a changelog that is read whole) says so in the repository, again and again as long as it
-lives::
+lives; a restore that publishes says it at once, because it could not be put upon what a checkpoint publishes meanwhile::
 
     apps/<application id>/jobs/checkpoint.under-way     put FIRST seconds after it began, and every AGAIN seconds;
                                                         deleted when it ends; who is killed says it no more
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from statecore.errors import NotFound, StatecoreError
+from statecore.jobs.engine import HandedOver
 from statecore.repository.shelf import Shelf
 
 FIRST = 10.0
@@ -29,31 +30,43 @@ AGAIN = 60.0
 LOST = 200.0
 """Seconds after which nobody believes in the last one any more: three words were not said."""
 
-_WORD = b"A checkpoint is under way.\n"
+_WORD = b"A snapshot is under way.\n"
 
 
 @contextmanager
-def said_under_way(shelf: Shelf) -> Iterator[None]:
+def said_under_way(shelf: Shelf, *, at_once: bool = False) -> Iterator[None]:
     """Say of what is done inside that it is under way, where it takes long. A word that cannot be said is left out.
+
+    Who hands the work over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the word behind.
 
     Args:
         shelf: what the repository has of the application.
+        at_once: whether it is known to take long.
     """
     name = shelf.names.under_way
     ended, said = threading.Event(), threading.Event()
 
     def say() -> None:
-        pause = FIRST
+        with suppress(StatecoreError):
+            shelf.blobs.replace(name, _WORD)
+            said.set()
+
+    def go_on() -> None:
+        pause = AGAIN if at_once else FIRST
         while not ended.wait(pause):
-            with suppress(StatecoreError):
-                shelf.blobs.replace(name, _WORD)
-                said.set()
+            say()
             pause = AGAIN
 
-    saying = threading.Thread(target=say, name="statecore-under-way", daemon=True)
+    if at_once:
+        say()
+    saying = threading.Thread(target=go_on, name="statecore-under-way", daemon=True)
     saying.start()
     try:
         yield
+    except HandedOver:
+        say()
+        said.clear()
+        raise
     finally:
         ended.set()
         saying.join()

@@ -107,7 +107,8 @@ class Others:
     def _fenced(self, why: str) -> Fenced:
         return Fenced(
             f"Nothing was published for {self._shelf.application_id}: {why}.",
-            action=f"Look who publishes to it ({self._shelf.look}), and start a new job (under a new request id).",
+            action=f"Look who publishes to it ({self._shelf.look}), and start a new job (under a new request id); one "
+            "that reads everything needs the checkpoints paused while it runs.",
             application_id=self._shelf.application_id,
             repository=self._shelf.url,
         )

@@ -38,10 +38,6 @@ SPARK_WANTED = 64
 """Exit code with ``--here`` where the tails are long. No kind of error has it."""
 
 
-class SparkWanted(BaseException):
-    """The tails are long. It is no error, so nobody who looks for errors may take it for one."""
-
-
 @dataclass(frozen=True)
 class NotHere:
     """Plans as an engine would, and starts none.
@@ -57,8 +53,8 @@ class NotHere:
         return self.engine.expected(spec)
 
     def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002
-        """Raises ``SparkWanted``."""
-        raise SparkWanted
+        """Raises ``HandedOver``: the tails are long."""
+        raise HandedOver
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         return run_command(options, CheckpointRequest, run)
-    except SparkWanted:
+    except HandedOver:
         return SPARK_WANTED
 
 
