@@ -225,7 +225,8 @@ def _show_last(console: Console, one: Restores) -> None:
     stores = f"{last.stores} store{'s' if last.stores != 1 else ''}"
     print_line(
         console,
-        f"{last.partitions} store partition{'s' if last.partitions != 1 else ''} of {stores}, {last.rows:,} rows",
+        f"{last.partitions} store partition{'s' if last.partitions != 1 else ''} of {stores}"
+        + (f", {last.rows:,} rows" if last.rows >= 0 else ""),
         indent=4,
     )
     for note in last.notes:
@@ -276,7 +277,7 @@ def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
                     one.store,
                     one.kind,
                     str(one.partitions),
-                    f"{one.rows:,}",
+                    f"{one.rows:,}" if one.rows >= 0 else "not counted",
                     _offsets(one),
                     f"{one.tail_left:,}" if one.tail_left else "",
                     _age(one.newest) + (f", parts {_age(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),

@@ -113,7 +113,7 @@ def show_report(report: RestoreReport) -> None:
         f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s" + (f"; {left} {_LEFT}" if left else "")
     )
     if report.published:
-        print(f"snapshot {report.published} in {report.repository}")
+        print(f"snapshot {report.published.snapshot} in {report.repository}")
     if report.ran_on.master:
         print(report.ran_on)
     for note in report.notes:

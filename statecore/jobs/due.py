@@ -157,7 +157,11 @@ def look(
     found = shelf.read_head()
     newest = None if found is None else found.head.newest
     if found is None or newest is None:
-        return _under_way(shelf, now_ms) or Verdict(True, "it has no snapshot yet", upon=NO_SNAPSHOT)
+        if (under_way := _under_way(shelf, now_ms)) is not None:
+            return under_way
+        with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
+            _Asked.of(brokers, spec, versioned)  # else its task would wait for brokers that are away, at every tick
+        return Verdict(True, "it has no snapshot yet", upon=NO_SNAPSHOT)
     interval_ms = spec.checkpoint_interval_ms
     made = made_ms(found.head.snapshots, interval_ms)
     every = f"one every {format_duration(interval_ms)}"

@@ -21,10 +21,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
+from statecore.errors import Corrupted, Fenced
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.built_here import build_here
@@ -52,6 +54,7 @@ from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_
 from statecore.jobs.staging import staged_names, staging_base
 from statecore.jobs.staging_place import StagingPlace
 from statecore.jobs.tails import unsound
+from statecore.jobs.under_way import said_under_way
 from statecore.placement.apply import PlacementPlan, apply_placement, recover
 from statecore.placement.ownership import parse_owner
 from statecore.placement.state_directory import StateDirectory
@@ -426,9 +429,7 @@ class _Restore(Job):
 def _is_published(report: RestoreReport, plan: RestorePlan) -> bool:
     """Whether nothing of what was restored is left to publish."""
     return (
-        report.published is not None
-        or _is_here(plan)
-        or any(note.startswith(NOT_PUBLISHED) for note in report.notes)
+        report.published is not None or _is_here(plan) or any(note.startswith(NOT_PUBLISHED) for note in report.notes)
     )
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from statecore.changelog.model import LogOffsets
+from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.directory_parents import DirectoryParents
 from statecore.jobs.parents import DIRECTORY, Key, Parent, Refused
@@ -45,7 +46,7 @@ class RestoreCandidates:
 
     Raises:
         NotFound: no snapshot of the id that was asked for counts.
-        Corrupted, Invalid, Retryable: the repository cannot be read.
+        Corrupted, Invalid, Retryable: the repository cannot be read, or is none.
 
     Attributes:
         newest: the newest snapshot; empty where there is none, or none is of use.
@@ -65,6 +66,8 @@ class RestoreCandidates:
             self._here = DirectoryParents(directory, spec, refused)
         self._snapshots = None
         self.newest = ""
+        if shelf is None and start not in (CHEAPEST, NOTHING, HERE):
+            raise Invalid(f"Nobody knows where the snapshot {start} is.", action="Name the repository (--repository).")
         head = None if shelf is None or start in (NOTHING, HERE) else shelf.read_head()
         if shelf is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
             shelf.head()  # which says why there is none

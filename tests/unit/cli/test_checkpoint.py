@@ -9,6 +9,7 @@ import pytest
 
 from statecore.cli.checkpoint import line_of
 from statecore.cli.main import main
+from statecore.cli.restore import show_report
 from statecore.jobs.report import RestoreReport
 from statecore.repository.publication import Published
 
@@ -76,6 +77,12 @@ def test_versioned_stores_that_are_named_are_not_advanced(
     (tmp_path / "orders" / "0_0").mkdir(parents=True)
     assert run("advance", "--spec", spec, "--state-dir", tmp_path, "--store", "past") == 13
     assert "Versioned stores are not advanced: past" in capsys.readouterr().err
+
+
+def test_a_restore_names_the_snapshot_that_it_published(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Published("20261123T010203Z-5f3a9c21", "", "", 3, 5000, 1234)
+    show_report(RestoreReport("orders", "", "at_least_once", "", 1.25, {}, (), repository="file:///r", published=made))
+    assert "\nsnapshot 20261123T010203Z-5f3a9c21 in file:///r\n" in capsys.readouterr().out
 
 
 def test_a_checkpoint_is_said_in_one_line() -> None:

@@ -54,6 +54,14 @@ def test_it_says_who_restored_what_and_when(run: Run, orders: Directory) -> None
     assert "2 store partitions of 1 store, 1,239 rows" in out
 
 
+def test_rows_that_nobody_has_counted_are_not_minus_one(run: Run, orders: Directory) -> None:
+    orders.restored(1, entry("by-id", 0, -1, digest=""), entry("by-id", 1, -1, digest=""))
+    out = run("--state-dir", orders.directory.state_dir)[1]
+    assert "2 store partitions of 1 store\n" in out
+    assert "not counted" in out
+    assert " -1" not in out
+
+
 def test_a_processor_that_holds_no_lock_is_named(run: Run, orders: Directory) -> None:
     path = orders.directory.path / "0_0" / "rocksdb" / "by-id"
     path.parent.mkdir(parents=True)

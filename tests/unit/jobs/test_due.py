@@ -180,12 +180,23 @@ def test_an_idle_application_is_left_alone_as_long_as_nothing_can_be_missing(app
     assert (idle.is_due, idle.why) == (False, "nothing is new; the last one was 300 s ago, one every 5m")
 
 
-def test_an_application_without_a_snapshot_is_due_before_anybody_is_asked(tmp_path: Path) -> None:
-    world, brokers = World(tmp_path), Brokers(0)
-    assert look(world.shelf, parse_spec(world.spec, "test"), cluster=brokers) == Verdict(  # type: ignore[arg-type]
+def test_an_application_without_a_snapshot_is_due(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert look(world.shelf, parse_spec(world.spec, "test"), cluster=Brokers(0)) == Verdict(  # type: ignore[arg-type]
         True, "it has no snapshot yet", upon=NO_SNAPSHOT
     )
-    assert brokers.asked == 0
+
+
+def test_nobody_can_look_at_an_application_without_a_snapshot_whose_brokers_are_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise Retryable("No broker answered.", action="Look at them.")
+
+    world, brokers = World(tmp_path), Brokers(0)
+    monkeypatch.setattr(brokers, "describe_topics", away)
+    with pytest.raises(Retryable):
+        look(world.shelf, parse_spec(world.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
 
 
 def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_are_not_asked(

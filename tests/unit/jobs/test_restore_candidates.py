@@ -75,6 +75,20 @@ def test_what_a_plan_names_is_found_again_however_many_snapshots_were_made_since
     assert len(list(candidates(shop).of(KEY))) == 5
 
 
+def test_a_snapshot_that_does_not_count_is_not_silently_nothing(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.publish([40])
+    with pytest.raises(NotFound, match="has no snapshot '20261123T010203Z-5f3a9c21'"):
+        candidates(shop, start_from="20261123T010203Z-5f3a9c21")
+
+
+@pytest.mark.parametrize("start", ["latest", "20261123T010203Z-5f3a9c21"])
+def test_a_snapshot_of_no_repository_is_refused(tmp_path: Path, start: str) -> None:
+    request = RestoreRequest(spec_path="stores.yaml", state_dir="/s", start_from=start)
+    with pytest.raises(Invalid, match="Nobody knows where"):
+        RestoreCandidates(request, Shop(tmp_path).declared, None, None, {})
+
+
 def test_where_nothing_was_asked_for_no_snapshot_is_looked_at(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.publish([40])
