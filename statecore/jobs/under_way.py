@@ -1,7 +1,7 @@
 """The word that a snapshot is under way, for whoever decides whether a checkpoint is due.
 
 A checkpoint that takes long (a changelog that is read whole) says so in the repository, again and again as long as it
-lives; a restore that publishes says it at once, because it could not be put upon what a checkpoint publishes meanwhile::
+lives. A restore that publishes says it at once, because it cannot be put upon what a checkpoint publishes meanwhile::
 
     apps/<application id>/jobs/checkpoint.under-way     put FIRST seconds after it began, and every AGAIN seconds;
                                                         deleted when it ends; who is killed says it no more

@@ -27,7 +27,7 @@ from statecore.faults import FaultPoints
 from statecore.jobs.checkpoint import LITTLE, run_checkpoint
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.command import parser_of, run_command, say
-from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.engine import Engine, HandedOver, Workers
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report import RestoreReport
 from statecore.progress import Progress
