@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
@@ -35,12 +35,12 @@ from statecore.jobs.checkpoint_request import CheckpointRequest, WhenRefused
 from statecore.jobs.due import last_made
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.fold_after import fold_after
+from statecore.jobs.fold_after import FoldedAfter, fold_after
 from statecore.jobs.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.home import RepositoryHome
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
-from statecore.jobs.parents import Key, Refused
+from statecore.jobs.parents import DAMAGED, Key, Refused
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.publishing import Made, task_parts
@@ -153,6 +153,7 @@ class _Checkpoint(Job):
         self.refused: dict[tuple[Key, str], str] = {}
         self.made: list[TaskPart] = []
         self.reconciled: dict[Key, Reconciled] = {}
+        self.heals = False
         self._said: set[str] = set()
 
     def run(self) -> RestoreReport | RestorePlan:
@@ -192,15 +193,16 @@ class _Checkpoint(Job):
         published = self._publish(publication, planned, made)
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
-        folded = () if published is None else self._fold(publication)
+        folded = FoldedAfter() if published is None else self._fold(publication)
         if (
             published is not None
             and publication.newest is not None
             and _day(published.made) != _day(publication.newest.made)
         ):
             self.home.sweep()  # once a day, because to look costs as much as to write
-        notes = (*planned.notes, *map(str, self.reconciled.values()), *folded)
-        return self._report(planned, made, notes, published)
+        notes = (*planned.notes, *map(str, self.reconciled.values()), *folded.notes)
+        report = self._report(planned, made, notes, published)
+        return self._healed(report, folded.damaged) if folded.damaged else report
 
     def _made_since(self, publication: Publication) -> str | None:
         """Who has made the checkpoint that this one was to be; ``None`` where nobody has, or it is wanted anyway."""
@@ -362,13 +364,29 @@ class _Checkpoint(Job):
             self.progress.done("" if published is None else published.snapshot)
         return published
 
-    def _fold(self, publication: Publication) -> tuple[str, ...]:
-        """Merge what has become many runs; what to say of it."""
-        if not self.request.fold:
-            return ()
+    def _fold(self, publication: Publication) -> FoldedAfter:
+        """Merge what has become many runs."""
+        if not self.request.fold or self.heals:
+            return FoldedAfter()
         parts = {**publication.parts(), **{part.task: part for part in self.made}}
         with self.phase("fold"):
             return fold_after(self.shelf, self.spec, parts.values(), self.progress, self.say, self.faults)
+
+    def _healed(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
+        """Another checkpoint, in which no snapshot is a parent of the stores that nobody could fetch.
+
+        The policy for refused parents holds for them. It is of this machine, because an engine's request is another.
+        """
+        request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
+        home = RepositoryHome(self.shelf, request.request_id)
+        around = Surroundings(self.spec, home, self.progress, self.faults, self.say)
+        job = _Checkpoint(request, around, self.shelf, self._engine_here(self.little), self.cluster, self.little)
+        job.heals = True
+        snapshots = [entry.snapshot for entry in self.shelf.head().snapshots]
+        job.refused = {(key, snapshot): f"{DAMAGED}, as a fold has found" for key in damaged for snapshot in snapshots}
+        healed = job.run()
+        assert isinstance(healed, RestoreReport)
+        return replace(healed, notes=(*report.notes, *healed.notes))
 
     def _report(
         self,

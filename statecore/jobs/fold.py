@@ -113,7 +113,9 @@ def run_fold(
         outcome=FoldOutcome.NOTHING_LEFT if published is None else FoldOutcome.PUBLISHED,
         snapshot=None if published is None else published.snapshot,
         made=None if published is None else published.made,
-        folded=tuple(_row(one, _bytes(merged, number)) for number, one in enumerate(merges)),
+        folded=tuple(
+            _row(one, _bytes(merged, number), is_damaged=number in merged.damaged) for number, one in enumerate(merges)
+        ),
         tasks=0 if published is None else len(published.made_tasks),
         brought_bytes=merged.brought_bytes,
         written_bytes=merged.written_bytes,
@@ -184,5 +186,5 @@ def _bytes(merged: Merged, number: int) -> int | None:
     return 0 if output is None else output.run.file_bytes
 
 
-def _row(merge: Merge, left: int | None) -> FoldedRuns:
-    return FoldedRuns(merge.task, merge.store, merge.segment, len(merge.inputs), merge.bytes, left)
+def _row(merge: Merge, left: int | None, *, is_damaged: bool = False) -> FoldedRuns:
+    return FoldedRuns(merge.task, merge.store, merge.segment, len(merge.inputs), merge.bytes, left, is_damaged)

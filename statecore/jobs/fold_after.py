@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from statecore.faults import FaultInjected, FaultPoints
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fold import run_fold
 from statecore.jobs.fold_plan import planned_merges
+from statecore.jobs.parents import Key
 from statecore.progress import Progress
 from statecore.repository.manifest import TaskPart
 from statecore.repository.shelf import Shelf
 from statecore.spec.model import ApplicationSpec
+
+
+@dataclass(frozen=True)
+class FoldedAfter:
+    """What a fold after a checkpoint came to.
+
+    Attributes:
+        notes: what to say of it.
+        damaged: stores of which runs could not be brought as they were put: nobody can fetch them.
+    """
+
+    notes: tuple[str, ...] = ()
+    damaged: frozenset[Key] = frozenset()
 
 
 def fold_after(
@@ -21,8 +36,8 @@ def fold_after(
     progress: Progress,
     say: Callable[[str], None],
     faults: FaultPoints,
-) -> tuple[str, ...]:
-    """Merge what has become many runs, where it has; what to say of it. A failure is said, and no more than that.
+) -> FoldedAfter:
+    """Merge what has become many runs, where it has. That the fold failed is said, and no more than that.
 
     Args:
         shelf: where the snapshots are.
@@ -33,13 +48,13 @@ def fold_after(
         faults: points at which tests let the process die.
     """
     if not planned_merges(parts, spec):
-        return ()
+        return FoldedAfter()
     try:
         report = run_fold(shelf, spec, asks_contents=False, progress=progress, say=say, faults=faults)
     except FaultInjected:
         raise
     except Exception as error:
         said = as_statecore_error(error, "runs were folded")
-        return (f"Runs were not folded, which the next checkpoint tries again: {said.what} {said.action}",)
+        return FoldedAfter((f"Runs were not folded, which the next checkpoint tries again: {said.what} {said.action}",))
     done = () if report.snapshot is None else (f"{report.runs} runs were folded: {report.snapshot}.",)
-    return (*report.findings, *done)
+    return FoldedAfter((*report.findings, *done), report.damaged)

@@ -38,12 +38,14 @@ class Merged:
         outputs: what each of them has become, by its place in the plan, and where that lies; ``None`` where no row was
             left. Those that were left out are not there.
         findings: what is wrong with those that were left out, for the operator.
+        damaged: those of them whose files are not what was put, or are gone, by their places.
         brought_bytes: bytes that came.
         written_bytes: bytes of all outputs.
     """
 
     outputs: dict[int, StoredRun | None] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    damaged: set[int] = field(default_factory=set)
     brought_bytes: int = 0
     written_bytes: int = 0
 
@@ -83,7 +85,7 @@ class Merger:
                     try:
                         self._keep(number, done.result())
                     except (Corrupted, Invalid) as error:
-                        self._leave_out(one, error)
+                        self._leave_out(number, one, error)
                     self._advance(one.bytes)
             shutil.rmtree(brought)
             self._faults.reach("fold.after-merge")
@@ -102,7 +104,7 @@ class Merger:
                     self._bring([one], directory)
                     usable.append((number, one))
                 except Corrupted as error:
-                    self._leave_out(one, error)
+                    self._leave_out(number, one, error)
                     self._advance(one.bytes)
             return usable
 
@@ -122,7 +124,9 @@ class Merger:
 
         self._publisher.publish([output], lies)
 
-    def _leave_out(self, merge: Merge, error: Corrupted | Invalid) -> None:
+    def _leave_out(self, number: int, merge: Merge, error: Corrupted | Invalid) -> None:
+        if isinstance(error, Corrupted):
+            self._made.damaged.add(number)
         self._made.findings.append(
             f"The runs of {merge.name} were not folded, and stay as they are: {error.what} {error.action}"
         )

@@ -30,6 +30,7 @@ class FoldedRuns:
         bytes: of their files.
         folded_bytes: of the file that they have become, 0 where no row was left; ``None`` where that is not known,
             because it was only planned, or they were left out.
+        is_damaged: whether they were left out because they are not what was put, or are gone.
     """
 
     task: str
@@ -38,6 +39,7 @@ class FoldedRuns:
     runs: int
     bytes: int
     folded_bytes: int | None
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ class FoldReport:
     def runs(self) -> int:
         """Runs that have become fewer."""
         return sum(one.runs for one in self.folded)
+
+    @property
+    def damaged(self) -> frozenset[tuple[str, str]]:
+        """Stores, by task and name, of which runs are damaged."""
+        return frozenset((one.task, one.store) for one in self.folded if one.is_damaged)
 
     def to_json(self) -> dict[str, Any]:
         """The report as a document."""

@@ -26,6 +26,9 @@ from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
 Key = tuple[str, str]
 """Task and store."""
 
+DAMAGED = "files of it are damaged or gone"
+"""So begins the reason why a snapshot is refused that nobody could fetch; it speaks against no older one."""
+
 DIRECTORY = "the state directory"
 """In place of a snapshot's id: what lies below is a store of the application's state directory."""
 

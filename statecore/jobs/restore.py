@@ -37,7 +37,7 @@ from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX,
 from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
-from statecore.jobs.parents import DIRECTORY, Key
+from statecore.jobs.parents import DAMAGED, DIRECTORY, Key
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import covers
@@ -312,7 +312,7 @@ class _Restore(Job):
                 raise
             # Which of them it was is not told, and a damaged repository is no place to be choosy.
             for key, parent in sorted(upon.items()):
-                self.refused[key, parent.name] = error.what
+                self.refused[key, parent.name] = f"{DAMAGED}: {error.what}"
             self.say(f"warning: Not put upon {', '.join(sorted({one.name for one in upon.values()}))}: {error.what}")
             return None
 

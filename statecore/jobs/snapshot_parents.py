@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from statecore.errors import Corrupted
-from statecore.jobs.parents import Key, Parent, Refused
+from statecore.jobs.parents import DAMAGED, Key, Parent, Refused
 from statecore.repository.agreement import differences
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Manifest, StoreSnapshot, TaskPart
@@ -84,7 +84,8 @@ class SnapshotParents:
             if (why := self._why_not(key, found)) is not None:
                 yield Refused(*key, entry.snapshot, why)
             elif (why := self._refused.get((key, entry.snapshot))) is not None:
-                refused.append(parent)
+                if not why.startswith(DAMAGED):  # whose older ones may be whole
+                    refused.append(parent)
                 yield Refused(*key, entry.snapshot, why)
             elif (better := next((one for one in refused if _has_all_of(parent, one)), None)) is not None:
                 yield Refused(*key, entry.snapshot, f"the same speaks against it as against {better.name}")

@@ -297,3 +297,47 @@ def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_sin
     assert again.published is not None
     shop.write(10)
     assert shop.checkpoint(decided_upon=None).published is not None, "who asks by hand gets one"
+
+
+def damage_first_run(shop: Shop) -> None:
+    """Turn a bit of the oldest run of ``plain``."""
+    extent = shop.stores_there()[PLAIN_0].databases[0].runs[0].extent
+    path = shop.scratch / "repository" / extent.blob
+    data = bytearray(path.read_bytes())
+    data[extent.offset + extent.bytes // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+
+
+def checkpoints_until_said(shop: Shop, what: str, **asked: Any) -> RestoreReport:
+    for _ in range(20):
+        shop.write(30)
+        report = shop.checkpoint(**asked)
+        if any(what in note for note in report.notes):
+            return report
+    raise AssertionError(f"nobody said {what}")
+
+
+def test_a_store_whose_runs_are_damaged_is_rebuilt_as_soon_as_a_fold_finds_it(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.write(100)
+    shop.checkpoint()
+    damage_first_run(shop)
+    report = checkpoints_until_said(shop, "were not folded")
+    assert report.published is not None
+    assert shop.snapshots()[0] == report.published.snapshot
+    assert shop.rows_there()[0] == 0, "it stands upon no snapshot"
+    assert shop.fetched() == shop.restored()
+    shop.write(30)
+    assert all(store.parent for store in shop.checkpoint().stores)
+    assert shop.fetched() == shop.restored()
+
+
+def test_where_nothing_is_to_be_rebuilt_a_damaged_run_ends_the_checkpoint(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.write(100)
+    shop.checkpoint()
+    damage_first_run(shop)
+    with pytest.raises(Invalid, match="were not to be rebuilt") as refused:
+        checkpoints_until_said(shop, "were not folded", when_refused=WhenRefused.REFUSE)
+    assert "damaged or gone" in refused.value.what
