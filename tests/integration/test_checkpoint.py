@@ -15,7 +15,10 @@ from statecore.faults import FaultPoints
 from statecore.jobs import under_way
 from statecore.jobs.checkpoint_request import WhenRefused
 from statecore.jobs.due import look
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.report import RestoreReport
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
 from statecore.jobs.under_way import heard_of
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.reader import parse_spec
@@ -304,7 +307,7 @@ def damage_first_run(shop: Shop) -> None:
     extent = shop.stores_there()[PLAIN_0].databases[0].runs[0].extent
     path = shop.scratch / "repository" / extent.blob
     data = bytearray(path.read_bytes())
-    data[extent.offset + extent.bytes // 2] ^= 1
+    data[extent.start + extent.bytes // 2] ^= 1
     path.chmod(0o600)
     path.write_bytes(data)
 
@@ -341,3 +344,68 @@ def test_where_nothing_is_to_be_rebuilt_a_damaged_run_ends_the_checkpoint(broker
     with pytest.raises(Invalid, match="were not to be rebuilt") as refused:
         checkpoints_until_said(shop, "were not folded", when_refused=WhenRefused.REFUSE)
     assert "damaged or gone" in refused.value.what
+
+
+def restore_request(shop: Shop, state_dir: str, **asked: Any) -> RestoreRequest:
+    return RestoreRequest(**{"spec": shop.spec, "state_dir": state_dir, "repository": shop.url, **asked})
+
+
+def of_stores(report: object) -> dict[tuple[str, str], tuple[int | None, str | None]]:
+    assert isinstance(report, RestoreReport)
+    return {(one.task, one.store): (one.rows, one.digest) for one in report.stores}
+
+
+@pytest.mark.parametrize("start_from", ["cheapest", "none"])
+def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_that_nothing_was_published(
+    broker: Broker, tmp_path: Path, start_from: str
+) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.write(100)
+    shop.checkpoint()
+    shop.write(30)
+    expected = shop.restored()
+
+    class Outrun(FaultPoints):
+        done = False
+
+        def reach(self, point: str) -> None:
+            if point == "restore.after-runs" and not self.done:
+                self.done = True
+                assert not look(shop.shelf, parse_spec(shop.spec, "test")).is_due, "a schedule would have waited"
+                shop.checkpoint()
+
+    said: list[str] = []
+    request = restore_request(shop, str(tmp_path / "state"), start_from=start_from)
+    report = run_restore(request, InProcessEngine(), faults=Outrun(), say=said.append)
+    assert of_stores(report) == expected
+    assert isinstance(report, RestoreReport)
+    assert (report.placed, report.published) == (True, None)
+    assert any("Nothing was published" in line for line in said)
+    again = run_restore(request, InProcessEngine())
+    assert isinstance(again, RestoreReport)
+    assert (again.placed, again.notes) == (True, report.notes), "it is in place already"
+    assert heard_of(shop.shelf, time.time()) is None
+
+
+def test_a_restore_upon_a_damaged_snapshot_goes_back_to_an_older_one_and_then_to_the_log(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.write(100)
+    shop.checkpoint()
+    damage_first_run(shop)
+    (rotten,) = shop.snapshots()
+    shop.write(30)
+    said: list[str] = []
+    whole = run_restore(restore_request(shop, str(tmp_path / "a")), InProcessEngine(), say=said.append)
+    assert of_stores(whole) == shop.restored() == shop.fetched()
+    assert any(rotten in line and "Not put upon" in line for line in said)
+    (before, _) = shop.snapshots()
+    shop.write(30)
+    shop.checkpoint()
+    newest = shop.stores_there()[PLAIN_0].databases[0].runs
+    (shop.scratch / "repository" / newest[-1].extent.blob).unlink()
+    older = run_restore(restore_request(shop, str(tmp_path / "b")), InProcessEngine())
+    assert of_stores(older) == shop.restored()
+    assert isinstance(older, RestoreReport)
+    assert {store.parent for store in older.stores} == {before}
