@@ -3,7 +3,8 @@
 Between two of them lies the interval, counted from the moment at which the ends of the changelogs were read, so that
 neither the time that a checkpoint takes nor one that failed makes the next one late. What passes by itself (brokers or
 store that are away, another job that was first, a full disk) is said and tried again under the same request id, so that
-what was read is found again; what does not pass by itself ends the service, because somebody has to look.
+what was read is found again; what does not pass by itself ends the service, because somebody has to look. While another
+job says that it is under way (:mod:`statecore.jobs.under_way`) the service waits, because one of the two would be lost.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from dataclasses import replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Capacity, Fenced, Retryable
+from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint import Warm, run_checkpoint
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.engine import Engine
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.report import RestoreReport
+from statecore.jobs.under_way import heard_of
 from statecore.progress import Progress
 from statecore.repository.shelf import Shelf
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+_BESIDE = 15.0
+"""Seconds between two looks whether another job, which would be outrun, has ended."""
 
 
 def follow(
@@ -56,22 +62,29 @@ def follow(
     """
     spec = spec_of(request)
     shelf: Shelf | None = None
-    pause = _FIRST_PAUSE
+    pause, last = _FIRST_PAUSE, ""
     with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
         while True:
-            began = clock()
+            began, moment = clock(), utc_now()
             try:
                 shelf = shelf or Shelf.at(request.repository, spec.application_id)
+                if (heard := heard_of(shelf, time.time())) is not None:
+                    say(
+                        f"Another job is under way, and said so {heard:.0f} s ago. The next look is in {_BESIDE:.0f} s."
+                    )
+                    sleep(_BESIDE)
+                    continue
                 report = run(request, engine, progress, say=say, warm=Warm(shelf, cluster))
             except (Retryable, Fenced, Capacity) as error:
-                say(f"{error.what} {error.action} Tried again in {pause:.0f} s.")
+                fresh = f" The state is as fresh as {last}." if last else ""
+                say(f"{error.what} {error.action}{fresh} The next try is in {pause:.0f} s.")
                 sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE, max(interval, _FIRST_PAUSE))
                 if isinstance(error, Fenced):
                     request = replace(request, request_id=uuid.uuid4().hex)
                     shelf = None  # the place may have become another repository
                 continue
-            pause = _FIRST_PAUSE
+            pause, last = _FIRST_PAUSE, moment
             assert isinstance(report, RestoreReport)  # it was not to plan only
             made(report)
             request = replace(request, request_id=uuid.uuid4().hex)

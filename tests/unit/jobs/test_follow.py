@@ -85,7 +85,32 @@ def test_what_passes_by_itself_is_tried_again_under_the_same_request(tmp_path) -
         service.follow(Shop(tmp_path), 300.0)
     assert service.requests[:4] == ["first"] * 4
     assert service.waited[:3] == [1.0, 2.0, 4.0]
-    assert "The broker is away. Wait. Tried again in 2 s." in service.said
+    assert "The broker is away. Wait. The next try is in 2 s." in service.said
+
+
+def test_who_waits_is_told_how_fresh_the_state_is(tmp_path) -> None:
+    service = Service(1.0, Retryable("The broker is away.", action="Wait."), over())
+    with pytest.raises(Invalid):
+        service.follow(Shop(tmp_path), 300.0)
+    assert "The state is as fresh as 20" in service.said[0]
+
+
+def test_while_another_job_is_under_way_the_service_waits(tmp_path) -> None:
+    shop = Shop(tmp_path)
+    service = Service(1.0, over())
+    shop.shelf.blobs.replace(shop.shelf.names.under_way, b"A snapshot is under way.\n")
+    waited = service.sleep
+
+    def sleep(seconds: float) -> None:
+        waited(seconds)
+        if len(service.waited) == 3:
+            shop.shelf.blobs.delete(shop.shelf.names.under_way)
+
+    service.sleep = sleep
+    with pytest.raises(Invalid):
+        service.follow(shop, 300.0)
+    assert service.began[0] == sum(service.waited[:3]) > 0
+    assert "Another job is under way" in service.said[0]
 
 
 def test_patience_grows_no_longer_than_the_interval(tmp_path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from statecore.errors import Retryable
 from statecore.jobs import under_way
+from statecore.jobs.engine import HandedOver
 from statecore.jobs.under_way import heard_of, said_under_way
 from statecore.repository.shelf import Shelf
 from tests.unit.jobs.snapshots import World
@@ -90,3 +91,15 @@ def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
         assert heard_of(shelf, time.time()) is None
         away.clear()
         assert heard(shelf) is not None
+
+
+def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_it_was_quick(shelf: Shelf) -> None:
+    with pytest.raises(HandedOver), said_under_way(shelf):
+        raise HandedOver
+    assert heard_of(shelf, time.time()) is not None
+
+
+def test_what_is_known_to_take_long_says_so_at_once(shelf: Shelf) -> None:
+    with said_under_way(shelf, at_once=True):
+        assert heard_of(shelf, time.time()) is not None
+    assert heard_of(shelf, time.time()) is None
