@@ -16,6 +16,7 @@ from statecore.errors import KINDS, Capacity, Corrupted, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.report import RestoreReport, StoreReport
+from statecore.repository.publication import Published
 from statecore.spec.model import ProcessingGuarantee
 
 SPEC = """\
@@ -228,7 +229,8 @@ def test_what_was_published_and_not_placed_is_shown_without_rows_that_nobody_cou
         "file_bytes": 9, "digest": "", "seconds": 1.0, "tail_left": 0, "runs": 2, "max_timestamp": 5, "records": 30,
     }  # fmt: skip
     store = StoreReport("0_0", "by-id", 0, committed_offset=29, offsets={"t-0": 29}, rows=-1, bytes=-1, **common)
-    of = {"repository": "s3://states/a", "published": "20261123T000000Z-0a1b2c3d"}
+    published = Published("20261123T000000Z-0a1b2c3d", "8cc6", "2026-11-23T00:00:00.000Z", 1, 9, 9)
+    of = {"repository": "s3://states/a", "published": published}
     restore.show_report(RestoreReport("app", "p", "at_least_once", "", 1.0, {}, (store,), **of))
     shown = capsys.readouterr().out
     assert "app in s3://states/a" in shown
