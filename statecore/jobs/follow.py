@@ -23,7 +23,7 @@ from statecore.jobs.engine import Engine
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.under_way import heard_of
-from statecore.progress import Progress
+from statecore.progress import NullProgress, Progress
 from statecore.repository.shelf import Shelf
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -61,6 +61,7 @@ def follow(
         StatecoreError: what does not pass by itself.
     """
     spec = spec_of(request)
+    progress = progress or NullProgress()
     shelf: Shelf | None = None
     pause, last = _FIRST_PAUSE, ""
     with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
@@ -76,6 +77,7 @@ def follow(
                     continue
                 report = run(request, engine, progress, say=say, warm=Warm(shelf, cluster))
             except (Retryable, Fenced, Capacity) as error:
+                progress.done("failed")
                 fresh = f" The state is as fresh as {last}." if last else ""
                 say(f"{error.what} {error.action}{fresh} The next try is in {pause:.0f} s.")
                 sleep(pause)
