@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statecore.errors import Invalid
-from statecore.faults import FaultInjected, InjectedFault
+from statecore.faults import PLACEMENT_POINTS, RESTORE_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
@@ -200,3 +205,28 @@ def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
     assert isinstance(report, RestoreReport)
     assert [note for note in report.notes if "earlier attempt" in note] == [TAKEN_UP]
     assert {store.task for store in report.stores} == {"0_0"}
+
+
+def killed_at(shop: Shop, state_dir: Path, point: str) -> None:
+    """``statecore advance``, dead at a point."""
+    spec = shop.scratch / "stores.yaml"
+    spec.write_text(json.dumps(shop.spec))
+    command = [sys.executable, "-m", "statecore.cli.main", "advance", "--spec", str(spec), "--json"]
+    command += ["--state-dir", str(state_dir), "--request-id", point]
+    ended = subprocess.run(
+        command, env={**os.environ, VARIABLE: f"{point}:kill"}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL, (point, ended.stderr)
+
+
+def test_after_a_kill_at_any_point_a_retry_ends_where_an_advance_that_lived_would(shop: Shop, tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    shop.write(500)
+    restore(shop, state_dir)
+    first = files_of(state_dir)
+    for point in (*RESTORE_POINTS, *PLACEMENT_POINTS):
+        shop.write(40)
+        killed_at(shop, state_dir, point)
+        advance(shop, state_dir, request_id=point)
+        assert content(shop, state_dir) == shop.restored(), point
+    assert first <= files_of(state_dir), "nothing that was there was made anew"
