@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Invalid
-from statecore.faults import PLACEMENT_POINTS, RESTORE_POINTS, VARIABLE, FaultInjected, InjectedFault
+from statecore.faults import RESTORE_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
@@ -207,6 +207,10 @@ def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
     assert {store.task for store in report.stores} == {"0_0"}
 
 
+PLACED = tuple(f"placement.{point}" for point in ("after-assembly", "after-journal", "after-swap", "during-sweep"))
+"""Those points of a placement between which its steps lie; all of them are gone through by its own tests."""
+
+
 def killed_at(shop: Shop, state_dir: Path, point: str) -> None:
     """``statecore advance``, dead at a point."""
     spec = shop.scratch / "stores.yaml"
@@ -224,7 +228,7 @@ def test_after_a_kill_at_any_point_a_retry_ends_where_an_advance_that_lived_woul
     shop.write(500)
     restore(shop, state_dir)
     first = files_of(state_dir)
-    for point in (*RESTORE_POINTS, *PLACEMENT_POINTS):
+    for point in (*RESTORE_POINTS, *PLACED):
         shop.write(40)
         killed_at(shop, state_dir, point)
         advance(shop, state_dir, request_id=point)
