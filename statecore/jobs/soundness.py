@@ -25,6 +25,7 @@ it was low, makes parents of that time seem sounder than they are.
 These are pure functions: who calls them asks the brokers. `refusal` is asked before the tail is read; `start_moved`,
 `missed_deletes` and `truncation` (of the ends up to which was read) after it: a log may be truncated between the two.
 Deletes that may be missing are told apart from the rest, because the whole log still tells of them.
+What the three come to for a whole plan is said by :mod:`statecore.jobs.tails`.
 """
 
 from __future__ import annotations
@@ -130,20 +131,6 @@ def shortest_horizon_ms(topics: Iterable[TopicDescription]) -> int | None:
     return min((found for topic in topics if (found := horizon_ms(topic)) is not None), default=None)
 
 
-def refusal_of_tail(
-    end: ParentEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int
-) -> str | None:
-    """Why a tail that was read must not be put above its parent, or ``None`` where it may.
-
-    Args:
-        end: of the parent.
-        topic: its topic as it was described before the tail was read.
-        statistics: of all ranges of the tail, each read to its end; none where the tail is empty.
-        finished_ms: when the last of them had been read, in ms since the epoch.
-    """
-    return start_moved(end, statistics) or missed_deletes(end, topic, statistics, finished_ms)
-
-
 def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> str | None:
     """Why a log of which some was removed while it was read tells nothing, or ``None`` where it stayed.
 
@@ -163,7 +150,14 @@ def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> str | N
 def missed_deletes(
     end: ParentEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int
 ) -> str | None:
-    """Why deletes may be missing in a tail, or ``None`` where none can be; arguments as of :func:`refusal_of_tail`."""
+    """Why deletes may be missing in a tail, or ``None`` where none can be.
+
+    Args:
+        end: of the parent.
+        topic: its topic as it was described before the tail was read.
+        statistics: of all ranges of the tail, each read to its end; none where the tail is empty.
+        finished_ms: when the last of them had been read, in ms since the epoch.
+    """
     name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
     horizon = horizon_ms(topic)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.model import LogOffsets
+from statecore.changelog.model import LogOffsets, OffsetRange, ReadStatistics
+from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.parents import Parent
+from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.range_tasks import RangeResult
 from statecore.jobs.soundness import ParentEnd, refusal
+from statecore.jobs.tails import unsound
+from statecore.spec.model import ProcessingGuarantee
 
 
 def log_of(cluster: Cluster, topic: str) -> LogOffsets:
@@ -38,3 +45,35 @@ def why_hopeless(cluster: Cluster, parent: ParentEnd) -> str | None:
     described = cluster.describe_topics([tp.topic])[tp.topic]
     log = log_of(cluster, tp.topic)
     return refusal(parent, described, log, cluster.epoch_ends({tp: parent.leader_epoch})[tp])
+
+
+def why_unsound(cluster: Cluster, parent: ParentEnd, seen: Sequence[ReadStatistics]) -> str | None:
+    """What is decided when the tail has been read, of all that was seen."""
+    tp = parent.topic_partition
+    log, topic = log_of(cluster, tp.topic), cluster.describe_topics([tp.topic])[tp.topic]
+    end, epoch = log.log_end, log.leader_epoch
+    span = OffsetRange(tp.topic, tp.partition, parent.end, end)
+    part = PartitionPlan(
+        store="store",
+        kind=StoreKind.KEY_VALUE,
+        task="0_0",
+        topic=tp.topic,
+        topic_id=topic.topic_id,
+        partition=tp.partition,
+        start=parent.end,
+        end=end,
+        log_end=end,
+        ranges=((parent.end, end),),
+        leader_epoch=epoch,
+        parent="parent",
+    )
+    key = part.task, part.store
+    found = unsound(
+        RestorePlan("application", ProcessingGuarantee.EXACTLY_ONCE_V2, (part,)),
+        {key: Parent("parent", {tp: parent}, frozenset([None]))},
+        {key: [RangeResult(*key, span, (), one, 0.0, {}, {}) for one in seen]},
+        {tp.topic: topic},
+        cluster.epoch_ends,
+        int(time.time() * 1000),
+    )
+    return found.refused[0].why if found.refused else None

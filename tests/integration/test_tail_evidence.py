@@ -21,11 +21,11 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.soundness import ParentEnd, refusal_of_tail
+from statecore.jobs.soundness import ParentEnd
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
-from tests.harness.parents import log_of, parent_of, why_hopeless
+from tests.harness.parents import log_of, parent_of, why_hopeless, why_unsound
 from tests.harness.reading import plain
 from tests.harness.topics import Record
 
@@ -64,12 +64,6 @@ def whole(
         for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
     ]
     return read, reader.statistics
-
-
-def judged(cluster: Cluster, parent: ParentEnd, seen: Sequence[ReadStatistics]) -> str | None:
-    """What is decided when the tail has been read."""
-    topic = parent.topic_partition.topic
-    return refusal_of_tail(parent, cluster.describe_topics([topic])[topic], seen, int(time.time() * 1000))
 
 
 def on_disk(broker: Broker, topic: str) -> set[int]:
@@ -141,9 +135,9 @@ def test_a_tail_whose_deletes_were_compacted_away_is_refused_whatever_the_parent
     assert seen.tombstones == 0
     rebuilt = applied({}, whole(cluster, topic_name, 0, end)[0])
     assert len(applied(rows, tail)) == len(rebuilt) + 10, "rows live on that were deleted"
-    assert "(delete.retention.ms)" in str(judged(cluster, parent, [seen]))
+    assert "(delete.retention.ms)" in str(why_unsound(cluster, parent, [seen]))
     unknown = replace(parent, read_at_ms=None)
-    assert "nobody knows since when" in str(judged(cluster, unknown, [seen]))
+    assert "nobody knows since when" in str(why_unsound(cluster, unknown, [seen]))
 
 
 def test_a_tail_that_was_compacted_with_its_deletes_kept_is_sound_if_the_parents_age_is_known(
@@ -156,10 +150,10 @@ def test_a_tail_that_was_compacted_with_its_deletes_kept_is_sound_if_the_parents
     tail, seen = whole(cluster, topic_name, parent.end, end)
     assert seen.removed == len(set(range(parent.end, end)) - there) == 10
     assert seen.tombstones == 10
-    assert judged(cluster, parent, [seen]) is None
+    assert why_unsound(cluster, parent, [seen]) is None
     assert applied(rows, tail) == applied({}, whole(cluster, topic_name, 0, end)[0])
     unknown = replace(parent, read_at_ms=None)
-    assert "nobody knows since when" in str(judged(cluster, unknown, [seen]))
+    assert "nobody knows since when" in str(why_unsound(cluster, unknown, [seen]))
 
 
 def test_a_tail_that_was_overwritten_and_not_compacted_is_whole(
@@ -170,7 +164,7 @@ def test_a_tail_that_was_overwritten_and_not_compacted_is_whole(
     end = log_of(cluster, topic_name).log_end
     tail, seen = whole(cluster, topic_name, parent.end, end)
     assert (seen.removed, seen.records) == (0, 30)
-    assert judged(cluster, replace(parent, read_at_ms=None), [seen]) is None
+    assert why_unsound(cluster, replace(parent, read_at_ms=None), [seen]) is None
     assert applied(rows, tail) == applied({}, whole(cluster, topic_name, 0, end)[0])
 
 
@@ -217,11 +211,11 @@ def test_a_transaction_that_is_open_at_the_end_of_a_tail_is_left_to_the_next_and
         assert why_hopeless(cluster, first) is None
         tail, seen = whole(cluster, topic_name, first.end, second.end)
         assert (tail, seen.removed) == ([(b"b", b"1")], 0)
-        assert judged(cluster, first, [seen]) is None
+        assert why_unsound(cluster, first, [seen]) is None
     assert why_hopeless(cluster, second) is None
     tail, seen = whole(cluster, topic_name, second.end, log_of(cluster, topic_name).last_stable)
     assert (tail, seen.removed, seen.position) == ([(b"a", None), (b"c", b"1")], 0, 7)
-    assert judged(cluster, second, [seen]) is None
+    assert why_unsound(cluster, second, [seen]) is None
 
 
 def configure(servers: str, topic: str, name: str, value: str) -> None:
@@ -259,7 +253,7 @@ def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     seen = reader.statistics
     assert (seen.position, seen.log_start_moved_to) == (end, 1401)
     assert seen.removed == end - parent.end - seen.records > 0
-    said = judged(cluster, parent, [seen])
+    said = why_unsound(cluster, parent, [seen])
     assert said is not None
     assert said.startswith(f"{topic_name}-0 began at 1401, after the parent's end 1")
     hopeless = why_hopeless(cluster, parent)
@@ -279,7 +273,7 @@ def test_a_parent_that_has_come_to_the_end_of_a_log_of_which_all_was_deleted_sin
     topics.produce(servers, topic_name, [Record(b"key-1", None)])
     assert why_hopeless(cluster, parent) is None
     tail, seen = whole(cluster, topic_name, parent.end, 21)
-    assert (tail, judged(cluster, parent, [seen])) == ([(b"key-1", None)], None)
+    assert (tail, why_unsound(cluster, parent, [seen])) == ([(b"key-1", None)], None)
 
 
 def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
@@ -337,4 +331,4 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_pa
             assert why_hopeless(cluster, before) is None
             tail, seen = whole(cluster, topic, before.end, 170)
             assert {key for key, _ in tail} == {b"other"}
-            assert (seen.removed, judged(cluster, before, [seen])) == (0, None)
+            assert (seen.removed, why_unsound(cluster, before, [seen])) == (0, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,6 @@ from statecore.jobs.soundness import (
     is_purely_compacted,
     missed_deletes,
     refusal,
-    refusal_of_tail,
     start_moved,
     truncation,
 )
@@ -48,8 +46,8 @@ def seen(removed: int = 0, moved_to: int | None = None) -> ReadStatistics:
     return ReadStatistics(removed=removed, log_start_moved_to=moved_to)
 
 
-def of_tail(*statistics: ReadStatistics, after: int = HOUR, end: ParentEnd = END, **of_topic: Any) -> str | None:
-    return refusal_of_tail(end, topic(**of_topic), statistics, MOMENT + after)
+def missed(*statistics: ReadStatistics, after: int = HOUR, end: ParentEnd = END, **of_topic: Any) -> str | None:
+    return missed_deletes(end, topic(**of_topic), statistics, MOMENT + after)
 
 
 def test_a_log_that_has_only_grown_is_no_reason() -> None:
@@ -144,19 +142,19 @@ def test_deletes_are_kept_for_a_time_only_where_a_topic_is_compacted(
 
 def test_a_tail_that_is_whole_is_sound_whatever_its_age() -> None:
     for read_at in (None, MOMENT, MOMENT + 50 * HOUR):
-        assert of_tail(seen(), seen(), after=99 * HOUR, end=replace(END, read_at_ms=read_at)) is None
+        assert missed(seen(), seen(), after=99 * HOUR, end=replace(END, read_at_ms=read_at)) is None
 
 
 def test_an_empty_tail_is_sound_whatever_the_parents_age() -> None:
-    assert of_tail(after=99 * HOUR) is None
-    assert of_tail(end=replace(END, read_at_ms=None)) is None
+    assert missed(after=99 * HOUR) is None
+    assert missed(end=replace(END, read_at_ms=None)) is None
 
 
 def test_a_tail_that_was_compacted_is_sound_if_it_was_read_in_time() -> None:
     latest = HOUR - CLOCK_MARGIN_MS
-    assert of_tail(seen(7), after=0) is None
-    assert of_tail(seen(7), after=latest - 1) is None
-    text = of_tail(seen(), seen(1_007), after=latest)
+    assert missed(seen(7), after=0) is None
+    assert missed(seen(7), after=latest - 1) is None
+    text = missed(seen(), seen(1_007), after=latest)
     assert text is not None
     assert "removed 1,007 offsets of app-counts-changelog-3 from 100 on" in text
     assert "3,300 s after the parent's end" in text
@@ -164,67 +162,36 @@ def test_a_tail_that_was_compacted_is_sound_if_it_was_read_in_time() -> None:
 
 
 def test_where_deletes_are_kept_for_less_than_clocks_differ_a_tail_must_be_whole() -> None:
-    assert of_tail(seen(1), after=0, retention=CLOCK_MARGIN_MS) is not None
-    assert of_tail(seen(1), after=0, retention=0) is not None
-    assert of_tail(seen(0), after=0, retention=0) is None
+    assert missed(seen(1), after=0, retention=CLOCK_MARGIN_MS) is not None
+    assert missed(seen(1), after=0, retention=0) is not None
+    assert missed(seen(0), after=0, retention=0) is None
 
 
 def test_a_parent_of_unknown_age_is_refused_where_its_tail_was_compacted_and_the_reason_says_so() -> None:
-    text = of_tail(seen(3), after=0, end=replace(END, read_at_ms=None))
+    text = missed(seen(3), after=0, end=replace(END, read_at_ms=None))
     assert text is not None
     assert "removed 3 offsets of app-counts-changelog-3" in text
     assert "nobody knows since when" in text
 
 
 def test_clocks_that_contradict_each_other_prove_no_age() -> None:
-    assert of_tail(seen(3), after=-CLOCK_MARGIN_MS) is None
-    text = of_tail(seen(3), after=-CLOCK_MARGIN_MS - 1000)
+    assert missed(seen(3), after=-CLOCK_MARGIN_MS) is None
+    text = missed(seen(3), after=-CLOCK_MARGIN_MS - 1000)
     assert text is not None
     assert "301 s after the tail" in text
-    assert of_tail(seen(0), after=-HOUR) is None
+    assert missed(seen(0), after=-HOUR) is None
 
 
-def test_a_log_start_that_passed_the_end_during_the_read_is_refused_in_every_topic() -> None:
-    for policy in ("compact", "delete", "compact,delete"):
-        text = of_tail(seen(), seen(20, moved_to=120), after=0, policy=policy)
-        assert text is not None
-        assert text.startswith("app-counts-changelog-3 began at 120, after the parent's end 100")
+def test_a_log_start_that_passed_the_end_during_the_read_is_a_reason_whatever_else_was_seen() -> None:
+    assert start_moved(END, []) is None
+    assert start_moved(END, [seen(), seen(7)]) is None
+    text = start_moved(END, [seen(moved_to=110), seen(20, moved_to=120), seen()])
+    assert text is not None
+    assert text.startswith("app-counts-changelog-3 began at 120, after the parent's end 100")
 
 
 def test_a_topic_that_is_not_compacted_has_no_horizon() -> None:
-    assert of_tail(seen(5), after=99 * HOUR, end=replace(END, read_at_ms=None), policy="delete") is None
-
-
-@settings(deadline=None, max_examples=500)
-@given(
-    deletes=st.lists(st.tuples(st.integers(0, 3 * HOUR), st.booleans()), max_size=5),
-    retention=st.integers(0, 2 * HOUR),
-    skews=st.tuples(*[st.integers(0, CLOCK_MARGIN_MS)] * 2),
-    finished=st.integers(0, 4 * HOUR),
-    known=st.booleans(),
-    replaced=st.integers(0, 2),
-)
-def test_no_tail_passes_of_which_a_delete_was_removed_before_it_was_read(
-    deletes: Sequence[tuple[int, bool]],
-    retention: int,
-    skews: tuple[int, int],
-    finished: int,
-    known: bool,
-    replaced: int,
-) -> None:
-    """Times are true ones since the parent's end was read; the planner's clock and the reader's are ahead of them.
-
-    ``replaced`` records were removed because later ones replace them, which harms nobody.
-    """
-    # The broker may remove a delete from the moment on at which it has been kept for long enough.
-    lost = sum(compacted and at + retention <= finished for at, compacted in deletes)
-    planner, reader = skews
-    end = replace(END, read_at_ms=MOMENT + planner if known else None)
-    found = refusal_of_tail(end, topic(retention=retention), [seen(lost + replaced)], MOMENT + reader + finished)
-    if lost:
-        assert found is not None
-    elif not replaced or (known and finished + 2 * CLOCK_MARGIN_MS < retention):
-        assert found is None
+    assert missed(seen(5), after=99 * HOUR, end=replace(END, read_at_ms=None), policy="delete") is None
 
 
 @settings(deadline=None, max_examples=500)
@@ -257,12 +224,3 @@ def test_a_parent_is_refused_exactly_where_what_it_read_is_not_in_the_log_any_mo
 def test_only_a_topic_that_nothing_but_compaction_cleans_tells_by_what_it_lacks(policy: str, pure: bool) -> None:
     assert is_purely_compacted(topic(policy=policy)) is pure
     assert not is_purely_compacted(topic(policy=None))
-
-
-def test_a_tail_is_refused_for_a_start_that_moved_or_else_for_deletes_that_may_be_missing() -> None:
-    late = MOMENT + 10 * HOUR
-    for statistics in ([seen()], [seen(7)], [seen(7, 120)], [seen(), seen(3, 110)]):
-        moved, missed = start_moved(END, statistics), missed_deletes(END, topic(), statistics, late)
-        assert (moved is None) == all(one.log_start_moved_to is None for one in statistics)
-        assert (missed is None) == all(one.removed == 0 for one in statistics)
-        assert refusal_of_tail(END, topic(), statistics, late) == (moved or missed)

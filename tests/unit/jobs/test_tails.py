@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from statecore.changelog.model import OffsetRange, ReadStatistics, TopicDescription
 from statecore.formats.kinds import StoreKind
@@ -10,14 +13,14 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
-from statecore.jobs.soundness import ParentEnd
+from statecore.jobs.soundness import CLOCK_MARGIN_MS, ParentEnd
 from statecore.jobs.tails import Unsound, truncations, unsound
 from statecore.spec.model import ProcessingGuarantee
 
 CHANGELOG = TopicPartition("changelog", 0)
 KEY: Key = ("0_0", "store")
-TOPIC = TopicDescription("changelog", "a" * 32, 1, {"cleanup.policy": "compact", "delete.retention.ms": "3600000"})
-PARENT = Parent("newest", {CHANGELOG: ParentEnd(CHANGELOG, "a" * 32, 100, 3, 1_000_000)}, frozenset([None]))
+HOUR, MOMENT = 3_600_000, 1_000_000
+TOPIC = TopicDescription("changelog", "a" * 32, 1, {"cleanup.policy": "compact", "delete.retention.ms": str(HOUR)})
 PART = PartitionPlan(
     "store",
     StoreKind.KEY_VALUE,
@@ -34,15 +37,27 @@ PART = PartitionPlan(
 
 
 def judged(
-    *statistics: ReadStatistics, epoch: int = -1, epoch_end: int | None = None, now_ms: int = 1_100_000
+    *statistics: ReadStatistics,
+    epoch: int = -1,
+    epoch_end: int | None = None,
+    read_at_ms: int | None = MOMENT,
+    now_ms: int = MOMENT + 100_000,
+    topic: TopicDescription = TOPIC,
 ) -> Unsound:
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (replace(PART, leader_epoch=epoch),))
     spans = [OffsetRange("changelog", 0, start, end) for start, end in PART.ranges]
     results = tuple(
         RangeResult("0_0", "store", span, (), seen, 0.0, {}, {}) for span, seen in zip(spans, statistics, strict=False)
     )
+    parent = Parent("newest", {CHANGELOG: ParentEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms)}, frozenset([None]))
     return unsound(
-        plan, {KEY: PARENT}, {KEY: results}, {"changelog": TOPIC}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
+        plan, {KEY: parent}, {KEY: results}, {"changelog": topic}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
+    )
+
+
+def configured(**configs: str) -> TopicDescription:
+    return replace(
+        TOPIC, configs={**TOPIC.configs, **{name.replace("_", "."): value for name, value in configs.items()}}
     )
 
 
@@ -65,8 +80,9 @@ def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() 
     assert found.for_good == {(KEY, "newest"): refused.why}
 
 
-def test_a_start_that_moved_past_the_parent_refuses_it_for_good() -> None:
-    found = judged(replace(WHOLE, log_start_moved_to=150), WHOLE)
+@pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])
+def test_a_start_that_moved_past_the_parent_refuses_it_for_good_in_every_topic(policy: str) -> None:
+    found = judged(replace(WHOLE, log_start_moved_to=150), WHOLE, topic=configured(cleanup_policy=policy))
     assert found.for_good.keys() == {(KEY, "newest")}
 
 
@@ -79,6 +95,43 @@ def test_a_log_that_was_truncated_while_it_was_read_refuses_the_plan_and_no_pare
 
 def test_what_no_broker_tells_of_epochs_refuses_nothing() -> None:
     assert judged(WHOLE, WHOLE, epoch=4) == ((), {})
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    deletes=st.lists(st.tuples(st.integers(0, 3 * HOUR), st.booleans()), max_size=5),
+    retention=st.integers(0, 2 * HOUR),
+    skews=st.tuples(*[st.integers(0, CLOCK_MARGIN_MS)] * 2),
+    finished=st.integers(0, 4 * HOUR),
+    known=st.booleans(),
+    replaced=st.integers(0, 2),
+)
+def test_no_tail_passes_of_which_a_delete_was_removed_before_it_was_read(
+    deletes: Sequence[tuple[int, bool]],
+    retention: int,
+    skews: tuple[int, int],
+    finished: int,
+    known: bool,
+    replaced: int,
+) -> None:
+    """Times are true ones since the parent's end was read; the planner's clock and the reader's are ahead of them.
+
+    ``replaced`` records of the first range were removed because later ones replace them, which harms nobody.
+    """
+    # The broker may remove a delete from the moment on at which it has been kept for long enough.
+    lost = sum(compacted and at + retention <= finished for at, compacted in deletes)
+    planner, reader = skews
+    found = judged(
+        replace(WHOLE, removed=replaced),
+        replace(WHOLE, removed=lost),
+        read_at_ms=MOMENT + planner if known else None,
+        now_ms=MOMENT + reader + finished,
+        topic=configured(delete_retention_ms=str(retention)),
+    )
+    if lost:
+        assert found.refused
+    elif not replaced or (known and finished + 2 * CLOCK_MARGIN_MS < retention):
+        assert not found.refused
 
 
 def test_deletes_that_may_be_missing_are_told_apart_only_where_nothing_else_is_wrong() -> None:
