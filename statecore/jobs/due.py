@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.model import TopicDescription
 from statecore.errors import Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import moment
@@ -35,7 +35,7 @@ from statecore.jobs.checkpoint_news import is_aged, oldest_cut
 from statecore.jobs.checkpoint_request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.parents import Key
-from statecore.jobs.plan import end_of, is_left
+from statecore.jobs.plan import consumed, end_of, is_left
 from statecore.jobs.selection import check_partitions, select_stores
 from statecore.jobs.soundness import shortest_horizon_ms
 from statecore.jobs.under_way import heard_of
@@ -276,12 +276,9 @@ def _ends(
     sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
     logs = cluster.log_offsets(read)
     committed = committed_offsets(cluster, spec.application_id, sources)
-    ends = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
-    return ends | {part: min(ends[part], _consumed(logs[part], committed[part])) for part in sources}, ends
-
-
-def _consumed(log: LogOffsets, committed: int | None) -> int:
-    return committed if committed is not None and committed >= log.log_start else 0
+    log_ends = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
+    seen = logs | {part: consumed(logs[part], committed[part]) for part in sources}
+    return {part: end_of(log, spec.processing_guarantee) for part, log in seen.items()}, log_ends
 
 
 def _ago(then_ms: int, now_ms: int) -> str:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound
-from statecore.jobs.planning import delete_retention_of
+from statecore.jobs.soundness import horizon_ms
 from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.repository.manifest import ChangelogEnd
 
@@ -109,9 +109,10 @@ def _compare(
     if seen.log_end < end.end:
         return _Verdict(f"ends at {seen.log_end} now, before the store's end {end.end}")
     unnamed = "" if end.topic_id else "has no topic id in the snapshot, so a topic that was made anew is not seen"
-    if seen.log_end == end.end or "compact" not in topic.configs.get("cleanup.policy", "compact"):
+    horizon = horizon_ms(topic)
+    if seen.log_end == end.end or horizon is None:
         return _Verdict(doubt=unnamed)
-    retention = delete_retention_of(topic)
+    retention = horizon / 1000
     if store.snapshot.cut_ms is None:
         return _Verdict(
             doubt=f"has grown by {seen.log_end - end.end} since, and nobody knows how old the store is; if it is older "

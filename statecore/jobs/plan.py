@@ -215,6 +215,20 @@ def end_of(offsets: LogOffsets, guarantee: ProcessingGuarantee) -> int:
     return offsets.last_stable if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else offsets.log_end
 
 
+def consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
+    """A source topic as far as the application has consumed it; beyond that it is input still to be processed.
+
+    What it has consumed may all be gone: then nothing is known, and no offset before the log's start is given, at which
+    Kafka Streams would find the store corrupted.
+
+    Args:
+        seen: the log.
+        committed: what the application's group has committed; ``None`` for nothing.
+    """
+    end = committed if committed is not None and committed >= seen.log_start else 0
+    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
+
+
 def _nothing_known(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
     return {}
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
@@ -28,19 +27,19 @@ from statecore.jobs.parents import NO_PARENTS, Candidates, Chosen, Cost, Key, Yo
 from statecore.jobs.plan import (
     PartitionPlan,
     RestorePlan,
+    consumed,
     end_of,
     is_left,
     make_plan,
 )
 from statecore.jobs.plan_request import PlanRequest
 from statecore.jobs.selection import check_partitions, select_stores
+from statecore.jobs.soundness import delete_retention_ms
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
 POLL_INTERVAL = 0.5
-
-_DEFAULT_DELETE_RETENTION_MS = 86_400_000
 
 
 class PlannedRestore(NamedTuple):
@@ -114,8 +113,8 @@ def plan_restore(
     reused = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
     committed = committed_offsets(cluster, spec.application_id, reused)
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
-    consumed = {part: _consumed(offsets[part], committed[part]) for part in reused}
-    seen = {**offsets, **consumed}
+    sources = {part: consumed(offsets[part], committed[part]) for part in reused}
+    seen = {**offsets, **sources}
     chosen = (
         NO_PARENTS
         if candidates is None
@@ -222,16 +221,6 @@ def _refuse_unknown_progress(
         )
 
 
-def _consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
-    """A source topic as far as the application has consumed it; beyond that it is input still to be processed.
-
-    What it has consumed may all be gone: then nothing is known, and no offset before the log's start is given, at which
-    Kafka Streams would find the store corrupted.
-    """
-    end = committed if committed is not None and committed >= seen.log_start else 0
-    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
-
-
 def why_stale(
     frozen: FrozenPlan,
     topics: Mapping[str, TopicDescription],
@@ -259,7 +248,7 @@ def why_stale(
             return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
         if part.parent and seen.log_start > part.start:
             return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.parent}"
-        retention = delete_retention_of(topics[part.topic])
+        retention = delete_retention_ms(topics[part.topic]) / 1000
         # Half of it, because the application needs time, too, to read what lies beyond the end.
         if seen.log_end > part.log_end and now - frozen.made_at > retention / 2:
             return (
@@ -272,11 +261,6 @@ def why_stale(
             if planned != topics[topic].partitions:
                 return f"{topic} has {topics[topic].partitions} partitions now and had {planned}"
     return None
-
-
-def delete_retention_of(topic: TopicDescription) -> float:
-    """How long a topic keeps deletes, in seconds, before they may be compacted away."""
-    return int(topic.configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS)) / 1000
 
 
 def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:

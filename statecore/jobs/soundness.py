@@ -123,6 +123,11 @@ def horizon_ms(topic: TopicDescription) -> int | None:
     """
     if "compact" not in topic.configs.get("cleanup.policy", "compact"):
         return None
+    return delete_retention_ms(topic)
+
+
+def delete_retention_ms(topic: TopicDescription) -> int:
+    """What a topic says of how long deletes are kept, in ms, whether it is compacted or not."""
     return int(topic.configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS))
 
 
