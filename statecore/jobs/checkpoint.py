@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,18 +40,18 @@ from statecore.jobs.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.home import RepositoryHome
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
-from statecore.jobs.parents import DAMAGED, Key, Refused
+from statecore.jobs.judging import Judge
+from statecore.jobs.parents import DAMAGED, Key
 from statecore.jobs.plan import RestorePlan
-from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.processes import of_this_machine
 from statecore.jobs.publishing import Made, task_parts
 from statecore.jobs.range_tasks import ClusterSettings
-from statecore.jobs.reconciling import Reconciled, Reconciler, divided, rebased
+from statecore.jobs.reconciling import Reconciled, rebased
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import publish_rows, read_runs
 from statecore.jobs.staging_place import DirectoryPlace, PassingPlace, StagingPlace
-from statecore.jobs.tails import Unsound, unsound
 from statecore.jobs.under_way import said_under_way
 from statecore.progress import NullProgress, Progress
 from statecore.repository.manifest import TaskPart
@@ -152,7 +152,7 @@ class _Checkpoint(Job):
         self.little = little
         self.refused: dict[tuple[Key, str], str] = {}
         self.made: list[TaskPart] = []
-        self.reconciled: dict[Key, Reconciled] = {}
+        self.reconciled: Mapping[Key, Reconciled] = {}
         self.heals = False
         self._said: set[str] = set()
 
@@ -211,46 +211,26 @@ class _Checkpoint(Job):
             return None
         return f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.made}."
 
-    def _sound(self, planned: CheckpointPlan, made: Made) -> Made | None:
+    def _sound(self, planned: CheckpointPlan, read: Made) -> Made | None:
         """What is put upon the parents; ``None`` where some of them turned out not to be sound."""
-        plan, now_ms, self.reconciled = planned.plan, int(time.time() * 1000), {}
-        if not plan.offsets:
-            return made
-        with self._cluster() as cluster:
-            found = unsound(plan, planned.parents, made.runs, planned.topics, cluster.epoch_ends, now_ms)
-        if self.request.when_refused == WhenRefused.RECONCILE:
-            right, wrong = divided(planned, found.refused)
-            # All is read anew where there are others, so nothing is compared before there are none.
-            found = Unsound.of(wrong or self._reconcile(planned, right))
-            made = Made({**made.runs, **{key: one.results for key, one in self.reconciled.items()}}, made.versions)
-        self._say(map(str, found.refused))
-        self.refused |= found.for_good
-        return None if found.refused else made
-
-    def _reconcile(self, planned: CheckpointPlan, right: Sequence[Refused]) -> Sequence[Refused]:
-        """Compare stores with their whole changelogs, on this machine; those for which that went wrong."""
-        if not right:
-            return ()
-        with self.phase("reconcile"):
-            outcome = Reconciler(
-                planned,
-                spec=self.spec,
-                shelf=self.shelf,
-                settings=self._settings(),
-                connect=self._cluster,
-                engine=self._engine_here,
-                memory_budget=self.request.memory_budget,
-                progress=self.progress,
-                faults=self.faults,
-            ).run(right)
-        self.reconciled = outcome.stores
-        return outcome.refused
-
-    def _engine_here(self, offsets: int) -> Engine:
-        """An engine of this machine."""
-        if offsets < self.little:
-            return InProcessEngine(_READERS)
-        return self.engine if isinstance(self.engine, ProcessEngine) else ProcessEngine()
+        judgement = Judge(
+            spec=self.spec,
+            shelf=self.shelf,
+            settings=self._settings(),
+            connect=self._cluster,
+            when_refused=self.request.when_refused,
+            engine=self.engine,
+            engine_of_little=InProcessEngine(_READERS),
+            little=self.little,
+            memory_budget=self.request.memory_budget,
+            phase=self.phase,
+            progress=self.progress,
+            faults=self.faults,
+        ).judged(planned, read, int(time.time() * 1000))
+        self.reconciled = judgement.reconciled
+        self._say(map(str, judgement.unsound.refused))
+        self.refused |= judgement.unsound.for_good
+        return None if judgement.unsound.refused else judgement.made
 
     def _settings(self) -> ClusterSettings:
         return ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
@@ -380,7 +360,7 @@ class _Checkpoint(Job):
         request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
         home = RepositoryHome(self.shelf, request.request_id)
         around = Surroundings(self.spec, home, self.progress, self.faults, self.say)
-        job = _Checkpoint(request, around, self.shelf, self._engine_here(self.little), self.cluster, self.little)
+        job = _Checkpoint(request, around, self.shelf, of_this_machine(self.engine), self.cluster, self.little)
         job.heals = True
         snapshots = [entry.snapshot for entry in self.shelf.head().snapshots]
         job.refused = {(key, snapshot): f"{DAMAGED}, as a fold has found" for key in damaged for snapshot in snapshots}

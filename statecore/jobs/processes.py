@@ -33,7 +33,7 @@ from typing import IO, Any
 from statecore.cores import usable_cores
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.jobs import preloading
-from statecore.jobs.engine import Failure, Question, ResultT, TaskT
+from statecore.jobs.engine import Engine, Failure, Question, ResultT, TaskT
 from statecore.jobs.failures import worker_died
 from statecore.jobs.report import PROCESSES, RanOn
 from statecore.spec.model import ApplicationSpec
@@ -77,6 +77,11 @@ class ProcessEngine:
                 yield workers
             finally:
                 workers.close()
+
+
+def of_this_machine(engine: Engine) -> Engine:
+    """An engine where it is of this machine, else one that is."""
+    return engine if isinstance(engine, ProcessEngine) else ProcessEngine()
 
 
 class ProcessWorkers:
