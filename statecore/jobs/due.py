@@ -171,11 +171,7 @@ def look(
         return under_way
     manifest = shelf.manifest(newest).value
     read = shelf.parts(manifest.parts)
-    there = {
-        (one.task, store.store): store
-        for one in manifest.parts
-        for store in read[one.task].part.as_of(one.cut_ms).stores
-    }
+    there = {(one.task, store.store): store for one in manifest.parts for store in read[one.task].part.stores}
     with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
         asked = _Asked.of(brokers, spec, versioned)
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"

@@ -57,7 +57,7 @@ class SnapshotParents:
         """
         entry = next((one for one in self._entries if one.snapshot == snapshot), None)
         found = None if entry is None else self._store(entry, key)
-        return self._parent(entry, key, found) if entry is not None and isinstance(found, StoreSnapshot) else None
+        return Parent.of_snapshot(snapshot, found, found.cut_ms) if isinstance(found, StoreSnapshot) else None
 
     def task(self, snapshot: str, task: str) -> TaskPart | None:
         """What a snapshot has of a task; ``None`` where it has nothing, does not count any more, or cannot be read."""
@@ -80,7 +80,7 @@ class SnapshotParents:
             if ends in seen:  # what speaks against one speaks against the other
                 continue
             seen.add(ends)
-            parent = self._parent(entry, key, found)
+            parent = Parent.of_snapshot(entry.snapshot, found, found.cut_ms)
             if (why := self._why_not(key, found)) is not None:
                 yield Refused(*key, entry.snapshot, why)
             elif (why := self._refused.get((key, entry.snapshot))) is not None:
@@ -101,13 +101,6 @@ class SnapshotParents:
             one = different[0]
             return f"its {one.what} is {one.there} there, and the spec declares {one.declared}"
         return None
-
-    def _parent(self, entry: SnapshotEntry, key: Key, store: StoreSnapshot) -> Parent:
-        manifest = self._manifests[entry.snapshot]
-        reference = manifest.part(key[0]) if isinstance(manifest, Manifest) else None
-        cuts = (store.cut_ms, None if reference is None else reference.cut_ms)
-        known = [cut for cut in cuts if cut is not None]
-        return Parent.of_snapshot(entry.snapshot, store, max(known, default=None))
 
     def _store(self, entry: SnapshotEntry, key: Key) -> StoreSnapshot | Corrupted | None:
         part = self._part(entry, key[0])
