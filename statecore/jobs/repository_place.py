@@ -16,7 +16,7 @@ from typing import ClassVar
 from statecore.blobs.base import Blob, Blobs, checked_name
 from statecore.jobs.staging_place import StagingPlace
 from statecore.repository.layout import Layout
-from statecore.repository.repository import place_of
+from statecore.repository.repository import opened_blobs, place_of
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,12 @@ class BlobsBelow(Blobs):
         return self._blobs.local_path(self._name(name))
 
 
-@lru_cache(maxsize=4)
 def blobs_at(url: str) -> Blobs:
-    """The blobs at a URL, with one client for this process."""
+    """The blobs at a URL, with one client for this process: that of the job, where its tasks are worked on here."""
+    opened = opened_blobs(url)
+    return _blobs_at(url) if opened is None else opened
+
+
+@lru_cache(maxsize=4)
+def _blobs_at(url: str) -> Blobs:
     return place_of(url).blobs

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 from statecore import __version__
 from statecore.blobs.base import Blobs
@@ -124,6 +125,7 @@ def open_repository(url: str) -> Repository:
     place = place_of(url)
     found = _mark(place)
     if found is not None:
+        _opened[place.url] = place.blobs
         return Repository(place, found)
     one = next(carried_ids(place.blobs, place.pointers), None)
     if one is not None:
@@ -133,6 +135,20 @@ def open_repository(url: str) -> Repository:
         action=f"Check the URL, or make one there: {_init(place)}",
         repository=place.url,
     )
+
+
+def opened_blobs(url: str) -> Blobs | None:
+    """The blobs of a repository that somebody in this process has open; ``None`` where nobody has.
+
+    A client of an object store takes longer to make than most requests, and has connections of its own.
+
+    Args:
+        url: as :attr:`Place.url` has it.
+    """
+    return _opened.get(url)
+
+
+_opened: WeakValueDictionary[str, Blobs] = WeakValueDictionary()
 
 
 def make_repository(url: str) -> Made:

@@ -12,7 +12,9 @@ import pytest
 from statecore.blobs.directory import DirectoryBlobs
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.jobs import repository_place
-from statecore.jobs.repository_place import BlobsBelow, RepositoryPlace
+from statecore.jobs.repository_place import BlobsBelow, RepositoryPlace, blobs_at
+from statecore.repository.repository import make_repository
+from statecore.repository.shelf import Shelf
 
 
 @pytest.fixture
@@ -70,3 +72,15 @@ def test_a_failure_is_heard_of_at_the_next_look_and_from_then_on(
     for _ in range(2):
         with pytest.raises(Retryable, match="Another task of the job has failed"):
             place.check_failure()
+
+
+def test_tasks_in_the_process_of_the_job_put_their_runs_by_its_client_and_others_by_one_of_their_own(
+    tmp_path: Path,
+) -> None:
+    url = tmp_path.as_uri()
+    own = blobs_at(url)
+    assert blobs_at(url) is own, "one for all tasks of a process"
+    make_repository(url)
+    shelf = Shelf.at(url, "orders")
+    assert blobs_at(shelf.url) is shelf.blobs is not own
+    assert blobs_at(f"{url}/another") not in (own, shelf.blobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import shlex
@@ -16,7 +17,16 @@ import pytest
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.repository import repository
-from statecore.repository.repository import MARK, MARK_NAME, Made, Place, make_repository, open_repository, place_of
+from statecore.repository.repository import (
+    MARK,
+    MARK_NAME,
+    Made,
+    Place,
+    make_repository,
+    open_repository,
+    opened_blobs,
+    place_of,
+)
 from statecore.repository.shelf import Shelf
 from tests.unit.repository.published import Publishing
 
@@ -35,6 +45,19 @@ def test_a_repository_is_made_once_and_opened_by_everybody(tmp_path: Path) -> No
     assert sorted(one.name for one in (tmp_path / "r").iterdir()) == [MARK_NAME, "~partial"], "nothing of the probe"
     other, *_ = make_repository(url(tmp_path / "another"))
     assert other.mark.id != made.mark.id
+
+
+def test_the_blobs_of_a_repository_are_found_by_its_url_while_somebody_has_it_open(tmp_path: Path) -> None:
+    given = url(tmp_path / "r")
+    assert opened_blobs(given) is None
+    made = make_repository(given).repository
+    assert opened_blobs(made.place.url) is made.place.blobs
+    again = open_repository(f"{given}?copy=1")
+    assert opened_blobs(again.place.url) is again.place.blobs
+    assert opened_blobs(given) is made.place.blobs, "to put files there is another thing"
+    del made
+    gc.collect()
+    assert opened_blobs(given) is None
 
 
 def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: Path) -> None:
