@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.images.fold_policy import FoldSettings
 from statecore.jobs.advance import run_advance
 from statecore.jobs.advance_request import AdvanceRequest
-from statecore.jobs.checkpoint import run_checkpoint
+from statecore.jobs.checkpoint import LITTLE, run_checkpoint
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch import run_fetch
@@ -178,15 +177,15 @@ def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> Res
         point = chance.choice((*CHECKPOINT_POINTS, *PUBLISH_POINTS))
         campaign.tell(f"which dies at {point}")
         faults = InjectedFault(point)
-    with ExitStack() as around:
-        around.enter_context(campaign.packing())
-        around.enter_context(patch("statecore.jobs.plan.plan_ranges", cut_at_random(ways, ways.choice((1, 2, 5)))))
-        if isinstance(engine, ProcessEngine):
-            around.enter_context(patch("statecore.jobs.checkpoint.LITTLE", 0))
+    little = 0 if isinstance(engine, ProcessEngine) else LITTLE
+    with (
+        campaign.packing(),
+        patch("statecore.jobs.plan.plan_ranges", cut_at_random(ways, ways.choice((1, 2, 5)))),
+    ):
         try:
-            report = run_checkpoint(request, engine, faults=faults, say=campaign.tell)
+            report = run_checkpoint(request, engine, faults=faults, say=campaign.tell, little=little)
         except FaultInjected:
-            report = run_checkpoint(request, engine, say=campaign.tell)
+            report = run_checkpoint(request, engine, say=campaign.tell, little=little)
     assert isinstance(report, RestoreReport)
     return report
 
