@@ -32,7 +32,7 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint_news import news_of
 from statecore.jobs.checkpoint_plan import CheckpointPlan, plan_checkpoint
 from statecore.jobs.checkpoint_request import CheckpointRequest, WhenRefused
-from statecore.jobs.due import last_made
+from statecore.jobs.due import made_since
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fold_after import FoldedAfter, fold_after
@@ -175,7 +175,7 @@ class _Checkpoint(Job):
                 self.home.forget(PLAN_SUFFIX)  # which the killed attempt did not come to
                 self.progress.done("published already")
                 return self._report(None, Made({}, {}), (), earlier)
-            if (faster := self._made_since(publication)) is not None:
+            if (faster := made_since(publication.entries, self.request.decided_upon)) is not None:
                 self.home.forget(PLAN_SUFFIX)
                 self.progress.done("made by others")
                 return self._report(None, Made({}, {}), (faster,), None)
@@ -203,13 +203,6 @@ class _Checkpoint(Job):
         notes = (*planned.notes, *map(str, self.reconciled.values()), *folded.notes)
         report = self._report(planned, made, notes, published)
         return self._healed(report, folded.damaged) if folded.damaged else report
-
-    def _made_since(self, publication: Publication) -> str | None:
-        """Who has made the checkpoint that this one was to be; ``None`` where nobody has, or it is wanted anyway."""
-        last, upon = last_made(publication.entries), self.request.decided_upon
-        if last is None or upon in (None, last.snapshot):
-            return None
-        return f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.made}."
 
     def _sound(self, planned: CheckpointPlan, read: Made) -> Made | None:
         """What is put upon the parents; ``None`` where some of them turned out not to be sound."""

@@ -107,6 +107,19 @@ def last_made(entries: Sequence[SnapshotEntry]) -> SnapshotEntry | None:
     return next((one for one in entries if one.origin != FOLD), None)
 
 
+def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> str | None:
+    """Who has made the checkpoint that was due already, in words; ``None`` where nobody has, or it is wanted anyway.
+
+    Args:
+        entries: the snapshots that count, newest first.
+        upon: what was the last one when it was found to be due (:attr:`Verdict.upon`); ``None`` where nobody looked.
+    """
+    last = last_made(entries)
+    if last is None or upon in (None, last.snapshot):
+        return None
+    return f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.made}."
+
+
 def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS) -> int | None:
     """When the newest snapshot was made that is no fold: when its ends were read, else when it was published.
 

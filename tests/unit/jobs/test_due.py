@@ -19,7 +19,7 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Corrupted, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import fold
-from statecore.jobs.due import FOLD, NO_SNAPSHOT, Verdict, beside_each_other, is_due, look, made_ms
+from statecore.jobs.due import FOLD, NO_SNAPSHOT, Verdict, beside_each_other, is_due, look, made_ms, made_since
 from statecore.repository.head import SnapshotEntry
 from statecore.spec.reader import parse_spec
 from tests.unit.jobs.snapshots import World
@@ -90,6 +90,18 @@ def test_a_fold_is_no_checkpoint() -> None:
     assert made_ms([entry("fold", NOW), entry(cut_ms=NOW - MINUTE)]) == NOW - MINUTE
     assert made_ms([entry("fold")]) is None
     assert made_ms([]) is None
+
+
+def test_a_checkpoint_that_somebody_was_faster_to_make_is_named_and_a_fold_is_none() -> None:
+    fold_of_it, last = replace(entry("fold"), snapshot="f"), replace(entry(), snapshot="b", made="eight")
+    earlier = replace(entry(), snapshot="a")
+    assert made_since([fold_of_it, last, earlier], "b") is None
+    assert made_since([last, earlier], None) is None, "nobody looked: it is wanted anyway"
+    for upon in ("a", NO_SNAPSHOT):
+        said = made_since([fold_of_it, last, earlier], upon)
+        assert said == "Nothing was done: since this was found to be due, b was made at eight."
+    assert made_since([fold_of_it], NO_SNAPSHOT) is None
+    assert made_since([], NO_SNAPSHOT) is None
 
 
 def test_where_nobody_knows_when_the_ends_were_read_the_publication_counts() -> None:
