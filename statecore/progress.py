@@ -64,6 +64,11 @@ class _Stepwise(ABC):
         self._began = self._spoke = 0.0
         self._open = False
 
+    @property
+    def name(self) -> str:
+        """The step that was begun last; empty before the first."""
+        return self._name
+
     def phase(self, name: str, total: int | None = None, unit: str = "") -> None:
         """Begin a step; one that is still open is ended first."""
         if self._open:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from statecore.cli.engine_options import add_engine_options, engine_of
-from statecore.cli.output import Output, result_console
+from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.spec.duration import EXPECTED, parse_duration
+from statecore.spec.model import LEAST_CHECKPOINT_INTERVAL_MS, MOST_CHECKPOINT_INTERVAL_MS
 
 if TYPE_CHECKING:
     from statecore.jobs.report import RestoreReport
@@ -34,8 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _interval(text: str) -> int:
     milliseconds = parse_duration(text)
-    if not milliseconds:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time between two checkpoints; expected {EXPECTED}")
+    if milliseconds is None or not LEAST_CHECKPOINT_INTERVAL_MS <= milliseconds <= MOST_CHECKPOINT_INTERVAL_MS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time between two checkpoints; expected {EXPECTED}, from 1s to 365d"
+        )
     return milliseconds
 
 
@@ -64,13 +68,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.say(f"A checkpoint of {spec.application_id} into {request.repository} every {interval / 1000:g} s.")
             follow(request, engine, interval / 1000, made, progress=progress, say=output.say)
         if not request.plan_only:
-            output.go_on_with(request.request_id)
+            output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
         faults = fault_points_from_environment()
         result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):
-            show(result)
+            show(result, output.said)
         else:
             from statecore.cli.restore import show_plan
 
@@ -95,31 +99,35 @@ def line_of(report: RestoreReport) -> str:
     return f"{published.snapshot}: {read}, {published.new_bytes:,} bytes new of {published.file_bytes:,}{earlier}"
 
 
-def show(report: RestoreReport) -> None:
-    """The stores that have news as a table, and what became of it."""
-    from rich import box
-    from rich.table import Table
+def show(report: RestoreReport, told: Collection[str] = ()) -> None:
+    """The stores that have news as a table, and what became of it.
+
+    Args:
+        report: of the checkpoint.
+        told: what was said on the way already; those notes are not said again.
+    """
     from rich.text import Text
 
     console = result_console()
     rows = [store for store in report.stores if store.records or not (store.parent or store.left_to_restore)]
     if rows:
-        title = Text(f"{report.application_id} in {report.repository}")
-        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-        for name in ("task", "store", "kind"):
-            table.add_column(name, overflow="fold")
-        for name in ("from", "to", "records", "new bytes", "seconds"):
-            table.add_column(name, justify="right", overflow="fold")
-        table.add_column("upon", overflow="fold")
-        for store in rows:
-            row = (
-                *(store.task, store.store, store.kind),
-                *(f"{count:,}" for count in (store.start, store.end, store.records, store.file_bytes)),
-                f"{store.seconds:.1f}",
-                store.parent or "nothing: read whole",
-            )
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
+        print_table(
+            console,
+            f"{report.application_id} in {report.repository}",
+            ("task", "store", "kind", "from", "to", "records", "new bytes", "seconds", "upon"),
+            [
+                (
+                    *(store.task, store.store, store.kind),
+                    *(f"{count:,}" for count in (store.start, store.end, store.records, store.file_bytes)),
+                    f"{store.seconds:.1f}",
+                    store.parent or "nothing: read whole",
+                )
+                for store in rows
+            ],
+            left={"task", "store", "kind", "upon"},
+            spare=("seconds", "kind", "new bytes", "from"),
+        )
     for note in report.notes:
-        console.print(Text(f"note: {note}"))
+        if note not in told:
+            console.print(Text(f"note: {note}"))
     console.print(Text(line_of(report)))

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from statecore.cli.output import Output, result_console
+from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fetch_request import FetchRequest
 
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.telemetry import metered
 
     if request.replace and not request.plan_only:  # else the same command goes on whatever its request id
-        output.go_on_with(request.request_id)
+        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
         report = run_fetch(request, progress, faults=faults, say=output.say)
@@ -45,10 +45,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: FetchReport) -> None:
     """The report as a table, its notes below."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     from statecore.jobs.attempt import age, moment
     from statecore.progress import seconds_in_words
 
@@ -63,14 +59,10 @@ def show(report: FetchReport) -> None:
         )
         for store in report.stores
     ]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("task", "store", "rows", "bytes", "bytes of files", "offset"):
-        table.add_column(column, justify="left" if column in ("task", "store") else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
     print(f"{report.application_id} in {report.state_dir}")
     if rows:
-        result_console().print(table)
+        columns = ("task", "store", "rows", "bytes", "bytes of files", "offset")
+        print_table(result_console(), "", columns, rows, left={"task", "store"}, spare=("bytes",))
     when = moment(report.cut or report.made)
     known = "of" if report.cut else "published"
     print(f"snapshot {report.snapshot}, {known} {age(when) if when is not None else report.made}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from statecore.cli.output import Output, result_console
+from statecore.cli.output import Output, print_table, result_console
 
 if TYPE_CHECKING:
     from statecore.jobs.fold_report import FoldReport
@@ -44,27 +44,25 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: FoldReport) -> None:
     """The report as a table, and what became of it."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     from statecore.jobs.fold_report import FoldOutcome
 
     console = result_console()
     if report.folded:
-        title = Text(f"{report.application_id}, snapshot {report.newest}")
-        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-        for name in ("task", "store", "segment"):
-            table.add_column(name, overflow="fold")
-        for name in ("runs", "bytes", "bytes when merged"):
-            table.add_column(name, justify="right", overflow="fold")
         planned = report.outcome is FoldOutcome.PLANNED
+        rows = []
         for one in report.folded:
             left = ("" if planned else "left as they are") if one.folded_bytes is None else f"{one.folded_bytes:,}"
             segment = "" if one.segment is None else str(one.segment)
-            row = (one.task, one.store, segment, f"{one.runs:,}", f"{one.bytes:,}", left)
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
+            rows.append((one.task, one.store, segment, f"{one.runs:,}", f"{one.bytes:,}", left))
+        print_table(
+            console,
+            f"{report.application_id}, snapshot {report.newest}",
+            ("task", "store", "segment", "runs", "bytes", "bytes when merged"),
+            rows,
+            left={"task", "store"},
+        )
     size = sum(one.bytes for one in report.folded)
     said = {
         FoldOutcome.PUBLISHED: (

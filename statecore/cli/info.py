@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.info_repository import look
-from statecore.cli.output import Output, print_line
+from statecore.cli.output import Output, print_line, print_table
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.system_errors import system_error
 
@@ -218,7 +218,14 @@ def _show_last(console: Console, one: Restores) -> None:
         if one.instance.state_dir:
             print_line(console, "no finished restore is known")
         return
-    print_line(console, f"last restore {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
+    _show_restore(console, "last restore", last)
+    if one.before is not None:
+        _show_restore(console, "the restore before it", one.before)
+    _show_stores(console, one.stores)
+
+
+def _show_restore(console: Console, called: str, last: ReportHead) -> None:
+    print_line(console, f"{called} {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
     request = f"request {last.attempt.request_id or 'not said'}"
     plan = f"plan {last.plan_id}" if last.plan_id else ""
     print_line(console, ", ".join(part for part in (request, plan, last.processing_guarantee) if part), indent=4)
@@ -226,12 +233,13 @@ def _show_last(console: Console, one: Restores) -> None:
     print_line(
         console,
         f"{last.partitions} store partition{'s' if last.partitions != 1 else ''} of {stores}"
-        + (f", {last.rows:,} rows" if last.rows >= 0 else ""),
+        + (f", {last.rows:,} rows" if last.rows >= 0 else "")
+        if last.partitions
+        else "nothing was to be done",
         indent=4,
     )
     for note in last.notes:
         print_line(console, f"note: {note}", indent=4)
-    _show_stores(console, one.stores)
 
 
 def _show_fetches(console: Console, fetches: Fetches) -> None:
@@ -260,37 +268,33 @@ def _made_by(report: FetchReport) -> str:
 
 
 def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
-    from rich import box
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    left = {"store", "kind", "restored", "digest"}
-    for column in ("store", "kind", "partitions", "rows", "offset", "tail left", "restored", "digest"):
-        table.add_column(column, justify="left" if column in left else "right", overflow="fold")
-    for one in stores:
-        table.add_row(
-            *(
-                Text(cell)
-                for cell in (
-                    one.store,
-                    one.kind,
-                    str(one.partitions),
-                    f"{one.rows:,}" if one.rows >= 0 else "not counted",
-                    _offsets(one),
-                    f"{one.tail_left:,}" if one.tail_left else "",
-                    _age(one.newest) + (f", parts {_age(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),
-                    one.digest[:12],
-                )
+    print_table(
+        console,
+        "",
+        ("store", "kind", "partitions", "rows", "offset", "tail left", "restored", "digest"),
+        [
+            (
+                one.store,
+                one.kind,
+                str(one.partitions),
+                f"{one.rows:,}" if one.rows >= 0 else "not counted",
+                _offsets(one),
+                f"{one.tail_left:,}" if one.tail_left else "",
+                _age(one.newest) + (f", parts {_age(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),
+                one.digest[:12],
             )
-        )
-    console.print(Padding(table, (0, 0, 0, 4), expand=False))
+            for one in stores
+        ],
+        left={"store", "kind", "restored", "digest"},
+        spare=("digest", "kind", "partitions"),
+        indent=4,
+    )
 
 
 def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRestore) -> None:
     attempt = unfinished.attempt
-    state = "restore at work" if unfinished.running else "unfinished restore"
+    command, *options = unfinished.words
+    state = f"{command} at work" if unfinished.running else f"unfinished {command}"
     since = f" since {_when(attempt)}{_by(attempt)}" if attempt else ""
     print_line(console, f"{state}{since}", "bold yellow")
     parts = f", {unfinished.done} of {unfinished.total} {unfinished.unit}" if unfinished.unit else ""
@@ -299,9 +303,8 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
     if attempt is not None and attempt.error:
         print_line(console, _error(attempt), "red", 4)
     if not unfinished.running:
-        words = ["statecore", "restore", "--spec", "STORES.YAML", "--state-dir", one.instance.state_dir]
-        command = shlex.join([*words, "--request-id", unfinished.request_id])
-        print_line(console, f"go on with: {command}", indent=4)
+        words = ["statecore", command, "--spec", "STORES.YAML", "--state-dir", one.instance.state_dir, *options]
+        print_line(console, f"go on with: {shlex.join([*words, '--request-id', unfinished.request_id])}", indent=4)
     else:
         print_line(console, f"request {unfinished.request_id}", indent=4)
 

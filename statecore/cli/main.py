@@ -118,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _refused(output: Output, error: StatecoreError) -> int:
     """Say what kept the command from its end, and what to do."""
-    going_on = output.going_on() if isinstance(error, (Retryable, Capacity)) else ""
+    passes = isinstance(error, (Retryable, Capacity)) or error.context.get("goes_on")
+    going_on = output.going_on() if passes else ""
     text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, going_on]))
     document = error.to_json()
     if going_on:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from statecore.progress import Progress, TerminalProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_FOLDED, _BETWEEN = 12, 3
+"""Columns that words are folded to at least, and those that a column of a table takes besides its cells."""
 
 LOG_WIDTH = 200
 """Columns of a result that goes to a file or a pipe, which have no width of their own."""
@@ -35,6 +39,8 @@ class Output:
         self._stdout = sys.stdout
         self._progress: TerminalProgress | None = None
         self.request_id: str | None = None
+        self._is_retry = False
+        self.said: set[str] = set()
 
     def __enter__(self) -> Output:
         if self.json:
@@ -61,18 +67,25 @@ class Output:
             self._progress = TerminalProgress()
         return self._progress
 
-    def go_on_with(self, request_id: str) -> None:
-        """Remember under which request id the same command goes on, should it be stopped."""
-        self.request_id = request_id
+    def go_on_with(self, request_id: str, *, is_retry: bool = False) -> None:
+        """Remember under which request id the same command goes on, should it be stopped.
+
+        Args:
+            request_id: the id.
+            is_retry: whether an earlier command may have had it.
+        """
+        self.request_id, self._is_retry = request_id, is_retry
 
     def going_on(self) -> str:
         """How to go on with what was stopped; empty where nothing can be gone on with."""
-        if self.request_id is None:
+        is_planning = self._progress is not None and self._progress.name in ("", "plan")
+        if self.request_id is None or (is_planning and not self._is_retry):
             return ""
         return f"Go on with the same command and --request-id {self.request_id}; what was finished is found again."
 
     def say(self, text: str) -> None:
-        """A word on the way, for people."""
+        """A word on the way, for people; it is remembered in ``said``."""
+        self.said.add(text)
         self._on_a_line_of_its_own()
         print(text, file=sys.stderr, flush=True)
 
@@ -108,6 +121,64 @@ def result_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(highlight=False, width=LOG_WIDTH)
     return console
+
+
+def print_table(
+    console: Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Collection[str],
+    spare: Sequence[str] = (),
+    indent: int = 0,
+) -> None:
+    """Print rows as a table whose numbers are whole, however narrow the console is.
+
+    Args:
+        console: where.
+        title: its heading; empty for none.
+        columns: the names of its columns.
+        rows: their cells.
+        left: the columns of words, which may be folded; the others are numbers.
+        spare: the columns that are left out where there is no room, the first one first.
+        indent: blanks before it.
+    """
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = list(range(len(columns)))
+
+    def width() -> int:
+        cells = {at: [columns[at], *(row[at] for row in rows)] for at in shown}
+        widest = [max(map(len, cells[at])) for at in shown]
+        least = [min(most, _FOLDED) if columns[at] in left else most for at, most in zip(shown, widest, strict=True)]
+        return sum(least) + _BETWEEN * len(shown) + indent
+
+    lacking: list[str] = []
+    for name in spare:
+        if name in columns and width() > console.width:
+            shown.remove(columns.index(name))
+            lacking.append(name)
+    if width() > console.width:
+        if title:
+            print_line(console, title, indent=indent)
+        for row in rows:
+            said = [f"{columns[at]} {row[at]}" for at in shown if row[at]]
+            print_line(console, ", ".join(said), indent=indent + 2)
+    else:
+        heading = Text(title) if title else None
+        table = Table(title=heading, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for at in shown:
+            is_left = columns[at] in left
+            table.add_column(columns[at], justify="left" if is_left else "right", overflow="fold", no_wrap=not is_left)
+        for row in rows:
+            table.add_row(*(Text(row[at]) for at in shown))
+        console.print(Padding(table, (0, 0, 0, indent), expand=False))
+    if lacking:
+        print_line(console, f"left out, as there is no room: {', '.join(lacking)}; --json has them", indent=indent)
 
 
 def print_line(console: Console, line: str, style: str | None = None, indent: int = 2) -> None:

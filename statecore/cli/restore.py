@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from statecore.cli.engine_options import add_engine_options, engine_of
-from statecore.cli.output import Output
+from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.request import Planned, RestoreRequest
 
@@ -59,14 +59,20 @@ def run_and_show(
     engine = engine_of(arguments)
 
     from statecore.jobs.report import RestoreReport
+    from statecore.jobs.restore_plan import RefusedPlan
     from statecore.telemetry import metered
 
     run_job, request = job(), request_of(kind, arguments)
     if not request.plan_only:
-        output.go_on_with(request.request_id)
+        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        result = run_job(request, engine, progress, faults=faults, say=output.say)
+        try:
+            result = run_job(request, engine, progress, faults=faults, say=output.say)
+        except RefusedPlan as refused:
+            if refused.plan is not None and not output.json:
+                show_plan(refused.plan)
+            raise
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):
@@ -103,15 +109,22 @@ def show_report(report: RestoreReport) -> None:
         *("bytes", "offset", "tail left", "seconds", "digest", "upon"),
     )
     where = report.state_dir or report.repository
-    _table(f"{report.application_id} in {where}", columns, rows, left={"task", "store", "digest", "upon"})
+    if rows:
+        spare = ("digest", "seconds", "segments", "expired", "upon", "bytes", "partition")
+        left_ones = {"task", "store", "digest", "upon"}
+        _table(f"{report.application_id} in {where}", columns, rows, left=left_ones, spare=spare)
     totals, left = report.totals, sum(store.left_to_restore for store in report.stores)
     done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
     is_counted = report.state_dir and all(store.rows >= 0 for store in report.stores)
     counted = f", {totals['rows']:,.0f} rows" if is_counted else ""
-    print(
-        f"{done if report.state_dir else 'published'} {len(report.stores) - left} store partitions, "
-        f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s" + (f"; {left} {_LEFT}" if left else "")
-    )
+    if rows:
+        print(
+            f"{done if report.state_dir else 'published'} {len(rows) - left} store partitions, "
+            f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s"
+            + (f"; {left} {_LEFT}" if left else "")
+        )
+    elif not report.notes and report.published is None:
+        print(f"{report.application_id} in {where}: nothing was to be done")
     if report.published:
         print(f"snapshot {report.published.snapshot} in {report.repository}")
     if report.ran_on.master:
@@ -138,7 +151,11 @@ def show_plan(plan: RestorePlan) -> None:
         for part in plan.partitions
     ]
     columns = ("task", "store", "kind", "changelog", "from", "to", "offset", "tail left", "ranges", "upon")
-    _table(f"plan for {plan.application_id}", columns, rows, left={"task", "store", "kind", "changelog", "upon"})
+    if not rows:
+        print("nothing is to be done; nothing was changed")
+        return
+    left_ones, spare = {"task", "store", "kind", "changelog", "upon"}, ("ranges", "kind", "changelog", "upon")
+    _table(f"plan for {plan.application_id}", columns, rows, left=left_ones, spare=spare)
     if any(part.left_to_restore for part in plan.partitions):
         print(f"{_LEFT}: nothing is read; an empty database with offset -4 lets it restore the store from the start")
     if any(part.committed_offset < 0 and not part.left_to_restore for part in plan.partitions):
@@ -152,20 +169,9 @@ def _offset(offsets: Iterable[int]) -> str:
     return ", ".join(words[:4]) + (", ..." if len(words) > 4 else "")
 
 
-def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: set[str]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(
+    title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: set[str], spare: tuple[str, ...]
+) -> None:
     said = [at for at in range(len(columns)) if not rows or any(row[at] for row in rows)]  # others say nothing here
-    columns, rows = tuple(columns[at] for at in said), [tuple(row[at] for at in said) for row in rows]
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="left" if column in left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)  # a log has no width of its own
-    console.print(table)
+    shown = [tuple(row[at] for at in said) for row in rows]
+    print_table(result_console(), title, [columns[at] for at in said], shown, left=left, spare=spare)

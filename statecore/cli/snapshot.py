@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from statecore.cli.output import Output, result_console
+from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.snapshot_request import SnapshotRequest
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     application_id = load_spec(arguments.spec_path).application_id
     request = request_of(SnapshotRequest, arguments)
     if not request.plan_only:
-        output.go_on_with(request.request_id)
+        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": application_id}, output.say) as progress:
         report = run_snapshot(request, progress, faults=faults, say=output.say)
@@ -40,31 +40,32 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: SnapshotReport) -> None:
     """The report as a table, and what became of it."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     from statecore.jobs.snapshot_report import Outcome
 
     console = result_console()
     if report.stores:
-        title = Text(f"{report.application_id} in {report.state_dir}")
-        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-        for name in ("task", "store", "kind"):
-            table.add_column(name, overflow="fold")
-        for name in ("databases", "files", "bytes", "new files", "new bytes", "offset", "tail"):
-            table.add_column(name, justify="right", overflow="fold")
+        rows = []
         for store in report.stores:
             offset = ", ".join("unknown" if offset < 0 else str(offset) for offset in store.offsets.values())
             counts = (store.databases, store.files, store.bytes, store.new_files, store.new_bytes)
-            row = (
-                *(store.task, store.store, store.kind),
-                *(f"{count:,}" for count in counts),
-                "left to Kafka Streams" if store.left_to_restore else offset,
-                "" if store.tail < 0 else f"{store.tail:,}",
+            rows.append(
+                (
+                    *(store.task, store.store, store.kind),
+                    *(f"{count:,}" for count in counts),
+                    "left to Kafka Streams" if store.left_to_restore else offset,
+                    "" if store.tail < 0 else f"{store.tail:,}",
+                )
             )
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
+        print_table(
+            console,
+            f"{report.application_id} in {report.state_dir}",
+            ("task", "store", "kind", "databases", "files", "bytes", "new files", "new bytes", "offset", "tail"),
+            rows,
+            left={"task", "store", "kind"},
+            spare=("databases", "new files", "kind", "files"),
+        )
     name = report.snapshot
     said = {
         Outcome.PUBLISHED: f"published {name}: {report.bytes:,} bytes, of which {report.put_bytes:,} were put",

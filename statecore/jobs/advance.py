@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import NotFound
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.advance_request import AdvanceRequest
 from statecore.jobs.engine import Engine
@@ -19,7 +19,7 @@ from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.restore import run_restore
-from statecore.jobs.selection import select_stores
+from statecore.jobs.selection import left_as_they_are, select_stores
 from statecore.placement.state_directory import StateDirectory
 from statecore.progress import Progress
 
@@ -58,13 +58,5 @@ def run_advance(
             state_dir=str(directory.state_dir),
         )
     wanted = select_stores(spec, request.stores, request.partitions)
-    stays = sorted(store.name for store in wanted if store.kind.is_versioned)
-    stores = tuple(store.name for store in wanted if not store.kind.is_versioned)
-    if stays and (request.stores or not stores):
-        raise Invalid(
-            f"Versioned stores are not advanced: {', '.join(stays)}. Their rows depend on every record.",
-            action="Leave them out, or restore them (statecore restore --replace --store NAME --versioned latest).",
-        )
-    if stays:
-        say(f"note: Versioned stores stay as they are: {', '.join(stays)}.")
-    return run_restore(request.restore(stores), engine, progress, faults=faults, say=say)
+    left_as_they_are(wanted, request.stores)  # refused before a broker is asked
+    return run_restore(request.restore(), engine, progress, faults=faults, say=say)

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from statecore.jobs.declaration import declare
 from statecore.jobs.request import HERE, OWNER, Budgeted, OfApplication, Planned, Reading, RestoreRequest, Staged
+from statecore.jobs.values import FilePath
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdvanceRequest(OfApplication, Staged, Budgeted, Reading, Planned):
     """A request to bring the stores of a state directory to the end of their changelogs."""
 
+    state_dir: str = field(
+        default="",
+        metadata=declare(
+            FilePath(where="on the machine where the Spark driver runs"),
+            title="State directory",
+            help="the application's state.dir",
+            option_required=True,
+        ),
+    )
     owner: str | None = field(default=None, metadata=OWNER)
 
-    def restore(self, stores: tuple[str, ...]) -> RestoreRequest:
-        """The restore that it is.
-
-        Args:
-            stores: those that can be advanced.
-        """
+    def restore(self) -> RestoreRequest:
+        """The restore that it is."""
         return RestoreRequest(
             spec_path=self.spec_path,
             spec=self.spec,
             state_dir=self.state_dir,
-            stores=stores,
+            stores=self.stores,
             partitions=self.partitions,
             staging_dir=self.staging_dir,
             memory_budget=self.memory_budget,

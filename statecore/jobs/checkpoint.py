@@ -41,7 +41,7 @@ from statecore.jobs.home import RepositoryHome
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
 from statecore.jobs.judging import Judge
-from statecore.jobs.parents import DAMAGED, Key
+from statecore.jobs.parents import DAMAGED, Key, grouped
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.processes import of_this_machine
 from statecore.jobs.publishing import Made, task_parts
@@ -221,7 +221,7 @@ class _Checkpoint(Job):
             faults=self.faults,
         ).judged(planned, read, int(time.time() * 1000))
         self.reconciled = judgement.reconciled
-        self._say(map(str, judgement.unsound.refused))
+        self._say(grouped(judgement.unsound.refused))
         self.refused |= judgement.unsound.for_good
         return None if judgement.unsound.refused else judgement.made
 
@@ -253,8 +253,8 @@ class _Checkpoint(Job):
             self.taken_up = planned.taken_up
             if planned.plan.offsets >= self.little:
                 self.brokers = cluster.brokers()
-        self._say(planned.aloud)
         self._refuse_what_must_not_be_rebuilt(planned)
+        self._say(planned.aloud)
         return planned
 
     def _refuse_what_must_not_be_rebuilt(self, planned: CheckpointPlan) -> None:
@@ -262,7 +262,7 @@ class _Checkpoint(Job):
             return
         if not self.request.plan_only:
             self.home.forget(PLAN_SUFFIX)  # a retry would take it up
-        lines = [f"  {one}" for one in planned.refused if (one.task, one.store) in planned.not_advanced]
+        lines = [f"  {line}" for line in planned.lacking]
         raise Invalid(
             "Stores cannot be advanced, and were not to be rebuilt:\n" + "\n".join(lines) + "\n",
             action="Have them rebuilt (--when-refused rebuild), or restore them (statecore restore --repository).",

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.estimate import of_reading
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.home import JobHome
-from statecore.jobs.parents import Key
+from statecore.jobs.parents import Key, grouped
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
 from statecore.jobs.planning import check_unchanged, covers, plan_restore
@@ -51,7 +52,12 @@ class CheckpointPlan(PlannedTails):
     @property
     def aloud(self) -> tuple[str, ...]:
         """What is said at once: which parents are not used, and what is read whole therefore."""
-        return (*map(str, self.refused), *_rebuilt(self.not_advanced))
+        return (*grouped(self.refused), *_rebuilt(self.not_advanced, self.frozen.newest))
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Why the stores that no snapshot is advanced for have none."""
+        return grouped(one for one in self.refused if one.key in self.not_advanced)
 
     @property
     def horizon_ms(self) -> int | None:
@@ -109,9 +115,9 @@ def plan_checkpoint(
     old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].parent]
     notes = (
         *why,
-        *planned.notes,
-        *map(str, before),
-        *_rebuilt(_whole(planned.plan)),
+        *of_reading(planned.plan, planned.notes),
+        *grouped(before),
+        *_rebuilt(_whole(planned.plan), newest),
         *_kept(old, request.versioned_interval),
     )
     return CheckpointPlan(
@@ -142,7 +148,7 @@ def _taken_up(
     parents = still_standing(cluster, frozen, topics, candidates)
     if isinstance(parents, str):
         return parents
-    notes = (TAKEN_UP, *map(str, frozen.refused), *_rebuilt(_whole(frozen.plan)))
+    notes = (TAKEN_UP, *grouped(frozen.refused), *_rebuilt(_whole(frozen.plan), frozen.newest))
     return CheckpointPlan(
         frozen=frozen,
         parents=parents,
@@ -169,9 +175,11 @@ def _kept(stores: Collection[Key], versioned_ms: int) -> tuple[str, ...]:
     )
 
 
-def _rebuilt(stores: Collection[Key]) -> tuple[str, ...]:
+def _rebuilt(stores: Collection[Key], newest: str) -> tuple[str, ...]:
     if not stores:
         return ()
+    if not newest:
+        return ("There is no snapshot yet: the whole changelogs are read.",)
     named = ", ".join(f"{store} of task {task}" for task, store in sorted(stores)[:10])
     more = f" and {len(stores) - 10} more" if len(stores) > 10 else ""
     return (f"No snapshot is advanced for {named}{more}: the whole changelog is read.",)

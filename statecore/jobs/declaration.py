@@ -26,7 +26,7 @@ strict as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from inspect import get_annotations
 from typing import Any, ParamSpec, Self
@@ -184,6 +184,25 @@ class Request:
             name: None if (value := getattr(self, name)) is None else declared.said.value.to_json(value)
             for name, declared in declared_fields(type(self)).items()
         }
+
+    def to_words(self, without: Collection[str] = ()) -> tuple[str, ...]:
+        """The words of a command line that ask for the same; there are none of what is left to its default.
+
+        Args:
+            without: the names of fields that are left out.
+        """
+        words: list[str] = []
+        for name, declared in declared_fields(type(self)).items():
+            value = getattr(self, name)
+            if name in without or not declared.said.on_command_line or value is None or value == declared.default:
+                continue
+            said = declared.said.value.to_form(value)
+            if isinstance(declared.said.value, Flag):
+                words.append(declared.option)
+                continue
+            for one in said if isinstance(said, list) else [said]:
+                words += [declared.option, str(one)]
+        return tuple(words)
 
 
 def _read(declared: DeclaredField, value: Any) -> Any:

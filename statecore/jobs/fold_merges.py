@@ -110,7 +110,7 @@ class Merger:
 
     def _bring(self, merges: Sequence[Merge], directory: Path) -> None:
         wanted = [file for one in merges for file in one.wanted]
-        self._made.brought_bytes += download(self._shelf, wanted, directory).bytes
+        self._made.brought_bytes += download(self._shelf, wanted, directory, keeps=False).bytes
 
     def _keep(self, number: int, output: RunFile | None) -> None:
         if output is None:

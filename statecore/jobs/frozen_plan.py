@@ -56,6 +56,8 @@ class FrozenPlan:
         is_part: whether it lacks store partitions that were asked for: those that the state directory has not, or has
             at the end already.
         left_out: the stores that it lacks altogether for that reason.
+        words: the command and the options that ask for it, but for the spec, the state directory and the request id;
+            empty where nobody is told them.
     """
 
     plan: RestorePlan
@@ -67,6 +69,7 @@ class FrozenPlan:
     refused: tuple[Refused, ...] = ()
     is_part: bool = False
     left_out: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
 
 FROZEN_PLAN = DocumentType(

@@ -12,7 +12,8 @@ read, and that is said aloud::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -121,6 +122,39 @@ class Refused:
 
     def __str__(self) -> str:
         return f"Store {self.store} of task {self.task} is not advanced from {self.parent}: {self.why}."
+
+
+SHOWN = 20
+"""Lines that an operator reads at most of what was refused; a program finds all of it in the plan."""
+
+_NUMBERED = re.compile(r"[\w,.-]*[0-9][\w,.-]*")
+"""A word with a number in it: a partition, an offset, an age, a snapshot."""
+
+
+def grouped(refused: Iterable[Refused]) -> tuple[str, ...]:
+    """Refused parents in words, a line for each store and reason, whatever its partitions and snapshots; at most
+    :data:`SHOWN` of them.
+    """
+    groups: dict[tuple[str, str], list[Refused]] = {}
+    for one in refused:
+        groups.setdefault((one.store, _NUMBERED.sub("#", one.why)), []).append(one)
+    lines = [_line(group) for group in groups.values()]
+    more = [f"... and {len(lines) - SHOWN} more stores and reasons."] if len(lines) > SHOWN else []
+    return (*lines[:SHOWN], *more)
+
+
+def _line(group: Sequence[Refused]) -> str:
+    first = group[0]
+    if len(group) == 1:
+        return str(first)
+    tasks, parents = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.parent) for o in group), strict=True))
+    likewise = "; the others likewise" if any(one.why != first.why for one in group) else ""
+    of = "task" if len(tasks) == 1 else "tasks"
+    return f"Store {first.store} of {of} {_some(tasks)} is not advanced from {_some(parents)}: {first.why}{likewise}."
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 class Candidates(Protocol):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
@@ -10,7 +11,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import staging
 from statecore.jobs.parents import Key
-from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.plan import RestorePlan
 from statecore.jobs.request import RestoreRequest
 from statecore.placement.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
 from statecore.placement.state_directory import StateDirectory
@@ -44,24 +45,35 @@ def placement_of(
     """
     siblings = siblings_of(spec, {part.task: part.partition for part in plan.partitions}, plan.stores)
 
-    def image_of(parts: Sequence[PartitionPlan]) -> StoreImage:
-        one = parts[0]
-        advances = (one.task, one.store) in here
+    def built(image: StoreImage) -> StoreImage:
         if staged is None:
-            return StoreImage(one.task, one.store, one.kind, one.topic_partition, None, None, advances=advances)
-        path = staging.image_path(staged, one.task, one.store) / staging.DATABASE
-        offsets = {part.topic_partition: part.committed_offset for part in parts}
-        return StoreImage(one.task, one.store, one.kind, one.topic_partition, path, offsets, advances=advances)
+            return image
+        path = staging.image_path(staged, image.task, image.store) / staging.DATABASE
+        parts = plan.stores[image.task, image.store]
+        return replace(image, path=path, offsets={part.topic_partition: part.committed_offset for part in parts})
 
     return plan_placement(
         directory,
-        [image_of(parts) for parts in plan.stores.values()],
+        [built(image) for image in images_of(plan, here)],
         siblings=siblings,
         guarantee=plan.processing_guarantee,
         replace=request.replace,
         request_id=request.request_id,
         resumes=resumes,
     )
+
+
+def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
+    """The images that a plan would place, before there are any.
+
+    Args:
+        plan: what is restored.
+        here: stores, by task and name, that are made of what the directory has.
+    """
+    return [
+        StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in here)
+        for key, (one, *_) in plan.stores.items()
+    ]
 
 
 def siblings_of(

@@ -297,6 +297,7 @@ class Reconciler:
             self._shelf,
             [Wanted(stored.run.sha256, stored.extent, what) for of in databases for stored in of.runs],
             brought,
+            keeps=False,
         )
         below = {
             of.segment: [RunFile.of(stored.run, brought / FILES / stored.run.sha256) for stored in of.runs]

@@ -362,6 +362,17 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
     )
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
 
+    def __post_init__(self) -> None:
+        """Look at every value. Raises ``Invalid``."""
+        super().__post_init__()
+        if self.start_from == HERE and self.replace:
+            raise Invalid(
+                "Stores that are advanced where they lie are not replaced.",
+                action=f"Give {HERE} as start_from (--from) or replace (--replace), and not both.",
+            )
+        if self.start_from == HERE and not self.state_dir:
+            raise Invalid("There is no state directory to go on from.", action=OfApplication.lacks_state_dir)
+
     lacks_state_dir: ClassVar[str] = (
         "Give Kafka Streams' state.dir as state_dir (--state-dir), or a repository (--repository), or both."
     )

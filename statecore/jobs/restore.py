@@ -47,7 +47,7 @@ from statecore.jobs.report import RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates
-from statecore.jobs.restore_plan import PlannedRestoreOf, plan_anew, taken_up
+from statecore.jobs.restore_plan import PlannedRestoreOf, check_plan, plan_anew, taken_up
 from statecore.jobs.room import doubts, ensured_room
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
@@ -87,7 +87,8 @@ def run_restore(
         The report; with ``request.plan_only`` the plan, and nothing was changed.
 
     Raises:
-        Invalid, NotFound, Fenced, Capacity, Retryable: as their docs say; nothing was replaced.
+        Invalid, NotFound, Fenced, Capacity, Retryable: as their docs say; nothing was replaced. With
+            ``request.plan_only`` and a plan that would be refused, :class:`statecore.jobs.restore_plan.RefusedPlan`.
         Corrupted: bytes on their way into the stores were not what they must be; nothing was replaced.
         StatecoreError: a defect of this program.
     """
@@ -120,6 +121,8 @@ def _run_restore(
             room = doubts(directory, request.staging_dir, planned.disk)
         for note in (*planned.notes, *room, *([] if directory is None else [directory.owner_note()])):
             say(f"note: {note}")
+        if doubt := check_plan(planned, request, directory):
+            say(f"note: {doubt}")
         return planned.plan
     if directory is None:
         assert shelf is not None  # the request has one of the two

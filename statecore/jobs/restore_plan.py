@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
+from statecore.formats.releases import LOCK_FILE
 from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.home import JobHome
 from statecore.jobs.notes import notes_of
-from statecore.jobs.parents import DIRECTORY, Key
+from statecore.jobs.parents import DIRECTORY, SHOWN, Key, grouped
+from statecore.jobs.placing import images_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
 from statecore.jobs.planning import check_unchanged, covers, plan_restore
 from statecore.jobs.request import CHEAPEST, HERE, RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates, cost
-from statecore.jobs.selection import select_stores
+from statecore.jobs.selection import left_as_they_are, select_stores
+from statecore.placement.plan import in_the_way
+from statecore.placement.state_directory import StateDirectory
 from statecore.repository.manifest import TaskPart
 from statecore.repository.rebase import advanced
 from statecore.spec.model import ApplicationSpec
-
-_SHOWN = 20
+from statecore.stores.lock_holder import lock_holder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,12 @@ def plan_anew(
         NotFound, Retryable: likewise.
     """
     made_at = time.time()
-    only = candidates.has_store if request.start_from == HERE else lambda _: True
+    asked = select_stores(spec, request.stores, request.partitions)
+    stays = left_as_they_are(asked, request.stores) if request.start_from == HERE else ()
+
+    def only(key: Key) -> bool:
+        return request.start_from != HERE or (key[1] not in stays and candidates.has_store(key))
+
     planned = plan_restore(
         cluster,
         spec,
@@ -92,8 +101,7 @@ def plan_anew(
     parents, refused, dearer = planned.chosen
     plan, kept = _without_what_is_done(planned.plan)
     is_part = request.start_from == HERE or plan != planned.plan
-    asked = {store.name for store in select_stores(spec, request.stores, request.partitions)}
-    left_out = asked - {part.store for part in plan.partitions} if is_part else set()
+    left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_part else set()
     frozen = FrozenPlan(
         plan,
         request.partitions,
@@ -104,8 +112,9 @@ def plan_anew(
         refused=refused,
         is_part=is_part,
         left_out=tuple(sorted(left_out)),
+        words=_words(request),
     )
-    notes = (*planned.notes, *_upon(plan, request), *kept, *map(str, (*refused, *dearer)[:_SHOWN]))
+    notes = (*planned.notes, *_upon(plan, request), *_staying(stays), *kept, *grouped((*refused, *dearer)))
     parents = {key: parent for key, parent in parents.items() if key in plan.stores}
     found = PlannedRestoreOf(
         frozen=frozen,
@@ -116,8 +125,57 @@ def plan_anew(
         candidates=candidates,
         disk=planned.disk,
     )
-    _refuse_what_stays(request, found)
+    lacking = _lacking(found)
+    if lacking is not None and not request.plan_only:
+        raise lacking
     return found
+
+
+class RefusedPlan(Invalid):
+    """The plan that was asked for, and with what the job itself would be refused.
+
+    Attributes:
+        plan: the plan; ``None`` where the error comes from another process.
+    """
+
+    plan: RestorePlan | None = None
+
+    @staticmethod
+    def of(plan: RestorePlan, refusal: Invalid) -> RefusedPlan:
+        """A plan, and what it is refused with."""
+        made = RefusedPlan(refusal.what, action=refusal.action, **refusal.context)
+        made.plan = plan
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """See :class:`StatecoreError`: of the kind that it is, with the plan where it is at hand."""
+        said = {**super().to_json(), "error": Invalid.__name__}
+        return said if self.plan is None else {**said, "plan": self.plan.to_json()}
+
+
+def check_plan(planned: PlannedRestoreOf, request: RestoreRequest, directory: StateDirectory | None) -> str:
+    """Refuse a plan that was only asked for, where the job would be refused for what lies in the state directory.
+
+    Returns:
+        A note where somebody works there now, so that nobody can tell; else nothing.
+
+    Raises:
+        RefusedPlan: what the job would be refused with; it has the plan.
+    """
+    if directory is None:
+        return ""
+    refusal = _lacking(planned)
+    if refusal is None and not request.replace:
+        refusal = in_the_way(directory, images_of(planned.plan, planned.here))
+    if refusal is None:
+        return ""
+    holder = lock_holder(directory.path / LOCK_FILE)
+    if holder is None:
+        raise RefusedPlan.of(planned.plan, refusal)
+    return (
+        f"{directory.path} is in use by {holder}. Whether its stores can be built upon shows when that has ended; as "
+        f"they lie there now: {refusal.what}"
+    )
 
 
 def taken_up(
@@ -163,7 +221,20 @@ def _without_what_is_done(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
     if not done:
         return plan, []
     rest = plan.of_tasks(plan.tasks - done)
-    return rest, [f"{len(done)} tasks are at the end of their changelogs: kept as they are."]
+    many = f"{len(done)} tasks are at the end of their changelogs: kept as they are."
+    return rest, [many if len(done) > 1 else "1 task is at the end of its changelogs: kept as it is."]
+
+
+def _words(request: RestoreRequest) -> tuple[str, ...]:
+    """The command that asks for this; from a directory alone is what an advance does."""
+    without = {"spec_path", "state_dir", "plan_only", "request_id"}
+    if request.start_from == HERE:
+        return ("advance", *request.to_words({*without, "start_from"}))
+    return ("restore", *request.to_words(without))
+
+
+def _staying(stays: Sequence[str]) -> list[str]:
+    return [f"Versioned stores stay as they are: {', '.join(stays)}."] if stays else []
 
 
 def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
@@ -188,17 +259,16 @@ def _upon(plan: RestorePlan, request: RestoreRequest) -> list[str]:
     ]
 
 
-def _refuse_what_stays(request: RestoreRequest, planned: PlannedRestoreOf) -> None:
-    """Refuse to leave stores behind that were to be advanced, all of which are named."""
-    if request.plan_only:
-        return
+def _lacking(planned: PlannedRestoreOf) -> Invalid | None:
+    """The refusal to leave stores behind that were to be advanced, all of which are named; ``None`` without any."""
     lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.parents]
-    if lacking:
-        lines = "\n".join(f"  store {one.store} of task {one.task}: {one.why}" for one in lacking[:_SHOWN])
-        more = f"\n  ... and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
-        raise Invalid(
-            f"{len(lacking)} stores cannot be advanced by the tails of their changelogs:\n{lines}{more}\n",
-            action="Have these made anew: statecore restore --replace (with --store and --partition for these alone), "
-            "with a repository where there is one.",
-            problems=[str(one) for one in lacking],
-        )
+    if not lacking:
+        return None
+    lines = "\n".join(f"  store {one.store} of task {one.task}: {one.why}" for one in lacking[:SHOWN])
+    more = f"\n  ... and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
+    return Invalid(
+        f"{len(lacking)} stores cannot be advanced by the tails of their changelogs:\n{lines}{more}\n",
+        action="Have these made anew: statecore restore --replace (with --store and --partition for these alone), "
+        "with a repository where there is one.",
+        problems=[str(one) for one in lacking],
+    )

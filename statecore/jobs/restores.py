@@ -74,6 +74,7 @@ class UnfinishedRestore:
         total: parts it has.
         unit: what these are.
         running: whether that try still holds the application's lock.
+        words: the command and the options that go on with it, but for the spec, the state directory and the request id.
     """
 
     request_id: str
@@ -85,6 +86,7 @@ class UnfinishedRestore:
     total: int
     unit: str
     running: bool
+    words: tuple[str, ...] = ("restore",)
 
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON document."""
@@ -139,6 +141,14 @@ class Restores:
     def last(self) -> ReportHead | None:
         """The latest restore that succeeded."""
         return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
+
+    @property
+    def before(self) -> ReportHead | None:
+        """The latest restore that left stores, where the last one found nothing to be done."""
+        if self.last is None or self.last.partitions:
+            return None
+        done = (head for head in self.attempts if head.outcome is Outcome.RESTORED and head.partitions)
+        return next(done, None)
 
     @property
     def published(self) -> ReportHead | None:
@@ -322,8 +332,8 @@ def _one_unfinished(
         and attempt.outcome is Outcome.BEGUN
         and (holder.process, socket.gethostname()) == (attempt.attempt.process, attempt.attempt.host)
     )
-    planned = utc(frozen.made_at)
-    return UnfinishedRestore(frozen.request_id, frozen.plan.plan_id, planned, attempt, *reached, running=running)
+    planned, words = utc(frozen.made_at), frozen.words or ("restore",)
+    return UnfinishedRestore(frozen.request_id, frozen.plan.plan_id, planned, attempt, *reached, running, words)
 
 
 def _swapped(journal: Journal) -> int:

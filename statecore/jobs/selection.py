@@ -11,6 +11,25 @@ from statecore.formats.kinds import StoreKind
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 
 
+def left_as_they_are(stores: Sequence[StoreSpec], names: Sequence[str]) -> tuple[str, ...]:
+    """The stores of a directory that no tail advances: versioned ones, whose rows depend on every record.
+
+    Args:
+        stores: those that are to be advanced.
+        names: those that were asked for by name; none for all.
+
+    Raises:
+        Invalid: one of them was asked for, or there are no others.
+    """
+    stays = sorted(store.name for store in stores if store.kind.is_versioned)
+    if stays and (names or len(stays) == len(stores)):
+        raise Invalid(
+            f"Versioned stores are not advanced: {', '.join(stays)}. Their rows depend on every record.",
+            action="Leave them out, or restore them (statecore restore --replace --store NAME --versioned latest).",
+        )
+    return tuple(stays)
+
+
 def select_stores(
     spec: ApplicationSpec, names: Sequence[str] = (), partitions: Sequence[int] = ()
 ) -> tuple[StoreSpec, ...]:

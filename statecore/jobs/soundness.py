@@ -35,6 +35,7 @@ from dataclasses import dataclass
 
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.duration import format_duration
 
 CLOCK_MARGIN_MS = 300_000
 """What the clocks of the machines that take part may differ by: five minutes, as much as Kerberos lets them."""
@@ -176,8 +177,14 @@ def missed_deletes(
         return f"{gone}: by the clocks the parent's end was read {-age / 1000:,.0f} s after the tail, so they are wrong"
     if age + CLOCK_MARGIN_MS < horizon:
         return None
+    margin, kept = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(horizon)
+    what = f"{gone}: the tail had been read {age / 1000:,.0f} s after the parent's end"
+    if horizon <= CLOCK_MARGIN_MS:
+        return (
+            f"{what}, and no tail is read in time where delete.retention.ms ({kept}) is {margin} or less, because "
+            f"clocks may differ by that: set it to more than {margin} and the interval between two checkpoints"
+        )
     return (
-        f"{gone}: the tail had been read {age / 1000:,.0f} s after the parent's end, and deletes are kept for "
-        f"{horizon / 1000:,.0f} s (delete.retention.ms), of which {CLOCK_MARGIN_MS / 1000:,.0f} s are for clocks that "
-        "differ"
+        f"{what}, and it must be read within delete.retention.ms ({kept}) less {margin} for clocks that differ: make "
+        "checkpoints more often, or set delete.retention.ms higher"
     )

@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.formats.checkpoint import decode_checkpoint
+from statecore.formats.checkpoint import decode_checkpoint, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.placement.contents import names_in, store_of, stores_in
@@ -77,6 +77,14 @@ class TaskPlan:
     dropped: tuple[str, ...] = ()
     already_placed: tuple[PlacedStore, ...] = ()
 
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """What is dropped and does not come again: the files of a store that is advanced are linked."""
+        advanced = [image for image in self.restored if image.advances]
+        linked = {store_directory(image.store, image.kind) for image in advanced}
+        linked |= {store_checkpoint_file(image.store) for image in advanced}
+        return tuple(name for name in self.dropped if name not in linked)
+
 
 @dataclass(frozen=True)
 class PlacementPlan:
@@ -106,7 +114,7 @@ class PlacementPlan:
                 "restored": [image.store for image in task.restored],
                 "kept": list(task.kept),
                 "created": [sibling.store for sibling in task.created],
-                "dropped": list(task.dropped),
+                "dropped": list(task.left_behind),
                 "already_placed": bool(task.already_placed),
             }
             for task in self.tasks
@@ -161,6 +169,20 @@ def plan_placement(
     return PlacementPlan(directory, tuple(tasks), request_id)
 
 
+def in_the_way(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
+    """What :func:`plan_placement` would refuse without ``replace``, for who only looks and does not hold the lock.
+
+    Args:
+        directory: the application's state directory.
+        images: the stores that would be placed.
+    """
+    problems: list[str] = []
+    for task in dict.fromkeys(image.task for image in images):
+        restored = tuple(image for image in images if image.task == task)
+        problems += _TaskPlanner(task, directory.task_path(task), restored).occupied()
+    return _refusal(directory, problems) if problems else None
+
+
 class _TaskPlanner:
     """The decisions for one task."""
 
@@ -169,9 +191,9 @@ class _TaskPlanner:
         task: str,
         live: Path,
         restored: tuple[StoreImage, ...],
-        declared: tuple[SiblingStore, ...],
-        guarantee: ProcessingGuarantee,
-        replace: bool,
+        declared: tuple[SiblingStore, ...] = (),
+        guarantee: ProcessingGuarantee = ProcessingGuarantee.AT_LEAST_ONCE,
+        replace: bool = False,
     ) -> None:
         self.task, self.live = task, live
         self.restored, self.replace = restored, replace
@@ -197,6 +219,12 @@ class _TaskPlanner:
         if self.task == GLOBAL:
             self._check_next_offsets()
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped))
+
+    def occupied(self) -> list[str]:
+        """The stores that are there and would have to be replaced, each as a refusal."""
+        if self.live.is_dir():
+            self._check_targets(self._sort_content()[1])
+        return self.problems
 
     def _live_exists(self) -> bool:
         if self.live.is_symlink() or (self.live.exists() and not self.live.is_dir()):
@@ -294,14 +322,17 @@ def _has_content(path: Path) -> bool:
 
 
 def _line(task: TaskPlan) -> str:
+    """The plan of one task; of what is advanced nothing is dropped, because its files are linked."""
     if task.already_placed:
         return f"{task.task}: already placed by this request"
-    parts = ["replace" if task.live else "create"]
+    restored = [image.store for image in task.restored if not image.advances]
+    parts = ["replace" if task.live else "create"] if restored else []
     for word, names in (
-        ("restore", [image.store for image in task.restored]),
+        ("advance", [image.store for image in task.restored if image.advances]),
+        ("restore", restored),
         ("keep", [name for name in task.kept if not name.startswith(".")]),
         ("create without data", [sibling.store for sibling in task.created]),
-        ("drop", list(task.dropped)),
+        ("drop", list(task.left_behind)),
     ):
         if names:
             parts.append(f"{word} {', '.join(names)}")

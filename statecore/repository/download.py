@@ -80,6 +80,7 @@ def download(
     *,
     at_hand: Mapping[str, Path] | None = None,
     advance: Callable[[int], None] = lambda _: None,
+    keeps: bool = True,
 ) -> Downloaded:
     """Bring files into ``<directory>/files``, except those that are there.
 
@@ -89,13 +90,14 @@ def download(
         directory: where they are brought.
         at_hand: files of this machine by hash that are known to be whole; they are linked.
         advance: told the bytes that came, and those that were there, as it goes.
+        keeps: whether the directory outlives a job that fails; words for the operator.
 
     Raises:
         Corrupted: one is missing, shorter than it should be, or not what its hash says; others may have come.
         Retryable: the repository could not be reached.
         Capacity, Invalid: the disk is full, or may not be written to.
     """
-    with said(directory):
+    with said(directory, keeps=keeps):
         make_directories(directory / FILES)
         make_directories(directory / _PARTIAL)
     here = at_hand or {}
@@ -108,7 +110,7 @@ def download(
         else:
             missing.append(one)
     coming = [
-        [_Coming(one, PartialFile(one.extent.bytes, directory / _PARTIAL)) for one in together]
+        [_Coming(one, PartialFile(one.extent.bytes, directory / _PARTIAL, keeps=keeps)) for one in together]
         for together in _together(missing)
     ]
     try:

@@ -128,7 +128,7 @@ def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> Non
     raise NotFound(
         f"There is no snapshot in {repository.place.url}. "
         + (f"Something of {begun} is there, and nothing was published." if begun else "It is empty."),
-        action="Publish one first (statecore restore or statecore snapshot with --repository).",
+        action="Publish one first (statecore restore, statecore checkpoint or statecore snapshot with --repository).",
         repository=repository.place.url,
     )
 

@@ -32,10 +32,11 @@ class PartialFile:
     Args:
         size: its bytes.
         directory: where it lies until it is whole.
+        keeps: whether files that are whole stay there when others fail.
     """
 
-    def __init__(self, size: int, directory: Path) -> None:
-        self._size = size
+    def __init__(self, size: int, directory: Path, *, keeps: bool = True) -> None:
+        self._size, self._keeps = size, keeps
         self._path = directory / uuid.uuid4().hex
         self._digest = sha256()
         self._hashed = 0
@@ -54,7 +55,7 @@ class PartialFile:
         Returns:
             Whether the file is whole now, and hashed: true once.
         """
-        with said(self._path):
+        with said(self._path, keeps=self._keeps):
             with self._lock:
                 if self._opened is None:
                     self._opened = self._path.open("x+b", buffering=0)
@@ -92,7 +93,7 @@ class PartialFile:
     def finish(self, final: Path) -> FileMoment | None:
         """Give it its name, durable; what it is then, as far as that can be told."""
         assert self._opened is not None
-        with said(self._path):
+        with said(self._path, keeps=self._keeps):
             self._opened.close()
             sync_file(self._path)
             moment = FileMoment.of(self._path)
@@ -108,15 +109,21 @@ class PartialFile:
 
 
 @contextmanager
-def said(path: Path) -> Iterator[None]:
-    """What the system says of a file, as one of the kinds of error."""
+def said(path: Path, *, keeps: bool = True) -> Iterator[None]:
+    """What the system says of a file, as one of the kinds of error.
+
+    Args:
+        path: the file.
+        keeps: whether files that came whole stay when the job has failed.
+    """
+    again = "run this again: files that came whole are kept." if keeps else "run this again; nothing is kept meanwhile."
     try:
         yield
     except OSError as error:
         raise system_error(
             error,
             f"{path} could not be written",
-            action="Look at the disk, then run this again: files that came whole are kept.",
-            room="Free room there, then run this again: files that came whole are kept.",
+            action=f"Look at the disk, then {again}",
+            room=f"Free room there{'' if keeps else ', or let TMPDIR name a larger disk'}, then {again}",
             path=str(path),
         ) from error

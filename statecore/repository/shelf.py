@@ -275,9 +275,9 @@ class Shelf:
         except Corrupted as error:
             raise Corrupted(
                 error.what,
-                action="Look at the object store, let the head leave out what is damaged, and run this again under the "
-                f"same request id: {self.repair} --apply",
-                **error.context,
+                action="Look at the object store, let the head leave out what is damaged "
+                f"({self.repair} --apply), and run this again.",
+                **{**error.context, "goes_on": True},
             ) from error
 
     def read(self, extent: Extent, what: str) -> bytes:

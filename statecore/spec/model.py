@@ -19,6 +19,9 @@ UNKNOWN_CHANGELOG = "?"
 CHECKPOINT_INTERVAL = "statestore.checkpoint.interval.ms"
 """The setting that says how often an application's state is checkpointed (KIP-116)."""
 
+LEAST_CHECKPOINT_INTERVAL_MS, MOST_CHECKPOINT_INTERVAL_MS = 1_000, 365 * 86_400_000
+"""What of an interval is taken: less is a number of minutes without its unit, and of more no timer knows."""
+
 DEFAULT_CHECKPOINT_INTERVAL_MS = 300_000
 """Five minutes, the default of KIP-116."""
 

@@ -37,6 +37,8 @@ from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import (
     CHECKPOINT_INTERVAL,
     DEFAULT_CHECKPOINT_INTERVAL_MS,
+    LEAST_CHECKPOINT_INTERVAL_MS,
+    MOST_CHECKPOINT_INTERVAL_MS,
     NO_CHANGELOG,
     UNKNOWN_CHANGELOG,
     ApplicationSpec,
@@ -205,13 +207,16 @@ def _connection(root: Node, problems: Problems) -> str | None:
 
 
 def _checkpoint_interval(root: Node, problems: Problems) -> int:
-    expectation = "milliseconds above zero, or a duration such as 90s or 5m"
+    expectation = "milliseconds, or a duration such as 90s or 5m, from 1s to 365d"
     value = _text(root, CHECKPOINT_INTERVAL, expectation, problems, required=False)
     text = "" if value is None else value.text or ""
     found = int(text) if re.fullmatch("[0-9]{1,15}", text) else duration.parse_duration(text)
-    if value is not None and not found:
+    if value is None:
+        return DEFAULT_CHECKPOINT_INTERVAL_MS
+    if found is None or not LEAST_CHECKPOINT_INTERVAL_MS <= found <= MOST_CHECKPOINT_INTERVAL_MS:
         problems.expected(value, expectation)
-    return found or DEFAULT_CHECKPOINT_INTERVAL_MS
+        return DEFAULT_CHECKPOINT_INTERVAL_MS
+    return found
 
 
 def _subtopologies(root: Node, application_id: str, problems: Problems) -> list[tuple[Node, StoreSpec]]:

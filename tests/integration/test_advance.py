@@ -22,15 +22,18 @@ from statecore.jobs.advance import run_advance
 from statecore.jobs.advance_request import AdvanceRequest
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.parents import DIRECTORY
+from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore import run_restore
+from statecore.jobs.restore_plan import RefusedPlan
+from statecore.jobs.versioned_start import VersionedStart
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.shop import Shop
+from tests.harness.shop import PLAIN, Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
 
@@ -232,3 +235,48 @@ def test_after_a_kill_at_any_point_a_retry_ends_where_an_advance_that_lived_woul
         killed_at(shop, state_dir, point)
         advance(shop, state_dir, request_id=point)
         assert content(shop, state_dir) == shop.restored(), point
+
+
+def test_a_plan_ends_with_the_refusal_that_the_restore_ends_with(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, {"cleanup.policy": "compact,delete"})
+    state_dir = tmp_path / "state"
+    shop.write(200)
+    restore(shop, state_dir)
+    shop.write(50)
+    with pytest.raises(Invalid, match="set replace") as caught:
+        restore(shop, state_dir, start_from="none", plan_only=True)
+    assert isinstance(caught.value, RefusedPlan)
+    assert caught.value.plan is not None
+    assert caught.value.plan.offsets
+    changelog = shop.changelog("plain")
+    topics.delete_records(shop.servers, changelog, 0, topics.end_offset(shop.servers, changelog, 0))
+    heard: list[str] = []
+    with pytest.raises(RefusedPlan, match=r"store plain of task 0_0: .* begins at"):
+        restore(shop, state_dir, plan_only=True, say=heard.append)
+    assert any("made of the whole of their changelogs" in line for line in heard)
+    with pytest.raises(RefusedPlan):
+        run_advance(AdvanceRequest(spec=shop.spec, state_dir=str(state_dir), plan_only=True), InProcessEngine())
+    request = RestoreRequest(spec=shop.spec, state_dir=str(state_dir), replace=True, plan_only=True)
+    assert isinstance(run_restore(request, InProcessEngine()), RestorePlan)
+
+
+@pytest.mark.parametrize("command", ["advance", "restore"])
+def test_versioned_stores_of_a_directory_stay_as_they_are(broker: Broker, tmp_path: Path, command: str) -> None:
+    past = {"kind": "versioned-key-value", "retention": "1h"}
+    shop = Shop(broker.bootstrap_servers, tmp_path, stores={"plain": PLAIN, "past": past}, has_global=False)
+    shop.write(100)
+    spec = shop.spec
+    state_dir = tmp_path / "state"
+    run_restore(RestoreRequest(spec=spec, state_dir=str(state_dir), versioned=VersionedStart.LATEST), InProcessEngine())
+    files = {path: path.stat().st_ino for path in state_dir.rglob("past/**/*.sst")}
+    assert files
+    shop.write(50)
+    if command == "advance":
+        report = run_advance(AdvanceRequest(spec=spec, state_dir=str(state_dir)), InProcessEngine())
+    else:
+        request = RestoreRequest(spec=spec, state_dir=str(state_dir), start_from="directory")
+        report = run_restore(request, InProcessEngine())
+    assert isinstance(report, RestoreReport)
+    assert {store.store for store in report.stores} == {"plain"}
+    assert "Versioned stores stay as they are: past." in report.notes
+    assert {path: path.stat().st_ino for path in state_dir.rglob("past/**/*.sst")} == files

@@ -133,11 +133,12 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
         (said,) = about(report, f"of task {key[0]} was compared")
         assert f" {rows:,} rows and {deletes:,} deletes" in said
     for store, why in (("clicks", "compact,delete"), ("names", f"the {shop.partitions} partitions of")):
-        for task in sorted({task for task, name in parents if name == store}):
-            (said,) = about(report, f"Store {store} of task {task} is not advanced from {first.snapshot}")
-            assert "which may have been deletes" in said
-            assert why in said
-            assert shop.said.count(said) == 1
+        tasks = sorted({task for task, name in parents if name == store})
+        of = f"task{'s' if len(tasks) > 1 else ''} {', '.join(tasks)}"
+        (said,) = about(report, f"Store {store} of {of} is not advanced from {first.snapshot}")
+        assert "which may have been deletes" in said
+        assert why in said
+        assert shop.said.count(said) == 1
     (rebuilt,) = about(report, "No snapshot is advanced for ")
     assert rebuilt in shop.said
     assert "plain" not in rebuilt
@@ -204,7 +205,7 @@ def test_a_snapshot_of_no_known_or_too_great_an_age_is_held_against_the_whole_lo
     if age == "unknown":
         monkeypatch.setattr(Parent, "of_snapshot", lambda name, store, _: of_snapshot(name, store, None))
     report = shop.reconcile()
-    why = {"too great": "(delete.retention.ms)", "unknown": "nobody knows since when", "known": ""}[age]
+    why = {"too great": "delete.retention.ms", "unknown": "nobody knows since when", "known": ""}[age]
     compared = about(report, "was compared with its whole changelog", why)
     assert len(compared) == (0 if age == "known" else 4), "windows too, where nothing else removes rows"
     assert set(parents_of(report).values()) == {first.snapshot}
@@ -226,11 +227,11 @@ def test_a_rebuild_because_of_refusals_says_each_of_them_once_and_a_retry_as_wel
         shop.checkpoint(**asked, say=said.append, faults=InjectedFault("checkpoint.after-runs", "raise", 2))
     first = list(said)
     for report in (None, shop.checkpoint(**asked, say=said.append)):
-        for task in ("0_0", "0_1"):
-            of_task = [line for line in said if f"Store plain of task {task} is not advanced from" in line]
-            assert [line.split(" is not advanced from ")[1][: len(made[0])] for line in of_task[:5]] == made[:1:-1]
-            assert "which may have been deletes" in of_task[0]
-            assert all(f"the same speaks against it as against {made[-1]}" in line for line in of_task[1:5])
+        of_both = [line for line in said if "Store plain of tasks 0_0, 0_1 is not advanced from" in line]
+        assert f"{made[-1]}: compaction has removed" in of_both[0]
+        assert "which may have been deletes" in of_both[0]
+        older = f"{', '.join(made[-2:-5:-1])} and 1 more"
+        assert f"{older}: the same speaks against it as against {made[-1]}." in of_both[1]
         if report is not None:
             assert set(said[len(first) :]) == set(first), "the retry says them again"
             assert len(first) == len(set(first))

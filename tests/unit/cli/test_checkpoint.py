@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from statecore.cli.checkpoint import line_of
+from statecore.cli.checkpoint import line_of, show
 from statecore.cli.main import main
-from statecore.cli.restore import show_report
-from statecore.jobs.report import RestoreReport
+from statecore.cli.restore import show_plan, show_report
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.report import RestoreReport, StoreReport
+from statecore.jobs.restore_plan import RefusedPlan
 from statecore.repository.publication import Published
+from statecore.spec.model import ProcessingGuarantee
 
 SPEC = """\
 application_id: orders
@@ -32,14 +39,16 @@ def run(*words: object) -> int:
     return main([str(word) for word in words])
 
 
-@pytest.mark.parametrize("interval", ["0s", "0", "soon", "1.5h", ""])
+@pytest.mark.parametrize("interval", ["0s", "0", "soon", "1.5h", "", "1ms", "999ms", "366d", "4000000d"])
 def test_no_time_between_two_checkpoints_is_a_wrong_command_line(
     spec: Path, capsys: pytest.CaptureFixture[str], interval: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         run("checkpoint", "--spec", spec, "--repository", "file:///r", "--follow", f"--interval={interval}")
     assert caught.value.code == 2
-    assert "is no time between two checkpoints; expected a duration such as 90s" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is no time between two checkpoints; expected a duration such as 90s" in said
+    assert "from 1s to 365d" in said
 
 
 @pytest.mark.parametrize(
@@ -82,7 +91,85 @@ def test_versioned_stores_that_are_named_are_not_advanced(
 def test_a_restore_names_the_snapshot_that_it_published(capsys: pytest.CaptureFixture[str]) -> None:
     made = Published("20261123T010203Z-5f3a9c21", "", "", 3, 5000, 1234)
     show_report(RestoreReport("orders", "", "at_least_once", "", 1.25, {}, (), repository="file:///r", published=made))
-    assert "\nsnapshot 20261123T010203Z-5f3a9c21 in file:///r\n" in capsys.readouterr().out
+    assert capsys.readouterr().out == "snapshot 20261123T010203Z-5f3a9c21 in file:///r\n"
+
+
+def test_where_nothing_was_to_be_done_nothing_else_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    report = RestoreReport("orders", "", "at_least_once", "/state", 1.25, {}, ())
+    show_report(replace(report, notes=("2 tasks are at the end of their changelogs: kept as they are.",)))
+    assert capsys.readouterr().out == "note: 2 tasks are at the end of their changelogs: kept as they are.\n"
+    show_report(report)
+    assert capsys.readouterr().out == "orders in /state: nothing was to be done\n"
+    show_plan(RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, ()))
+    assert capsys.readouterr().out == "nothing is to be done; nothing was changed\n"
+
+
+def large(partition: int) -> StoreReport:
+    common: dict[str, Any] = dict.fromkeys(("tombstones", "null_keys", "aborted", "runs"), 0)
+    return StoreReport(
+        **common, task=f"0_{partition}", store="flights-by-id-and-departure", partition=partition,
+        kind="timestamped-key-value", changelog="orders-flights-by-id-and-departure-changelog", start=1_000_000,
+        end=3_600_000, committed_offset=1_299_999, records=2_600_000, rows=1_300_000, bytes=123_456_789,
+        file_bytes=123_456_789, digest="0123456789abcdef", seconds=12.5, tail_left=0, max_timestamp=-1, offsets={},
+        parent="20261123T010203Z-5f3a9c21",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", ["30", "60", "80", "100", "200"])
+def test_numbers_are_whole_however_narrow_the_terminal_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    stores = (large(0), large(11))
+    show_report(RestoreReport("orders", "", "at_least_once", "/state", 1.25, {}, stores))
+    shown = capsys.readouterr().out
+    table = shown.partition("restored 2")[0]
+    assert all(len(line) <= int(columns) for line in table.splitlines())
+    assert {"1,300,000", "2,600,000", "1299999"} <= set(re.findall("[0-9,.]+[0-9]", table))
+    assert ("123,456,789" in table) is ("left out" not in table or "bytes" not in table.partition("left out")[2])
+    show(RestoreReport("orders", "", "at_least_once", "", 1.25, {}, stores, repository="file:///r"))
+    table = capsys.readouterr().out.partition("nothing is new")[0]
+    assert all(len(line) <= int(columns) for line in table.splitlines())
+    assert {"3,600,000", "2,600,000"} <= set(re.findall("[0-9,.]+[0-9]", table))
+
+
+def test_an_advance_needs_a_state_directory(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run("advance", "--spec", spec)
+    assert caught.value.code == 2
+    assert "the following arguments are required: --state-dir" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("advance", "--help")
+    assert "nothing is placed" not in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_plan_that_is_refused_is_shown_all_the_same(
+    spec: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        part = PartitionPlan("plain", StoreKind.KEY_VALUE, "0_0", "topic", "id", 0, 3, 77_000, 77_000, ((3, 77_000),))
+        plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+        raise RefusedPlan.of(plan, Invalid("A store is there.", action="Set replace.", state_dir="/s"))
+
+    monkeypatch.setattr("statecore.jobs.restore.run_restore", refused)
+    words = ("restore", "--spec", spec, "--state-dir", tmp_path, "--engine", "processes", "--plan")
+    assert run(*words) == 13
+    out, err = capsys.readouterr()
+    assert "77000" in out
+    assert err.endswith("A store is there.\nSet replace.\n")
+    assert run(*words, "--json") == 13
+
+
+def test_no_number_of_a_plan_is_broken_and_an_empty_one_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    part = PartitionPlan(
+        "flights-by-id", StoreKind.KEY_VALUE, "0_0", "orders-flights-by-id-changelog", "id", 0, 1_300_000, 2_600_000,
+        2_600_000, ((1_300_000, 2_600_000),),
+    )  # fmt: skip
+    show_plan(RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,)))
+    assert {"1300000", "2600000"} <= set(capsys.readouterr().out.split())
 
 
 def test_a_checkpoint_is_said_in_one_line() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX
+from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, REPORT_SUFFIX
 from statecore.stores.rocksdb import RocksDBStore
 from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, write
@@ -85,6 +85,29 @@ def test_an_unfinished_restore_says_how_to_go_on(run: Run, orders: Directory) ->
     state, request = orders.directory.state_dir, orders.attempt(1).request_id
     assert f"statecore restore --spec STORES.YAML --state-dir {state} --request-id {request}" in " ".join(out.split())
     assert "no finished restore is known" in out
+
+
+def test_an_unfinished_job_is_gone_on_with_by_its_own_command_and_selection(run: Run, orders: Directory) -> None:
+    orders.plan(1, words=("advance", "--store", "by id", "--partition", "3"))
+    _, out, _ = run("--state-dir", orders.directory.state_dir)
+    assert "unfinished advance" in out
+    state, request = orders.directory.state_dir, orders.attempt(1).request_id
+    words = f"--spec STORES.YAML --state-dir {state} --store 'by id' --partition 3 --request-id {request}"
+    assert f"statecore advance {words}" in " ".join(out.split())
+
+
+def test_where_the_last_restore_found_nothing_to_do_the_one_before_it_is_shown(run: Run, orders: Directory) -> None:
+    orders.restored(1, entry("by-id", 0, 1_234), entry("by-id", 1, 5))
+    orders.plan(2)
+    orders.say(2, REPORT_SUFFIX, done(orders.attempt(2), notes=["2 tasks are at the end: kept as they are."]))
+    _, out, _ = run("--state-dir", orders.directory.state_dir)
+    assert "0 store partitions" not in out
+    last, before = out.partition("last restore")[2].split("the restore before it")
+    assert f"request {orders.attempt(2).request_id}" in last
+    assert "nothing was to be done\n    note: 2 tasks are at the end: kept as they are." in last
+    assert f"request {orders.attempt(1).request_id}" in before
+    assert "2 store partitions of 1 store, 1,239 rows" in before
+    assert before.count("by-id") == 1, "the table of the stores"
 
 
 def test_who_holds_the_lock_is_said(run: Run, orders: Directory) -> None:

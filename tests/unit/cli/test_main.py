@@ -310,6 +310,30 @@ def test_what_can_be_gone_on_with_says_its_request_id_and_what_cannot_does_not(m
         assert json.loads(out)["request_id"] == "4711"
 
 
+@pytest.mark.parametrize(("phases", "is_retry", "goes_on"), [
+    ((), False, False), (("plan",), False, False), (("plan",), True, True), (("plan", "read"), False, True),
+])  # fmt: skip
+def test_before_a_plan_is_frozen_there_is_nothing_to_go_on_with(monkeypatch, capfd, phases, is_retry, goes_on):
+    def action(output):
+        output.go_on_with("4711", is_retry=is_retry)
+        progress = output.progress
+        for phase in phases:
+            progress.phase(phase)
+        raise Retryable("No broker is there.", action="Start one.")
+
+    _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
+    assert ("--request-id 4711" in err) is goes_on
+    assert ("request_id" in json.loads(out)) is goes_on
+
+
+def test_a_damaged_snapshot_that_stops_a_publication_says_the_request_id_that_goes_on(monkeypatch, capfd):
+    def action(output):
+        output.go_on_with("4711")
+        raise Corrupted("The manifest is damaged.", action="Repair the head, and run this again.", goes_on=True)
+
+    assert "--request-id 4711" in run_here(monkeypatch, capfd, action, as_json=False)[2]
+
+
 def test_a_failure_begins_on_a_line_of_its_own_and_its_lines_stay_lines(monkeypatch, capfd):
     """On a terminal the line of the progress is rewritten in place, and still open when something fails."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

@@ -7,7 +7,7 @@ import pytest
 
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.parents import DIRECTORY, Chosen, Key, Parent, Refused, Younger, choose
+from statecore.jobs.parents import DIRECTORY, SHOWN, Chosen, Key, Parent, Refused, Younger, choose, grouped
 from statecore.jobs.soundness import ParentEnd
 from tests.unit.jobs.published import Shop
 
@@ -134,3 +134,35 @@ def test_a_store_of_a_snapshot_is_a_parent_with_what_it_says(tmp_path) -> None:
     assert not found.is_here
     assert all(found.below.reaches(segment) for segment in found.segments)
     assert not found.below.reaches(max(segment or 0 for segment in found.segments) + 1)
+
+
+def refusals(why: str, stores: int = 1, tasks: int = 1, parents: int = 1) -> list[Refused]:
+    return [
+        Refused(f"0_{task}", f"store-{store}", f"2026112{parent}T010203Z-5f3a9c21", why.format(task, parent))
+        for store in range(stores)
+        for task in range(tasks)
+        for parent in range(parents)
+    ]
+
+
+def test_a_refusal_alone_is_said_as_it_is() -> None:
+    (one,) = refusals("it is damaged")
+    assert grouped([one]) == (str(one),)
+    assert grouped([]) == ()
+
+
+def test_refusals_are_one_line_for_each_store_and_reason_whatever_the_partition_and_the_snapshot() -> None:
+    moved = "orders-changelog-{0} begins at 1{1}0 now, after the parent's end {1}: what lay between is gone"
+    found = grouped([*refusals(moved, tasks=8, parents=5), *refusals("it is damaged", tasks=2)])
+    assert found == (
+        "Store store-0 of tasks 0_0, 0_1, 0_2 and 5 more is not advanced from 20261120T010203Z-5f3a9c21, "
+        "20261121T010203Z-5f3a9c21, 20261122T010203Z-5f3a9c21 and 2 more: orders-changelog-0 begins at 100 now, after "
+        "the parent's end 0: what lay between is gone; the others likewise.",
+        "Store store-0 of tasks 0_0, 0_1 is not advanced from 20261120T010203Z-5f3a9c21: it is damaged.",
+    )
+
+
+def test_lines_of_refusals_are_bounded_and_say_how_many_there_are_more() -> None:
+    found = grouped(refusals("it is damaged", stores=SHOWN + 7, tasks=3))
+    assert len(found) == SHOWN + 1
+    assert found[-1] == "... and 7 more stores and reasons."

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 
 import pytest
 
+from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid
 from statecore.extras import EXTRAS
 from statecore.jobs.declaration import declared_fields
@@ -16,6 +18,25 @@ from statecore.jobs.versioned_start import VersionedStart
 def test_a_request_survives_its_json_form() -> None:
     request = RestoreRequest(state_dir="/s", spec_path="a.yaml", stores=("x", "y"), partitions=(1, 2), request_id="r")
     assert RestoreRequest.from_json(json.loads(json.dumps(request.to_json()))) == request
+
+
+def test_stores_that_are_advanced_where_they_lie_are_not_replaced() -> None:
+    for asked in ({"state_dir": "/s", "replace": True}, {"repository": "s3://b/p"}):
+        with pytest.raises(Invalid, match=r"not replaced|no state directory"):
+            RestoreRequest(spec_path="a", start_from="directory", **asked)
+
+
+def test_the_words_of_a_request_ask_for_the_same_and_name_no_default() -> None:
+    request = RestoreRequest(
+        state_dir="/s", spec_path="/a.yaml", request_id="r", stores=("x", "y y"), partitions=(1, 2), replace=True,
+        memory_budget=256 << 20, transaction_wait=2.5, versioned=VersionedStart.LATEST, repository="s3://b/p",
+    )  # fmt: skip
+    words = request.to_words({"spec_path"})
+    assert "--spec" not in words
+    parser = argparse.ArgumentParser()
+    add_request_options(parser, RestoreRequest)
+    assert request_of(RestoreRequest, parser.parse_args(["--spec", "/a.yaml", *words])) == request
+    assert RestoreRequest(state_dir="/s", spec_path="a").to_words({"spec_path", "request_id"}) == ("--state-dir", "/s")
 
 
 def test_null_fields_take_their_defaults() -> None:

@@ -45,9 +45,9 @@ class Directory:
     def attempt(self, second: int) -> Attempt:
         return attempt(second, str(self.directory.state_dir), HERE)
 
-    def plan(self, second: int, staging: str = "") -> Path:
+    def plan(self, second: int, staging: str = "", words: tuple[str, ...] = ()) -> Path:
         path = plan_path(self.work, self.attempt(second).request_id)
-        save_plan(path, FrozenPlan(PLAN, (), BEGAN + second, self.attempt(second).request_id, staging))
+        save_plan(path, FrozenPlan(PLAN, (), BEGAN + second, self.attempt(second).request_id, staging, words=words))
         return self._at(path, second)
 
     def say(self, second: int, suffix: str, document: dict[str, Any]) -> Path:

@@ -158,10 +158,15 @@ def test_a_tail_that_was_compacted_is_sound_if_it_was_read_in_time() -> None:
     assert text is not None
     assert "removed 1,007 offsets of app-counts-changelog-3 from 100 on" in text
     assert "3,300 s after the parent's end" in text
-    assert "deletes are kept for 3,600 s (delete.retention.ms), of which 300 s" in text
+    assert "must be read within delete.retention.ms (1h) less 5 min" in text
+    assert "make checkpoints more often, or set delete.retention.ms higher" in text
 
 
 def test_where_deletes_are_kept_for_less_than_clocks_differ_a_tail_must_be_whole() -> None:
+    text = missed(seen(1), after=0, retention=60_000)
+    assert text is not None
+    assert "no tail is read in time where delete.retention.ms (1m) is 5 min or less" in text
+    assert "set it to more than 5 min and the interval" in text
     assert missed(seen(1), after=0, retention=CLOCK_MARGIN_MS) is not None
     assert missed(seen(1), after=0, retention=0) is not None
     assert missed(seen(0), after=0, retention=0) is None

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.placement import settlement
 from statecore.placement.application_lock import LOCK_FILE
 from statecore.placement.apply import apply_placement, plan_placement, recover
-from statecore.placement.siblings import SiblingStore
+from statecore.placement.plan import in_the_way
+from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import file_sizes, fingerprint
 from statecore.stores.rocksdb import RocksDBStore
@@ -558,3 +560,27 @@ def test_a_task_that_another_process_has_open_is_not_replaced(directory):
         process.communicate()
     place(directory, make_image(directory, "0_0", "s"), replace=True)
     assert offset_of(directory, "0_0", "s") == 9
+
+
+def test_of_a_store_that_is_advanced_nothing_is_dropped_and_nobody_says_so(directory):
+    for store in ("s", "t", "other"):
+        make_live(directory, "0_0", store)
+    advanced, restored = replace(make_image(directory, "0_0", "s"), advances=True), make_image(directory, "0_0", "t")
+    siblings = [sibling("0_0", "t"), sibling("0_0", "other")]
+    plan = plan_placement(directory, [advanced], siblings=siblings, guarantee=ALOS)
+    assert plan.lines == ["0_0: advance s; keep rocksdb/other, rocksdb/t"]
+    assert plan.to_json()[0]["dropped"] == []
+    plan = plan_placement(directory, [advanced, restored], siblings=siblings, guarantee=ALOS, replace=True)
+    assert plan.lines == ["0_0: replace; advance s; restore t; keep rocksdb/other; drop rocksdb/t"]
+
+
+def test_what_is_in_the_way_is_seen_without_the_lock_and_nothing_is_made(tmp_path):
+    directory = StateDirectory(tmp_path / "state", "app")
+    image = StoreImage("0_0", "s", KIND, changelog("0_0", "s"))
+    assert in_the_way(directory, [image]) is None
+    assert not directory.path.exists()
+    make_live(directory, "0_0", "s")
+    (problem,) = in_the_way(directory, [image]).context["problems"]
+    assert problem == "0_0 holds the store s already; set replace (--replace) to replace it"
+    assert in_the_way(directory, [replace(image, advances=True)]) is None
+    assert in_the_way(directory, [replace(image, store="t")]) is None

@@ -413,3 +413,17 @@ def test_whatever_fails_in_a_thousand_runs_a_download_goes_on_until_it_is_whole(
     monkeypatch.setattr(module, "sync_file", lambda _: None)
     monkeypatch.setattr(module, "PIECE_BYTES", 20_000)
     campaign(range(1_000_000, 1_001_000), tmp_path, local)
+
+
+def test_where_nothing_is_kept_a_full_disk_does_not_promise_it(
+    shelf: Shelf, wanted: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    for keeps in (True, False):
+        with pytest.raises(Capacity, match="could not be written") as caught:
+            download(shelf, wanted, tmp_path / "d", keeps=keeps)
+        assert ("files that came whole are kept" in caught.value.action) is keeps
+        assert ("TMPDIR" in caught.value.action) is not keeps

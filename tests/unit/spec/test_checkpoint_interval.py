@@ -17,7 +17,15 @@ subtopologies: {"0": {stores: {plain: {kind: key-value}}}}
 
 
 @pytest.mark.parametrize(
-    ("said", "milliseconds"), [("300000", 300_000), ("5m", 300_000), ("90s", 90_000), ("1", 1), ("250ms", 250)]
+    ("said", "milliseconds"),
+    [
+        ("300000", 300_000),
+        ("5m", 300_000),
+        ("90s", 90_000),
+        ("1000", 1_000),
+        ("1500ms", 1_500),
+        ("365d", 31_536_000_000),
+    ],
 )
 def test_the_interval_is_milliseconds_or_a_duration(said: str, milliseconds: int) -> None:
     spec = read_spec(f"{GOOD}{NAME}: {said}\n")
@@ -32,13 +40,30 @@ def test_without_one_it_is_five_minutes() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["0", "0s", "-1", "-5m", "soon", "1.5", "''", "[5m]", "5 minutes", "null", "9999999999999999"]
+    "said",
+    [
+        "0",
+        "0s",
+        "-1",
+        "-5m",
+        "soon",
+        "1.5",
+        "''",
+        "[5m]",
+        "5 minutes",
+        "null",
+        "9999999999999999",
+        "5",
+        "1ms",
+        "999",
+        "366d",
+    ],
 )
 def test_what_is_no_time_between_two_checkpoints_is_refused_with_its_line(said: str) -> None:
-    with pytest.raises(Invalid, match="milliseconds above zero") as caught:
+    with pytest.raises(Invalid, match=r"expected milliseconds, or a duration .*, from 1s to 365d") as caught:
         read_spec(f"{GOOD}{NAME}: {said}\n", source="stores.yaml")
     (problem,) = caught.value.context["problems"]
-    assert problem.startswith("stores.yaml:5:")
+    assert problem.startswith(f"stores.yaml:5:{len(NAME) + 3}: {NAME}: ")
 
 
 def test_it_is_no_part_of_what_the_application_is() -> None:

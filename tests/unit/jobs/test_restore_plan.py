@@ -1,0 +1,104 @@
+"""A plan that is only asked for ends as the job itself would, where it is refused for what lies in the directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.frozen_plan import FrozenPlan
+from statecore.jobs.parents import DIRECTORY, Parent, Refused
+from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore_candidates import RestoreCandidates
+from statecore.jobs.restore_plan import PlannedRestoreOf, RefusedPlan, check_plan
+from statecore.jobs.selection import left_as_they_are
+from statecore.placement.state_directory import StateDirectory
+from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import parse_spec
+from tests.unit.placement.support import KIND, changelog, make_database
+
+KEY = ("0_0", "store")
+PLAN = RestorePlan(
+    "app",
+    ProcessingGuarantee.AT_LEAST_ONCE,
+    (PartitionPlan("store", StoreKind.KEY_VALUE, "0_0", "topic", "id", 0, 0, 20, 20, ((0, 20),)),),
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    """A directory that has the store; nobody holds its lock."""
+    directory = StateDirectory(tmp_path, "app")
+    make_database(directory.store_path("0_0", "store", KIND), changelog("0_0", "store"), 5)
+    return directory
+
+
+def asked(**fields: Any) -> RestoreRequest:
+    return RestoreRequest(spec_path="stores.yaml", state_dir="/s", plan_only=True, **fields)
+
+
+def planned(*refused: Refused, parents: dict[Any, Parent] | None = None) -> PlannedRestoreOf:
+    spec = parse_spec(
+        {
+            "application_id": "app",
+            "bootstrap_servers": "localhost:9",
+            "processing_guarantee": "at_least_once",
+            "subtopologies": {"0": {"stores": {"store": {"kind": "key-value"}}}},
+        }
+    )
+    candidates = RestoreCandidates(asked(), spec, None, None, {})
+    frozen = FrozenPlan(PLAN, (), 0.0, "r")
+    return PlannedRestoreOf(
+        frozen=frozen, parents=parents or {}, refused=refused, topics={}, notes=(), candidates=candidates
+    )
+
+
+def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(directory: StateDirectory) -> None:
+    why = Refused(*KEY, DIRECTORY, "topic-0 ends at 3 now, before the parent's end 6")
+    with pytest.raises(RefusedPlan, match="store store of task 0_0: topic-0 ends at 3 now") as caught:
+        check_plan(planned(why), asked(), directory)
+    assert caught.value.exit_code == Invalid.exit_code == 13
+    assert caught.value.plan == PLAN
+    said = caught.value.to_json()
+    assert said["error"] == "Invalid"
+    assert said["plan"]["partitions"][0]["store"] == "store"
+
+
+def test_stores_that_are_there_refuse_the_plan_of_a_restore_that_does_not_replace_them(
+    directory: StateDirectory,
+) -> None:
+    with pytest.raises(RefusedPlan, match="0_0 holds the store store already; set replace"):
+        check_plan(planned(), asked(start_from="none"), directory)
+    assert check_plan(planned(), asked(start_from="none", replace=True), directory) == ""
+    assert check_plan(planned(parents={KEY: Parent(DIRECTORY, {}, frozenset())}), asked(), directory) == ""
+    assert check_plan(planned(), asked(), None) == ""
+
+
+def test_while_somebody_works_in_the_directory_the_plan_says_so_and_is_not_refused(directory: StateDirectory) -> None:
+    with directory.lock():
+        note = check_plan(planned(), asked(start_from="none"), directory)
+    assert "is in use by process" in note
+    assert "0_0 holds the store store already" in note
+
+
+def test_versioned_stores_stay_as_they_are_unless_they_were_asked_for() -> None:
+    spec = parse_spec(
+        {
+            "application_id": "app",
+            "bootstrap_servers": "localhost:9",
+            "processing_guarantee": "at_least_once",
+            "subtopologies": {
+                "0": {"stores": {"a": {"kind": "key-value"}, "v": {"kind": "versioned-key-value", "retention": "1h"}}}
+            },
+        }
+    )
+    plain, versioned = spec.stores
+    assert left_as_they_are([plain, versioned], ()) == ("v",)
+    assert left_as_they_are([plain], ("a",)) == left_as_they_are([plain], ()) == ()
+    for stores, names in (([plain, versioned], ("a", "v")), ([versioned], ())):
+        with pytest.raises(Invalid, match="Versioned stores are not advanced: v"):
+            left_as_they_are(stores, names)
