@@ -229,7 +229,8 @@ def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Brok
     else:
         report, said = said_of(shop, faults=Between("checkpoint.after-plan", delete))
     assert advanced(report) == ("", 6, 7)
-    assert f"not advanced from {parent}: {shop.changelog()}-0 beg" in said
+    assert f"not advanced from {parent}" in said
+    assert f": {shop.changelog()}-0 beg" in said
     assert "at 6" in said
     assert WHOLE in report.notes
     assert shop.fetched() == shop.restored()
