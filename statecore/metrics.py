@@ -123,7 +123,7 @@ CHECKPOINT_SUCCESS = Instrument(
     "checkpoint-last-success-time",
     _GAUGE,
     "s",
-    "when the last checkpoint into a repository ended well, whether or not anything was new, in seconds since the epoch",
+    "when the last checkpoint into a repository ended well, whether or not it had news, in seconds since the epoch",
 )
 SNAPSHOT_CUT = Instrument(
     "snapshot-cut-time",
