@@ -284,6 +284,8 @@ def test_an_application_is_red_on_the_page_for_as_long_as_nobody_can_look_at_it(
 ) -> None:
     idle, path = site.names["idle"], site.path("idle")
     until(lambda: outcomes(server).get(idle) in ("published", "unchanged"), server)
+    # No checkpoint of it is under way that would read the spec, and fail by itself.
+    until(lambda: any(idle not in mapped(server, run) for run in runs_of(server)[-1:]), server)
     known = site.snapshots("idle")
     file = Path(path)
     declared = file.read_text()
