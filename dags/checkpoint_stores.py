@@ -19,7 +19,8 @@ A little tail is read by the worker, in a process of its own; a long one, and a 
 Spark. What is published is the same. The tab *Progress* of the run shows how far every checkpoint is.
 
 **An application that nobody can look at** (a spec that cannot be read, brokers that do not answer) gets a task all the
-same, which fails at once with the reason, at every tick until that is mended. The others are not kept waiting.
+same, which fails at once with the reason, at every tick until that is mended; the page *State stores* shows it as
+failing for as long. The others are not kept waiting.
 
 **An application that takes long** (its changelog is read whole) keeps none waiting: the next runs go on with the
 others, and leave it alone for as long as its checkpoint is under way.

@@ -119,6 +119,18 @@ RESTORE_REMAINING = Instrument(
     "records (offsets) still to be restored",
     ("restore-remaining-records-total",),
 )
+CHECKPOINT_SUCCESS = Instrument(
+    "checkpoint-last-success-time",
+    _GAUGE,
+    "s",
+    "when the last checkpoint into a repository ended well, whether or not it had news, in seconds since the epoch",
+)
+SNAPSHOT_CUT = Instrument(
+    "snapshot-cut-time",
+    _GAUGE,
+    "s",
+    "the moment up to which the newest snapshot is known to be complete, in seconds since the epoch",
+)
 
 INSTRUMENTS = (
     OPEN_STORES,
@@ -140,6 +152,8 @@ INSTRUMENTS = (
     CHECKPOINT_AGE,
     RESTORED,
     RESTORE_REMAINING,
+    CHECKPOINT_SUCCESS,
+    SNAPSHOT_CUT,
 )
 """All of them, in the order of the documentation."""
 
@@ -286,6 +300,51 @@ class RestoreMetrics:
     def close(self) -> None:
         """The restore has ended, whether or not anything is left."""
         self._end()
+
+
+class CheckpointMetrics:
+    """The metrics of the checkpoints that one process makes: when the last ended well, and how fresh the state is.
+
+    Nothing is told before one has ended well.
+
+    Args:
+        metrics: who is told.
+        tags: what is checkpointed: the application.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, metrics: Metrics, tags: Tags, clock: Clock = time.time) -> None:
+        self._metrics, self._tags, self._clock = metrics, dict(tags), clock
+        self._ends: dict[Instrument, Callable[[], None]] = {}
+        self._values: dict[Instrument, float] = {}
+
+    @property
+    def is_told(self) -> bool:
+        """Whether anybody is: else nothing need be found out for it."""
+        return not isinstance(self._metrics, NullMetrics)
+
+    def succeeded(self, cut: float | None) -> None:
+        """A checkpoint has ended well.
+
+        Args:
+            cut: the moment up to which the newest snapshot is known to be complete, in seconds since the epoch;
+                ``None`` where nobody knows it: then it is told no more.
+        """
+        self._tell(CHECKPOINT_SUCCESS, self._clock())
+        self._tell(SNAPSHOT_CUT, cut)
+
+    def close(self) -> None:
+        """Tell no more."""
+        for instrument in list(self._ends):
+            self._tell(instrument, None)
+
+    def _tell(self, instrument: Instrument, value: float | None) -> None:
+        if value is None:
+            self._ends.pop(instrument, _nothing)()
+            return
+        self._values[instrument] = value
+        if instrument not in self._ends:
+            self._ends[instrument] = self._metrics.observe(instrument, lambda: self._values[instrument], self._tags)
 
 
 class MeteredProgress:

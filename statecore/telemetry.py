@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from statecore import __version__
-from statecore.metrics import NO_METRICS, MeteredProgress, Metrics, OpenTelemetryMetrics, Tags
+from statecore.metrics import NO_METRICS, CheckpointMetrics, MeteredProgress, Metrics, OpenTelemetryMetrics, Tags
 from statecore.progress import Progress
 
 if TYPE_CHECKING:
@@ -86,6 +86,25 @@ def metered(progress: Progress, tags: Tags, say: Callable[[str], None]) -> Itera
             told = MeteredProgress(progress, metrics, tags)
             afterwards.callback(told.close)  # after the last export, which shows what was left
             yield told
+
+
+@contextmanager
+def metered_checkpoints(
+    progress: Progress, tags: Tags, say: Callable[[str], None]
+) -> Iterator[tuple[Progress, CheckpointMetrics]]:
+    """As :func:`metered`, and beside it what is told when a checkpoint has ended well.
+
+    Args:
+        progress: who is told the progress.
+        tags: what is checkpointed.
+        say: told why nothing is exported although it is configured.
+    """
+    with ExitStack() as afterwards:
+        with metrics_from_environment(say) as metrics:
+            told, checkpoints = MeteredProgress(progress, metrics, tags), CheckpointMetrics(metrics, tags)
+            afterwards.callback(told.close)
+            afterwards.callback(checkpoints.close)
+            yield told, checkpoints
 
 
 def wanted_exporters() -> tuple[str, ...]:

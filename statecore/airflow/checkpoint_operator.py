@@ -5,7 +5,8 @@ where the tails turn out to be long it leaves, and ``spark-submit`` gets the sam
 publishes what the process would have. Only ``master`` of the report tells which of them it was.
 
 There is a checkpoint every few minutes, so little is left of each: the summary in XCom without the parts of the stores,
-and the reports of a day and more (:data:`KEPT_REPORTS`).
+and the reports of a day and more (:data:`KEPT_REPORTS`). An application that nobody can look at has one besides, which
+says so (``refusals.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from statecore.airflow import reports
+from statecore.airflow import refusals, reports
 from statecore.airflow.failures import exception_for
 from statecore.airflow.hooks import checked_master
 from statecore.airflow.job_process import JobProcess
@@ -28,6 +29,7 @@ from statecore.airflow.operators import (
 )
 from statecore.airflow.settings import Settings
 from statecore.errors import StatecoreError
+from statecore.jobs.report_index import directory_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,7 +50,8 @@ class StatecoreCheckpointOperator(StatecoreSparkOperator):
 
     Args:
         refusal: what is wrong with the application, as whoever looked whether a checkpoint is due found it
-            (``StatecoreError.to_json()``); the task fails with it, and does nothing else. ``None`` where nothing is.
+            (``StatecoreError.to_json()``); the task reports it, fails with it, and does nothing else. ``None`` where
+            nothing is.
         kwargs: see :class:`statecore.airflow.operators.StatecoreSparkOperator`; the request is a
             ``statecore.jobs.checkpoint_request.CheckpointRequest``.
 
@@ -65,13 +68,15 @@ class StatecoreCheckpointOperator(StatecoreSparkOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the checkpoint, read its report, return the summary."""
+        directory = Path(self.reports_dir) if self.reports_dir else Settings.from_environment().reports
         if self.refusal:
+            refusals.record(directory, self.application_id, request_id_of(context), self.refusal)
+            self._keep_index(directory, directory_name(self.application_id))
             # Another try would say the same: the next run looks again, in a minute.
             raise exception_for(self.refusal, (), self.log)
         try:
             return super().execute(context)
         finally:
-            directory = Path(self.reports_dir) if self.reports_dir else Settings.from_environment().reports
             file = reports.report_path(directory, self.application_id, request_id_of(context))
             forget_old(file, f"{context['ti'].dag_id}_", KEPT_REPORTS)
 
@@ -86,8 +91,8 @@ class StatecoreCheckpointOperator(StatecoreSparkOperator):
         little = [] if settings.spark_from is None else ["--little", str(settings.spark_from)]
         if self._done_here(context, report_file, ["--request", argument, *little]):
             return
-        self.log.info("%s: the tails are long; Spark reads them, by the plan that was made", self.application_id)
-        self.application_args = [*(self.application_args or []), *little]
+        self.log.info("%s: the tails are long; Spark goes on by the plan of this task", self.application_id)
+        self.application_args = [*(self.application_args or []), *little, "--go-on"]
         self._submit(context, settings, report_file, argument)
 
     def _done_here(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:

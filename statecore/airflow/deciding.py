@@ -2,17 +2,22 @@
 
 One task looks at all of them, because to start a task of Airflow's costs more than to look at fifty applications. What
 is wrong with one application is told by a mapped task of its own, which fails with it at once: so it is seen where that
-application's checkpoints are seen, and the others are decided and made as ever. What is wrong with all of them, such as
+application's checkpoints are seen, and the others are decided and made as ever. The page *State stores* shows it until
+a later run can look at the application again. What is wrong with all of them, such as
 a repository that is away, is told by the deciding task itself.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from statecore.airflow import refusals
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.airflow.failures import Log, describe
 from statecore.airflow.form import fields_of
@@ -48,7 +53,7 @@ class _Asked:
     """An application that a run is asked for.
 
     Attributes:
-        name: its id; where something is wrong with its spec, how it was named.
+        name: its id; where something is wrong with its spec, how it was named. No other has it.
         entry: what its mapped task is given.
         spec: it, as the job would read it; ``None`` where it cannot be read.
         error: what is wrong with it.
@@ -83,17 +88,23 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
             action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
         )
     verdicts = _verdicts(asked, params, settings)
-    entries = []
+    seen = {one.name for one in asked if verdicts[one.name].error is None}
+    entries, gone = [], set(seen)
     for one in asked:
         verdict = verdicts[one.name]
+        # An application that others can look at is not the one that has failed, whatever a second spec says.
+        name = one.name if one.name not in seen and one.entry["application_id"] in seen else one.entry["application_id"]
+        if (path := one.entry["request"].get("spec_path")) not in (None, name):
+            gone.add(path)
         if verdict.error is not None:
             log.warning("%s: %s", one.name, describe(verdict.error.to_json()))
-            entries.append({**one.entry, "refusal": verdict.error.to_json()})
+            entries.append({**one.entry, "application_id": name, "refusal": verdict.error.to_json()})
             continue
         log.info("%s: %s: %s", one.name, "due" if verdict.is_due else "not due", verdict.why)
         if verdict.is_due:
             upon = {} if verdict.upon is None else {"decided_upon": verdict.upon}
             entries.append({**one.entry, "request": {**one.entry["request"], **upon}})
+    refusals.forget(settings.reports, gone)
     unseen = sum("refusal" in entry for entry in entries)
     log.info("%d of %d applications are due, %d nobody could look at", len(entries) - unseen, len(asked), unseen)
     return entries
@@ -121,10 +132,21 @@ def _asked(params: Mapping[str, Any], settings: Settings) -> Iterator[_Asked]:
             secrets = kafka_environment(spec.application_id, spec.kafka_connection, settings.kafka_conn_id)
             whole = spec_of_named(named, {**os.environ, **secrets})
         except StatecoreError as error:
+            if entry["application_id"] == name:
+                entry["application_id"] = _said_id(named) or name
             yield _Asked(name, entry, None, error)
             continue
         seen.add(spec.application_id)
         yield _Asked(spec.application_id, entry, whole)
+
+
+def _said_id(named: str) -> str | None:
+    """The application that a spec is of which cannot be read, as far as it says it."""
+    if is_inline(named):
+        return refusals.said_id(named)
+    with suppress(OSError):
+        return refusals.said_id(Path(named).read_text(encoding="utf-8", errors="replace"))
+    return None
 
 
 def _verdicts(asked: list[_Asked], params: Mapping[str, Any], settings: Settings) -> dict[str, Verdict]:
@@ -138,7 +160,20 @@ def _verdicts(asked: list[_Asked], params: Mapping[str, Any], settings: Settings
     with environment(aws_environment(settings.aws_conn_id, "all applications") if url.startswith("s3:") else {}):
         repository = open_repository(url)
         looks = {name: _look(repository, one, settings) for name, one in sound.items()}
-        return found | beside_each_other(looks)
+        with _quiet("kafka"):
+            return found | beside_each_other(looks)
+
+
+@contextmanager
+def _quiet(library: str) -> Iterator[None]:
+    """Keep a library's own lines out of the log: what has become of a look is said in one line of the verdict."""
+    # By its level it would not be: some of its loggers have one of their own (statecore.changelog.sockets).
+    logger = logging.getLogger(library)
+    before, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.propagate = before
 
 
 def _look(repository: Repository, one: _Asked, settings: Settings) -> Callable[[], Verdict]:

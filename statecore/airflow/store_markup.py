@@ -27,6 +27,9 @@ from statecore.jobs.restored_store import RestoredStore, restored_stores
 NOT_COUNTED = "not counted"
 """Of what a job has published without building the stores: nobody knows how many rows its runs come to."""
 
+_OUTCOMES = {Outcome.UNCHANGED: "nothing new"}
+"""Outcomes that are said in other words than the report's."""
+
 _STATES = {
     "": "all",
     "restored": "restored last",
@@ -77,7 +80,7 @@ def details(name: str, one: InstanceReports, number: int, airflow: str) -> str:
     attempts = one.attempts[(number - 1) * REPORTS_A_PAGE : number * REPORTS_A_PAGE]
     body = f'<p><a href="./">State stores</a></p>{_heading(one, "h1")}{_state(one, airflow)}'
     if partitions:
-        body += f"<h2>Store partitions</h2>{_partitions(partitions, _done(one), airflow)}"
+        body += f"<h2>Store partitions</h2>{_partitions(partitions, _dated(one), airflow)}"
     if attempts:
         body += f"<h2>Attempts, newest first</h2>{_attempts(attempts, airflow)}"
     return body + _pager("instance", {"name": name, **_query(one.instance)}, number, pages)
@@ -132,10 +135,11 @@ def _application(one: ApplicationReports, airflow: str) -> str:
 
 def _instance(name: str, one: InstanceReports, airflow: str) -> str:
     link = f"instance?{escape(urlencode({'name': name, **_query(one.instance)}))}"
-    more = f"{_count(len(one.partitions), 'partition')}, {_count(len(one.attempts), 'attempt')}"
+    partitions = [_count(len(one.partitions), "partition")] if one.partitions else []
+    more = ", ".join([*partitions, _count(len(one.attempts), "attempt")])
     return (
         f"<section>{_heading(one, 'h2')}{_state(one, airflow)}"
-        f"{_stores(one.partitions, _done(one), airflow)}"
+        f"{_stores(one.partitions, _dated(one), airflow)}"
         f'<p class="facts"><a href="{link}">{more}</a></p></section>'
     )
 
@@ -144,17 +148,25 @@ def _heading(one: InstanceReports, tag: str) -> str:
     """Whose stores they are, and where they lie: below a state directory, or in a repository alone."""
     if not _is_of_repository(one):
         return _place(one.instance, tag)
-    published = one.last_published
-    where = "nothing yet" if published is None else f"to <code>{escape(published.repository)}</code>"
-    return (
-        f'<{tag}>{escape(one.instance.application_id)}</{tag}><p class="facts">published {where}, by jobs on '
-        f"<strong>{escape(one.instance.host)}</strong> that place nothing in a state directory</p>"
-    )
+    published, host = one.last_published, f"<strong>{escape(one.instance.host)}</strong>"
+    if one.instance.application_id.startswith("/"):
+        said = f"named by the path of its spec, which cannot be used on {host}"
+    elif published is None:
+        said = f"published nothing yet; asked for on {host}"
+    else:
+        where = f"to <code>{escape(published.repository)}</code>"
+        said = f"published {where}, by jobs on {host} that place nothing in a state directory"
+    return f'<{tag}>{escape(one.instance.application_id)}</{tag}><p class="facts">{said}</p>'
 
 
 def _done(one: InstanceReports) -> str:
     """What was done with the stores of an instance."""
     return "Published" if _is_of_repository(one) else "Restored"
+
+
+def _dated(one: InstanceReports) -> str:
+    """What the time of a store says; in a repository one stays current of which nothing new was found."""
+    return "As of" if _is_of_repository(one) else "Restored"
 
 
 def _is_of_repository(one: InstanceReports) -> bool:
@@ -193,11 +205,14 @@ def _state(one: InstanceReports, airflow: str) -> str:
         planned = last.outcome is Outcome.PLANNED
         nothing = "Only planned, nothing was changed." if planned else f"Never {_done(one).lower()} before."
         return said + f'<p class="facts">{nothing}</p>'
-    done = str(success.outcome)
+    done = _OUTCOMES.get(success.outcome, str(success.outcome))
     facts = (
         f"{done.capitalize() if success is last else f'Before that, {done}'} {_ago(success.when)}"
         f"{_by(success, airflow)} in {success.seconds:,.1f} s{_snapshot(success)}"
     )
+    published = one.last_published
+    if success.outcome is Outcome.UNCHANGED and published is not None:
+        facts += f"; the newest snapshot is <code>{escape(published.snapshot)}</code>, published {_ago(published.when)}"
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in success.notes)
     return f"{said}<p>{facts}</p>{notes}"
 
@@ -228,12 +243,12 @@ def _run(request_id: str, airflow: str) -> str:
     return f'<a data-airflow href="{escape(airflow + run.path)}" title="{escape(title)}">{escape(run.run_id)}</a>'
 
 
-def _stores(partitions: Iterable[RestoredPartition], done: str, airflow: str) -> str:
+def _stores(partitions: Iterable[RestoredPartition], dated: str, airflow: str) -> str:
     rows = "".join(_store(one, airflow) for one in restored_stores(list(partitions)))
     heads = (
         '<th scope="col">Store</th><th scope="col">Kind</th><th scope="col" class="n">Partitions</th>'
         '<th scope="col" class="n">Rows</th><th scope="col" class="n">Committed offset</th>'
-        f'<th scope="col" class="n">Lag then</th><th scope="col">{done}</th><th scope="col">Digest</th>'
+        f'<th scope="col" class="n">Lag then</th><th scope="col">{dated}</th><th scope="col">Digest</th>'
         '<th scope="col">Run</th>'
     )
     return _table(heads, rows)
@@ -266,12 +281,12 @@ def _unknown(kind: str) -> str:
     return "left to Kafka Streams" if kind == StoreKind.VERSIONED_KEY_VALUE else "empty changelog"
 
 
-def _partitions(partitions: Iterable[RestoredPartition], done: str, airflow: str) -> str:
+def _partitions(partitions: Iterable[RestoredPartition], dated: str, airflow: str) -> str:
     heads = (
         '<th scope="col">Task</th><th scope="col">Store</th><th scope="col">Kind</th>'
         '<th scope="col" class="n">Partition</th><th scope="col" class="n">Rows</th>'
         '<th scope="col" class="n">Records read</th><th scope="col" class="n">Committed offset</th>'
-        f'<th scope="col" class="n">Lag then</th><th scope="col">{done}</th><th scope="col">Digest</th>'
+        f'<th scope="col" class="n">Lag then</th><th scope="col">{dated}</th><th scope="col">Digest</th>'
         '<th scope="col">Run</th>'
     )
     return _table(heads, "".join(_partition(one, airflow) for one in partitions))
@@ -308,7 +323,11 @@ def _attempt(one: ReportHead, airflow: str) -> str:
     said = f"{one.error.get('error', '')}: {one.error.get('what', '')}" if one.error else " ".join(one.notes)
     if one.snapshot:
         said = f"Snapshot {one.snapshot} in {one.repository}. {said}".rstrip()
-    outcome = str(one.outcome) if one.placed else "in place already"
+    outcome = (
+        "in place already"
+        if one.outcome is Outcome.RESTORED and not one.placed
+        else _OUTCOMES.get(one.outcome, str(one.outcome))
+    )
     return (
         f'<tr class="{one.outcome}"><td>{_time(one.when)}</td><td>{outcome}</td>{cells}<td class="n">{seconds}</td>'
         f"<td><code>{escape(one.plan_id)}</code></td><td>{escape(one.attempt.user)}</td>"
@@ -352,7 +371,7 @@ def _count(number: int, noun: str) -> str:
 
 
 EMPTY = """<section class="empty"><h2>No store was restored yet</h2>
-<p>Trigger the Dag <code>restore_stores</code>, or <code>snapshot_state</code>.
+<p>Trigger the Dag <code>restore_stores</code>, <code>snapshot_state</code> or <code>checkpoint_stores</code>.
 What its jobs report is shown here.</p></section>"""
 
 NOTHING_FOUND = """<section class="empty"><h2>Nothing found</h2>

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.errors import Invalid
+from statecore.errors import Invalid, StatecoreError
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.spec.duration import EXPECTED, parse_duration
 from statecore.spec.model import LEAST_CHECKPOINT_INTERVAL_MS, MOST_CHECKPOINT_INTERVAL_MS
@@ -56,13 +56,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.jobs.checkpoint import run_checkpoint
     from statecore.jobs.follow import follow
     from statecore.jobs.report import RestoreReport
-    from statecore.telemetry import metered
+    from statecore.telemetry import metered_checkpoints
 
-    def made(report: RestoreReport) -> None:
-        output.document(report.to_json())
-        output.text(line_of(report))
+    tags = {"application-id": spec.application_id}
+    with metered_checkpoints(output.progress, tags, output.say) as (progress, told):
 
-    with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
+        def made(report: RestoreReport) -> None:
+            if told.is_told:
+                told.succeeded(complete_until(report, request))
+            output.document(report.to_json())
+            output.text(line_of(report))
+
         if arguments.follow:
             interval = arguments.interval or spec.checkpoint_interval_ms
             output.say(f"A checkpoint of {spec.application_id} into {request.repository} every {interval / 1000:g} s.")
@@ -71,6 +75,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
         faults = fault_points_from_environment()
         result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
+        if isinstance(result, RestoreReport) and told.is_told:
+            told.succeeded(complete_until(result, request))
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):
@@ -87,6 +93,35 @@ def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
         raise Invalid("A service does not only plan.", action="Leave out --follow, or --plan.")
     if arguments.interval is not None and not arguments.follow:
         raise Invalid("--interval is for --follow: one checkpoint has none.", action="Add --follow, or leave it out.")
+
+
+def complete_until(report: RestoreReport, request: CheckpointRequest) -> float | None:
+    """The moment up to which the newest snapshot is known to be complete, for the metrics.
+
+    A checkpoint that found nothing new publishes nothing, so the repository does not say what this process knows.
+
+    Args:
+        report: of the checkpoint that has just ended.
+        request: what was asked for.
+
+    Returns:
+        In seconds since the epoch; ``None`` where nobody knows it, or nobody could look.
+    """
+    from statecore.jobs.attempt import moment
+    from statecore.jobs.planned_tails import TAKEN_UP
+    from statecore.repository.shelf import Shelf
+
+    everything = report.plan_id and not (request.stores or request.partitions)
+    behind = any(store.tail_left for store in report.stores)
+    began = moment(report.started)
+    # The ends of the changelogs were read after that, unless an earlier try had read them.
+    if report.published is None and everything and not behind and began is not None and TAKEN_UP not in report.notes:
+        return began.timestamp()
+    try:
+        newest = Shelf.at(request.repository, report.application_id).head().snapshots[0]
+    except StatecoreError:  # the checkpoint has succeeded; it does not fail for its metrics
+        return None
+    return None if newest.cut_ms is None else newest.cut_ms / 1000
 
 
 def line_of(report: RestoreReport) -> str:

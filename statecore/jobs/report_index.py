@@ -307,9 +307,13 @@ def _newest(listed: Mapping[str, Signature]) -> int:
 
 def _refreshed(known: _Entries, directory: Path, listed: Mapping[str, Signature]) -> _Entries:
     """What is known when the directory has these files."""
-    same = all(listed.get(name) == signature for name, signature in known.signatures.items())
-    # A report that is gone, or was written again, may have hidden older ones: then all are read anew.
-    entries = _copy(known) if same else _Entries()
+    changed = [name for name, signature in known.signatures.items() if listed.get(name) != signature]
+    # A report of store partitions that is gone, or was written again, may have hidden older ones: all are read anew.
+    hidden = any(name in known.heads and known.heads[name].succeeded for name in changed)
+    entries = _Entries() if hidden else _copy(known)
+    for name in changed:
+        entries.signatures.pop(name, None)
+        entries.heads.pop(name, None)
     for name, signature in listed.items():
         if name not in entries.signatures:
             entries.add(name, signature, directory / name)

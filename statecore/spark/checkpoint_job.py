@@ -6,7 +6,7 @@ up the plan that is frozen, so both read the same offsets, and what is published
 
     python -m statecore.spark.checkpoint_job --here ──▶ plan ──▶ little  ──▶ read, publish, report
                                                             └──▶ long    ──▶ exit code SPARK_WANTED
-    spark-submit spark_jobs/checkpoint.py            ──▶ the same plan   ──▶ read on executors, publish, report
+    spark-submit spark_jobs/checkpoint.py --go-on    ──▶ the same plan   ──▶ read on executors, publish, report
 
 Whoever started it with ``--here`` holds its standard input. When that ends the starter is gone, however it went, and
 so is this process.
@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from statecore.faults import FaultPoints
@@ -29,6 +29,7 @@ from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.command import parser_of, run_command, say
 from statecore.jobs.engine import Engine, HandedOver, Workers
 from statecore.jobs.plan import RestorePlan
+from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.jobs.report import RestoreReport
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
@@ -69,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--little", type=int, default=LITTLE, help="offsets of all tails below which no engine is started"
     )
     parser.add_argument("--here", action="store_true", help="start no engine; where one is wanted, leave and say so")
+    parser.add_argument("--go-on", action="store_true", help="go on with what --here has planned, and do not note it")
     options = parser.parse_args(arguments)
     engine: Engine = SparkEngine(options.master)
     if options.here:
@@ -76,7 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _end_with_the_starter()
 
     def run(request: CheckpointRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
-        return run_checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)
+        result = run_checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)
+        if options.go_on and isinstance(result, RestoreReport):
+            # The plan is that of this very attempt: nothing has failed before.
+            return replace(result, notes=tuple(note for note in result.notes if note != TAKEN_UP))
+        return result
 
     try:
         return run_command(options, CheckpointRequest, run)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ from urllib.parse import quote
 
 import pytest
 
+from demo.airflow_client import call
 from demo.airflow_server import AirflowServer
 from statecore.jobs.due import made_ms
+from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.repository import make_repository
 from statecore.repository.shelf import Shelf
 from tests.harness import s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.keeper import started_at
+from tests.integration.test_airflow import stores_page
 from tests.integration.test_airflow_snapshots import events_of, said_by
 from tests.unit.airflow.stub import spec
 
@@ -140,6 +144,26 @@ def made_in(server: AirflowServer, snapshot: str) -> str | None:
     )
 
 
+def outcomes(server: AirflowServer) -> dict[str, str]:
+    """How the latest attempt of each application ended, as the page *State stores* tells it to programs."""
+    shown = stores_page(server, "stores")["applications"]
+    return {one["instance"]: one["outcome"] for one in map(last_of, shown)}
+
+
+def last_of(application: dict[str, Any]) -> dict[str, str]:
+    (instance,) = application["instances"]
+    return {"instance": instance["application_id"], "outcome": instance["last"]["outcome"]}
+
+
+def html(server: AirflowServer, asked: str) -> str:
+    """The page for people, of the applications whose name has this in it."""
+    token = call("POST", f"{server.url}/auth/token", {"username": server.user, "password": server.password})
+    headers = {"Authorization": f"Bearer {token['access_token']}"}
+    request = urllib.request.Request(f"{server.url}/state-stores/?q={quote(asked)}", headers=headers)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as response:
+        return str(response.read().decode())
+
+
 def test_ticks_advance_each_application_at_its_interval_and_one_that_is_broken_keeps_none_waiting(
     server: AirflowServer, site: Site
 ) -> None:
@@ -149,9 +173,13 @@ def test_ticks_advance_each_application_at_its_interval_and_one_that_is_broken_k
         often: "success",
         rarely: "success",
         idle: "success",
-        site.path("broken"): "failed",
+        "broken": "failed",
     }
     assert "expected a mapping" in server.why(DAG, first)
+    assert outcomes(server)["broken"] == "failed"
+    assert outcomes(server)[idle] == "published"
+    assert "The latest attempt failed" in html(server, "broken")
+    assert "expected a mapping" in html(server, "broken")
     before = {name: site.snapshots(name) for name in ("often", "rarely", "idle")}
     assert {name: len(found) for name, found in before.items()} == dict.fromkeys(before, 1)
 
@@ -163,7 +191,7 @@ def test_ticks_advance_each_application_at_its_interval_and_one_that_is_broken_k
     assert site.snapshots("rarely") == before["rarely"]
     # Nothing is new of the idle one, although its interval is over: it gets no task, and no snapshot.
     made = until(lambda: made_in(server, entry.snapshot), server)
-    assert set(mapped(server, made)) == {often, site.path("broken")}
+    assert set(mapped(server, made)) == {often, "broken"}
     assert site.snapshots("idle") == before["idle"]
     (event,) = events_of(server, made)
     assert (event["uri"], event["extra"]["snapshot"]) == (f"statecore://{often}/", entry.snapshot)
@@ -191,7 +219,9 @@ def test_a_long_tail_is_read_by_spark_and_the_report_says_so(server: AirflowServ
     summary = until(summary_by_spark, server)
     assert (summary["master"], summary["totals"]["records"]) == ("local[1]", LONG + 500)
     assert "Spark runs on local[1]" in summary["log"]
-    assert "The plan of an earlier attempt of this request was taken up." in summary["notes"]
+    assert "Spark goes on by the plan of this task" in summary["log"]
+    assert not summary["notes"], "nothing has failed before"
+    assert TAKEN_UP not in summary["log"]
     assert summary["published"]["snapshot"] in {one.snapshot for one in site.snapshots("often")}
 
 
@@ -247,3 +277,30 @@ def test_a_run_by_hand_makes_the_checkpoint_that_is_asked_for_and_says_no_secret
     assert server.wait(DAG, again, 300) == "success", server.why(DAG, again)
     assert [task.state for task in server.tasks(DAG, again)] == ["success", "skipped"]
     assert len(site.snapshots("rarely")) == len(before) + 1
+
+
+def test_an_application_is_red_on_the_page_for_as_long_as_nobody_can_look_at_it(
+    server: AirflowServer, site: Site
+) -> None:
+    idle, path = site.names["idle"], site.path("idle")
+    until(lambda: outcomes(server).get(idle) in ("published", "unchanged"), server)
+    # No checkpoint of it is under way that would read the spec, and fail by itself.
+    until(lambda: any(idle not in mapped(server, run) for run in runs_of(server)[-1:]), server)
+    known = site.snapshots("idle")
+    file = Path(path)
+    declared = file.read_text()
+    try:
+        file.write_text(f"application_id: {idle}\nsubtopologies: none\n")
+        until(lambda: outcomes(server).get(idle) == "failed", server)
+        failed = html(server, idle)
+        assert all(said in failed for said in ("The latest attempt failed", "expected a mapping", "Before that, "))
+        assert ">-1<" not in failed
+        file.unlink()
+        until(lambda: outcomes(server).get(path) == "failed", server)
+        assert f"There is no spec {path}." in html(server, path)
+    finally:
+        file.write_text(declared)
+    # Nothing is new, so there is no checkpoint: it is enough that somebody could look.
+    until(lambda: outcomes(server).get(idle) in ("published", "unchanged"), server)
+    assert path not in outcomes(server)
+    assert site.snapshots("idle") == known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,11 +19,13 @@ import pytest
 from statecore.cli.main import main
 from statecore.documents import encoded
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
+from statecore.metrics import CHECKPOINT_SUCCESS, SNAPSHOT_CUT
 from statecore.repository.head import HEAD
 from statecore.repository.manifest import MANIFEST
 from statecore.spec.model import CHECKPOINT_INTERVAL
 from tests.harness.between import Between
 from tests.harness.broker import Broker
+from tests.harness.collector import Collector
 from tests.harness.shop import Shop
 
 pytestmark = pytest.mark.integration
@@ -31,12 +34,12 @@ pytestmark = pytest.mark.integration
 class Service:
     """``statecore checkpoint --follow --json`` of a shop, as a process."""
 
-    def __init__(self, shop: Shop, *words: str) -> None:
+    def __init__(self, shop: Shop, *words: str, **environment: str) -> None:
         command = [sys.executable, "-m", "statecore.cli.main", "checkpoint", "--spec", spec_of(shop), "--json"]
         command += ["--repository", shop.url, "--follow", "--timeout", "3", *words]
         self._out, self._err = shop.scratch / "service.out", shop.scratch / "service.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(command, stdout=out, stderr=err)
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **environment})
 
     @property
     def reports(self) -> list[dict[str, Any]]:
@@ -103,6 +106,45 @@ def test_a_service_checkpoints_at_its_interval_waits_for_the_broker_and_ends_whe
         assert service.published == [one for one in reversed(shop.snapshots()) if one in service.published]
         assert shop.checkpoint().published is None
         assert shop.fetched() == shop.restored()
+
+
+def test_a_collector_tells_a_service_that_is_dead_from_an_application_that_is_idle(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop.small(broker.bootstrap_servers, tmp_path)
+    shop.write(60)
+    began = time.time()
+    with Collector() as collector:
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "100"}
+        service = Service(shop, "--interval", "1s", **environment)
+
+        def told() -> tuple[float, float]:
+            """When the last succeeded, and up to when the snapshot is complete; no time where nobody has said it."""
+            tags = ("application-id", shop.application_id)
+            return tuple(collector.last(one.name).get(tags, 0.0) for one in (CHECKPOINT_SUCCESS, SNAPSHOT_CUT))  # type: ignore[return-value]
+
+        try:
+            service.until(lambda: told()[1] > began)
+            cut = shop.shelf.head().snapshots[0].cut_ms
+            assert cut is not None
+            service.until(lambda: service.reports[-1]["published"] is None)
+            quiet = time.time()
+            service.until(lambda: min(told()) > quiet)
+            assert shop.shelf.head().snapshots[0].cut_ms == cut, "nothing was published for it"
+            service.kill()
+            last = told()
+            assert began < last[1] <= last[0] <= time.time()
+            # One by hand tells it, too: of what is new the moment that the snapshot says.
+            shop.write(20)
+            by_hand = [sys.executable, "-m", "statecore.cli.main", "checkpoint", "--spec", spec_of(shop)]
+            by_hand += ["--repository", shop.url]
+            subprocess.run(by_hand, check=True, capture_output=True, env={**os.environ, **environment})
+            new = shop.shelf.head().snapshots[0].cut_ms
+            assert new is not None
+            assert told() == (pytest.approx(time.time(), abs=60), new / 1000)
+            assert told()[0] > last[0]
+        finally:
+            service.kill()
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import (
     ALL_LATENCY,
     CHECKPOINT_AGE,
+    CHECKPOINT_SUCCESS,
     COMMIT_AGE,
     COMMIT_LATENCY,
     COMMITS,
@@ -30,7 +31,9 @@ from statecore.metrics import (
     RANGE_LATENCY,
     RESTORE_REMAINING,
     RESTORED,
+    SNAPSHOT_CUT,
     UNCOMMITTED_BYTES,
+    CheckpointMetrics,
     Instrument,
     InstrumentKind,
     MeteredProgress,
@@ -253,6 +256,25 @@ def test_a_second_restore_of_a_progress_begins_anew(collected: Collected) -> Non
     progress.done()
     progress.advance(50)
     assert collected.value(RESTORED) == 5, "nothing is counted between two steps"
+
+
+def test_checkpoints_say_when_the_last_ended_well_and_how_fresh_the_state_is(collected: Collected) -> None:
+    clock, tags = Clock(), {"application-id": "orders"}
+    checkpoints = CheckpointMetrics(collected.metrics, tags, clock)
+    assert checkpoints.is_told
+    assert collected.points(CHECKPOINT_SUCCESS) == collected.points(SNAPSHOT_CUT) == {}
+    for now, cut in ((100.0, 90.0), (400.0, 395.5)):
+        clock.now = now
+        checkpoints.succeeded(cut)
+        assert (collected.value(CHECKPOINT_SUCCESS, tags), collected.value(SNAPSHOT_CUT, tags)) == (now, cut)
+    clock.now = 700.0
+    assert collected.value(CHECKPOINT_SUCCESS, tags) == 400, "it stands still where none succeeds"
+    checkpoints.succeeded(None)
+    assert (collected.value(CHECKPOINT_SUCCESS, tags), collected.points(SNAPSHOT_CUT)) == (700, {})
+    checkpoints.close()
+    checkpoints.close()
+    assert collected.points(CHECKPOINT_SUCCESS) == {}
+    assert not CheckpointMetrics(NO_METRICS, tags).is_told
 
 
 def test_two_gauges_with_the_same_tags_are_told_as_their_sum(collected: Collected) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from statecore.airflow import checkpoint_operator
+from statecore.airflow import checkpoint_operator, refusals
 from statecore.airflow.assets import SNAPSHOTS
 from statecore.airflow.checkpoint_operator import SPARK_WANTED, StatecoreCheckpointOperator, forget_old
 from statecore.airflow.failures import JobRefused, JobUnavailable
+from statecore.jobs.report_head import Outcome
+from statecore.jobs.report_index import ReportIndex
 from statecore.spark import checkpoint_job
 from tests.harness.keeper import started_at
 from tests.unit.airflow.stub import StubSpark, spec
@@ -82,6 +84,7 @@ def test_a_long_tail_goes_to_spark_as_the_same_request_and_report(
     running = context()
     assert operator(spark).execute(running)["published"]["snapshot"] == "snapshot-1"
     (first,), (second,) = here(spark), spark.calls
+    second["argv"].remove("--go-on")
     given = arguments_of(second)
     assert given["--little"] == "70000" == first["argv"][first["argv"].index("--little") + 1]
     assert given["--request"] == first["argv"][first["argv"].index("--request") + 1]
@@ -133,6 +136,43 @@ def test_what_nobody_could_decide_fails_at_once_with_the_reason_and_starts_nothi
     with pytest.raises(JobRefused, match=r"Retryable: No broker answered.\nWhat to do: Look."):
         operator(spark, refusal=refusal).execute(context())
     assert (here(spark), spark.calls) == ([], [])
+
+
+def refuses(spark: StubSpark, **fields: Any) -> None:
+    refusal = {"error": "Invalid", "exit_code": 13, "what": "It is no spec.", "action": "Look.", "context": {}}
+    with pytest.raises(JobRefused, match="It is no spec"):
+        operator(spark, refusal=refusal, **fields).execute(context())
+
+
+def test_an_application_that_nobody_can_look_at_is_shown_as_failing_and_loses_no_report_by_it(
+    spark: StubSpark, tmp_path: Path
+) -> None:
+    operator(spark).execute(context())
+    kept = {file.name for file in (tmp_path / "reports" / "orders").iterdir()}
+    for _ in range(3):
+        refuses(spark)
+    last, before = last_words("orders")  # the stub's report names no host
+    assert before.outcome is Outcome.PUBLISHED
+    assert (last.outcome, last.error["what"], last.error["action"]) == (Outcome.FAILED, "It is no spec.", "Look.")
+    assert last.attempt.request_id == "a_dag/manual__1/restore/2"
+    assert {file.name for file in (tmp_path / "reports" / "orders").iterdir()} == kept | {refusals.FILE}
+
+
+def test_a_refusal_is_none_of_the_reports_of_which_a_number_is_kept(
+    spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_operator, "KEPT_REPORTS", 1)
+    refuses(spark)
+    operator(spark).execute(context())
+    assert len(list((tmp_path / "reports" / "orders").iterdir())) == 2
+
+
+def test_where_only_the_path_of_a_spec_is_known_it_is_the_name_that_is_shown(spark: StubSpark, tmp_path: Path) -> None:
+    refuses(spark, application_id="/srv/specs/orders.yaml")
+    (last,) = last_words("_srv_specs_orders.yaml")
+    assert last.attempt.application_id == "/srv/specs/orders.yaml"
+    refuses(spark, application_id="inline spec 3")
+    assert ReportIndex(tmp_path / "reports").names() == ["_srv_specs_orders.yaml"]
 
 
 def test_a_task_that_is_killed_kills_its_process(spark: StubSpark) -> None:

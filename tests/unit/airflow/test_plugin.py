@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from statecore.airflow import refusals
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
 
@@ -201,7 +202,7 @@ def test_a_published_snapshot_is_no_restored_state_directory(client: Callable[..
     assert "place nothing in a state directory" in text
     assert "snapshot <code>20260102T030405Z-abc</code>" in text
     assert text.count("not counted") == 2
-    assert '<th scope="col">Published</th>' in text
+    assert '<th scope="col">As of</th>' in text
     assert ">-1<" not in text
     assert "Restored" not in text
     where = "/instance?name=orders&application=orders&host=one&state_dir="
@@ -230,3 +231,31 @@ def test_a_job_without_a_state_directory_that_never_succeeded(client: Callable[.
     text = client("/", "viewer").text
     assert "published nothing yet" in text
     assert "Never published before." in text
+
+
+def test_a_checkpoint_that_found_nothing_new_says_so_and_of_when_the_newest_snapshot_is(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    place = {"repository": "file:///r", "placed": False}
+    stores = entry("by-id", 0, -1, digest="")
+    write(tmp_path, 1, done(attempt(1, state_dir=""), stores, published={"snapshot": "s1"}, **place))
+    write(tmp_path, 2, done(attempt(2, state_dir=""), stores, **place))
+    text = client("/", "viewer").text
+    assert "Nothing new <time" in text
+    assert "the newest snapshot is <code>s1</code>, published <time" in text
+    page = client("/instance?name=orders&application=orders&host=one&state_dir=", "viewer").text
+    assert "<td>nothing new</td>" in page
+    assert "<td>published</td>" in page
+    assert "in place already" not in page
+
+
+def test_a_spec_of_which_nobody_knows_the_application_is_shown_by_its_path(
+    client: Callable[..., Any], tmp_path: Path
+) -> None:
+    error = {"error": "NotFound", "what": "There is no spec /srv/<a>.yaml.", "action": "Name the file.", "context": {}}
+    refusals.record(tmp_path, "/srv/<a>.yaml", "checkpoint_stores/scheduled__1/checkpoint/4", error)
+    text = client("/", "viewer").text
+    assert "<h2>/srv/&lt;a&gt;.yaml</h2>" in text
+    assert "named by the path of its spec" in text
+    assert "There is no spec /srv/&lt;a&gt;.yaml." in text
+    assert "0 partitions" not in text

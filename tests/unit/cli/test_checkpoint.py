@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from statecore.cli.checkpoint import line_of, show
+from statecore.cli.checkpoint import complete_until, line_of, show
 from statecore.cli.main import main
 from statecore.cli.restore import show_plan, show_report
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.jobs.report import RestoreReport, StoreReport
 from statecore.jobs.restore_plan import RefusedPlan
-from statecore.repository.publication import Published
+from statecore.repository.publication import Publication, Published
+from statecore.repository.shelf import Shelf
 from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import parse_spec
+from tests.unit.jobs.snapshots import World
 
 SPEC = """\
 application_id: orders
@@ -182,3 +189,61 @@ def test_a_checkpoint_is_said_in_one_line() -> None:
     assert line_of(replace(report, published=replace(made, earlier=True))).endswith(
         "(by an earlier try of this request)"
     )
+
+
+STARTED = "2026-11-23T01:02:03.500Z"
+SECONDS = 1_795_395_723.5
+
+
+def looked(**fields: Any) -> RestoreReport:
+    """Of a checkpoint that found nothing new."""
+    given = {"plan_id": "p", "processing_guarantee": "at_least_once", "state_dir": "", "seconds": 1.25, "phases": {}}
+    return RestoreReport(**{"application_id": "app", **given, "stores": (), "started": STARTED, **fields})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An application with a snapshot whose ends were the ends of its changelogs at a known moment."""
+    world = World(tmp_path)
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    shelf = Shelf.at(world.url, "app")
+    publication = Publication(shelf, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
+    assert publication.publish([], whole=False, cuts={"0_0": CUT_MS}) is not None
+    return world
+
+
+CUT_MS = 1_900_000_000_500
+
+
+def request(world: World, **fields: Any) -> CheckpointRequest:
+    return CheckpointRequest.from_json({"spec": world.spec, "repository": world.url, **fields})
+
+
+def test_where_nothing_is_new_the_newest_snapshot_is_complete_until_somebody_looked(world: World) -> None:
+    assert complete_until(looked(), request(world)) == SECONDS
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({"published": Published("s", "", "", 1, 5000, 1234)}, {}),
+        ({"plan_id": ""}, {}),
+        ({"notes": (TAKEN_UP,)}, {}),
+        ({"stores": (SimpleNamespace(tail_left=3),)}, {}),
+        ({}, {"stores": ["counts"]}),
+        ({}, {"partitions": [0]}),
+    ],
+    ids=["published", "made by others", "looked earlier", "a tail is left", "of a store", "of a partition"],
+)
+def test_else_it_is_complete_until_the_moment_that_it_says(
+    world: World, fields: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    assert complete_until(looked(**fields), request(world, **asked)) == CUT_MS / 1000
+
+
+def test_where_nobody_can_say_until_when_nobody_does(world: World, tmp_path: Path) -> None:
+    made = looked(plan_id="")
+    away = {"repository": (tmp_path / "nowhere").as_uri()}
+    assert complete_until(made, request(world, **away)) is None
+    assert complete_until(replace(made, application_id="other"), request(world)) is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,12 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from statecore.airflow import checkpoint_operator
+from statecore.airflow import checkpoint_operator, deciding
+from statecore.airflow.deciding import due_requests
+from statecore.airflow.settings import Settings
+from statecore.jobs.due import NO_SNAPSHOT, Verdict
+from statecore.jobs.report_head import Outcome
+from statecore.jobs.report_index import ReportIndex
 from statecore.repository.repository import make_repository
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark, spec
@@ -50,6 +56,13 @@ def repository(tmp_path: Path) -> str:
     url = (tmp_path / "states").as_uri()
     make_repository(url)
     return url
+
+
+@pytest.fixture
+def due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every application that can be looked at is due, and no broker is asked."""
+    verdict = Verdict(True, "there is no snapshot", upon=NO_SNAPSHOT)
+    monkeypatch.setattr(deciding, "look", lambda *_, **__: verdict)
 
 
 def load() -> DAG:
@@ -126,6 +139,7 @@ def test_without_a_default_of_the_site_a_run_has_to_name_the_repository() -> Non
         params.validate()
 
 
+@pytest.mark.usefixtures("due")
 def test_each_application_that_is_due_gets_a_task_and_an_event(spark: StubSpark, repository: str) -> None:
     run = load().test(run_conf=conf(repository, spec("orders"), spec("billing", ("open",))))
     assert str(run.state) == "success"
@@ -147,6 +161,7 @@ def test_where_nothing_is_due_the_task_is_skipped_and_the_run_is_green(spark: St
     assert (str(forced.state), asked(spark)) == ("success", ["app"])
 
 
+@pytest.mark.usefixtures("due")
 def test_what_is_wrong_with_one_application_fails_a_task_of_its_own_at_once(
     spark: StubSpark, repository: str, tmp_path: Path
 ) -> None:
@@ -160,8 +175,60 @@ def test_what_is_wrong_with_one_application_fails_a_task_of_its_own_at_once(
     tasks = {one.map_index: one for one in run.get_task_instances() if one.task_id == "checkpoint"}
     assert [str(tasks[number].state) for number in range(6)] == ["failed", "success", *["failed"] * 4]
     assert [tasks[number].try_number for number in range(6)] == [1] * 6
-    assert tasks[0].rendered_map_index == str(broken)
-    assert tasks[2].rendered_map_index == "secret"
+    absent = str(tmp_path / "absent.yaml")
+    names = ["broken", "orders", "secret", absent, "inline spec 5", "inline spec 6"]
+    assert [tasks[number].rendered_map_index for number in range(6)] == names
+    assert failing() == {"broken", "secret", absent}
+
+
+def failing() -> set[str]:
+    """The applications that the page shows as failing."""
+    index = ReportIndex(Settings.from_environment().reports)
+    lasts = [one.last for name in index.names() for one in index.application(name).instances]
+    return {one.attempt.application_id for one in lasts if one.outcome is Outcome.FAILED}
+
+
+def test_what_is_said_of_an_application_goes_when_it_can_be_looked_at_again(spark: StubSpark, tmp_path: Path) -> None:
+    world = World(tmp_path / "app")
+    world.write({b"a": b"1"}, 9)
+    world.snapshot()
+    file = tmp_path / "app.yaml"
+    for text, shown in (
+        (None, str(file)),
+        ("application_id: app\nsubtopologies: none\n", "app"),
+    ):
+        if text is not None:
+            file.write_text(text)
+        load().test(run_conf=conf(world.url, str(file)))
+        assert failing() == {shown}
+    file.write_text(json.dumps(world.spec))
+    run = load().test(run_conf=conf(world.url, str(file)))
+    assert (str(run.state), states(run)["checkpoint", -1]) == ("success", "skipped")
+    assert failing() == set()
+    assert here(spark) == []
+
+
+def test_a_second_spec_of_an_application_that_cannot_be_read_does_not_speak_for_the_first(
+    spark: StubSpark, repository: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.yaml"
+    copy.write_text("application_id: orders\nsubtopologies: none\n")
+    run = load().test(run_conf=conf(repository, str(copy), spec("orders"), force=True))
+    assert (str(run.state), asked(spark)) == ("failed", ["orders"])
+    assert failing() == {str(copy)}
+
+
+def test_the_lines_of_the_library_of_kafka_are_not_in_the_log(
+    spark: StubSpark, repository: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    unlooked = {**spec("away"), "bootstrap_servers": "127.0.0.1:1"}
+    with caplog.at_level(logging.INFO):
+        entries = due_requests(load().params.dump() | conf(repository, unlooked), logging.getLogger("decide"))
+    assert entries[0]["refusal"]["error"] == "Retryable"
+    assert [one.name for one in caplog.records if one.name.startswith("kafka")] == []
+    assert [one.name for one in caplog.records if "away" in one.getMessage()] == ["decide"]
+    logging.getLogger("kafka.net.connection").error("Later lines are seen again.")
+    assert caplog.records[-1].name == "kafka.net.connection"
 
 
 def test_a_repository_that_is_not_there_fails_the_deciding_task(spark: StubSpark, tmp_path: Path) -> None:

@@ -115,6 +115,26 @@ def test_a_report_that_is_deleted_or_written_again_takes_back_what_it_said(tmp_p
     assert index.application("orders").instances[0].last.outcome is Outcome.RESTORED
 
 
+def test_a_failure_that_is_written_again_has_no_other_report_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    real = report_index.read_report
+    monkeypatch.setattr(report_index, "read_report", lambda path: (seen.append(path.name), real(path))[1])
+    write(tmp_path, 1, done(attempt(1), entry("a", 0, 1)))
+    write(tmp_path, 2, failed(attempt(2)))
+    index = ReportIndex(tmp_path)
+    index.application("orders")
+    seen.clear()
+    write(tmp_path, 2, failed(attempt(3), phase="plan"))
+    again = index.application("orders").instances[0]
+    assert (seen, again.last.attempt, len(again.attempts)) == (["r2.json"], attempt(3), 2)
+    (tmp_path / "orders" / "r2.json").unlink()
+    left = index.application("orders").instances[0]
+    assert (seen, left.last.outcome, rows(left)) == (["r2.json"], Outcome.RESTORED, {("a", 0): 1})
+    assert left == read(tmp_path).instances[0]
+
+
 def test_only_the_newest_reports_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_index, "KEPT", 3)
     write(tmp_path, 0, done(attempt(0), entry("old", 0)))

@@ -11,6 +11,8 @@ import pytest
 from statecore.errors import KINDS
 from statecore.jobs.checkpoint import LITTLE
 from statecore.jobs.engine import Engine
+from statecore.jobs.planned_tails import TAKEN_UP
+from statecore.jobs.report import RestoreReport
 from statecore.spark import checkpoint_job
 from statecore.spark.checkpoint_job import SPARK_WANTED, NotHere
 from statecore.spark.engine import SparkEngine
@@ -62,3 +64,13 @@ def test_long_tails_want_spark_and_leave_no_error(
 def test_a_plan_that_is_made_here_is_cut_for_the_engine_that_may_take_it_up() -> None:
     spec = parse_spec(SPEC, "test")
     assert NotHere(SparkEngine("local[3]")).expected(spec) == SparkEngine("local[3]").expected(spec) == 3
+
+
+@pytest.mark.parametrize(("arguments", "notes"), [((), [TAKEN_UP, "A fact."]), (("--go-on",), ["A fact."])])
+def test_whoever_goes_on_with_what_was_planned_for_it_does_not_speak_of_an_earlier_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], notes: list[str]
+) -> None:
+    report = RestoreReport("app", "p", "at_least_once", "", 1.25, {}, (), notes=(TAKEN_UP, "A fact."))
+    monkeypatch.setattr(checkpoint_job, "run_checkpoint", lambda *_, **__: report)
+    code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, *arguments)
+    assert (code, said["notes"]) == (0, notes)
