@@ -9,10 +9,14 @@ from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.home import JobHome
+from statecore.jobs.parents import DIRECTORY
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report import REPORT, RestoreReport
 from statecore.placement.journal import read_record
 from statecore.placement.state_directory import StateDirectory
+
+NOT_PUBLISHED = "Nothing was published, because others were first"
+"""A note of a report that begins so says that the stores were placed, and that the repository knows nothing of it."""
 
 
 def frozen_plan(home: JobHome) -> FrozenPlan | None:
@@ -61,3 +65,9 @@ def placed_by(
     # Killed between the last swap and the last word, or placed by an older release.
     report = replace(report, finished=utc_now(), **({} if report.started else asdict(attempt)))
     return replace(report, placed=False), dict(REPORT.rewritten(found, report))
+
+
+def is_published(report: RestoreReport, plan: RestorePlan) -> bool:
+    """Whether nothing is left to publish of what a try has placed: stores upon the state directory never are."""
+    is_here = all(part.parent == DIRECTORY for part in plan.partitions)
+    return report.published is not None or is_here or any(note.startswith(NOT_PUBLISHED) for note in report.notes)

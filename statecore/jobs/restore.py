@@ -30,14 +30,14 @@ from statecore.errors import Corrupted, Fenced
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.built_here import build_here
-from statecore.jobs.earlier_restore import frozen_plan, placed_by, report_of
+from statecore.jobs.earlier_restore import NOT_PUBLISHED, frozen_plan, is_published, placed_by, report_of
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.home import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.image_tasks import ImageResult
 from statecore.jobs.job import Job, Surroundings, nobody, spec_of
-from statecore.jobs.parents import DAMAGED, DIRECTORY, Key
+from statecore.jobs.parents import DAMAGED, Key
 from statecore.jobs.placing import placement_of
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planning import covers
@@ -61,9 +61,6 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.repository.publication import Published
 from statecore.repository.shelf import Shelf
-
-NOT_PUBLISHED = "Nothing was published, because others were first"
-"""A note of a report that begins so says that the stores were placed, and that the repository knows nothing of it."""
 
 
 def run_restore(
@@ -229,7 +226,7 @@ class _Restore(Job):
         if self.directory is None or frozen is None or not covers(frozen, self.spec, self.request):
             return None
         found = placed_by(self.home, self.directory, frozen, self.attempt)
-        if found is None or (self.shelf is not None and not _is_published(found[0], frozen.plan)):
+        if found is None or (self.shelf is not None and not is_published(found[0], frozen.plan)):
             return None  # or it was placed before it was to be published
         report, last_word = found
         if last_word is not None:
@@ -427,18 +424,6 @@ class _Restore(Job):
             repository="" if self.shelf is None else self.shelf.url,
             published=published,
         )
-
-
-def _is_published(report: RestoreReport, plan: RestorePlan) -> bool:
-    """Whether nothing of what was restored is left to publish."""
-    return (
-        report.published is not None or _is_here(plan) or any(note.startswith(NOT_PUBLISHED) for note in report.notes)
-    )
-
-
-def _is_here(plan: RestorePlan) -> bool:
-    """Whether all of a plan is put upon the state directory, so that nothing of it is published."""
-    return all(part.parent == DIRECTORY for part in plan.partitions)
 
 
 def _doing(request: RestoreRequest) -> str:
