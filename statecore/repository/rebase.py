@@ -149,17 +149,18 @@ def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, ta
     made = {database.segment: database for database in mine.databases}
     databases = []
     for segment in sorted(there.keys() | made.keys(), key=segment_order):
-        if segment in known and segment not in made:
-            continue  # it has expired, as the job has found
-        if segment in known and segment not in there and (_has_expired(theirs, segment) or not tail[segment]):
-            continue  # else a fold has left nothing of it, and the tail is all that there is now
+        if (segment in known and segment not in made) or any(_has_expired(one, segment) for one in (theirs, mine)):
+            continue  # as one of the two has found
+        if segment in known and segment not in there and not tail[segment]:
+            continue  # a fold has left nothing of it; else the tail is all that there is now
         under = there.get(segment, StoredDatabase(segment, ()))
         if segment not in made:
             databases.append(under)
             continue
         standing = known.get(segment, StoredDatabase(segment, ())).runs
         databases.append(replace(under, runs=_joined(under.runs, tail[segment], made[segment].runs, len(standing))))
-    store = _with(mine, databases)
+    times = [one.stream_time for one in (theirs, mine) if one.stream_time is not None]
+    store = _with(replace(mine, stream_time=max(times) if len(times) == 2 else None), databases)
     if {one.segment for one in databases} == made.keys():
         return store
     return replace(store, rows=None, bytes=None, digest=None)
@@ -169,7 +170,10 @@ def _has_expired(store: StoreSnapshot, segment: int | None) -> bool:
     """Whether a store has seen so late a time that it keeps a segment no more."""
     if segment is None or store.retention_ms is None or not store.segment_interval_ms:
         return False
-    return segment < first_live_segment(store.stream_time or 0, store.retention_ms, store.segment_interval_ms)
+    seen = store.stream_time
+    if seen is None:  # the time of the newest segment at least
+        seen = max((database.segment or 0 for database in store.databases), default=0) * store.segment_interval_ms
+    return segment < first_live_segment(seen, store.retention_ms, store.segment_interval_ms)
 
 
 def _joined(
