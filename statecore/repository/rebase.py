@@ -161,7 +161,8 @@ def _above(theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, ta
         databases.append(replace(under, runs=_joined(under.runs, tail[segment], made[segment].runs, len(standing))))
     times = [one.stream_time for one in (theirs, mine) if one.stream_time is not None]
     store = _with(replace(mine, stream_time=max(times) if len(times) == 2 else None), databases)
-    if {one.segment for one in databases} == made.keys():
+    unlike = (known.keys() ^ there.keys()) & made.keys() - {None}  # which may have expired below the tail
+    if {one.segment for one in databases} == made.keys() and not unlike:
         return store
     return replace(store, rows=None, bytes=None, digest=None)
 

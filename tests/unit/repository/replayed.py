@@ -15,7 +15,7 @@ the newest snapshot, and publish later, when others may have published:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import groupby, pairwise
@@ -363,14 +363,3 @@ def seen(store: StoreSnapshot) -> int:
     if store.stream_time is not None:
         return store.stream_time
     return max((one.segment or 0 for one in store.databases), default=0) * INTERVAL_MS
-
-
-def histories(seeds: Sequence[int], steps: int, tell: Callable[[int], None] = lambda _: None) -> Counter[str]:
-    """Many of them, by seeds; what happened."""
-    met: Counter[str] = Counter()
-    for seed in seeds:
-        tell(seed)
-        one = History(Random(seed))
-        one.run(steps)
-        met += one.met
-    return met

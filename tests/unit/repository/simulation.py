@@ -5,7 +5,8 @@ some stores of them, or all:
 
 - a *rebuild* makes them from nothing; some of them have refused what the newest snapshot has, and go back behind it;
 - a *checkpoint* puts what came since its parent, the newest snapshot when it was planned, above the parent's runs;
-- a *fold* makes one run of some that stand side by side.
+- a *fold* makes one run of some that stand side by side; of the lowest ones of some stores nothing is left, because
+  all rows up to there were deleted.
 
 A request is tried until a try says how it ended; tries die, give up and are begun again, now and then while the one
 before is still at work. Somebody makes the head anew in between, and some only read.
@@ -15,7 +16,8 @@ After every step:
 - every snapshot that any head has ever named is whole: manifest, parts and files are there, and are what their hashes
   say;
 - no head has lost a snapshot of the one before, and none has two of one request;
-- every database has each offset up to the end of its store once, and in order;
+- every database has each offset up to the end of its store once, and in order; but for the first ones, where a fold
+  that counts has left nothing of them;
 - of no task the newest snapshot goes back, unless it was refused; no store that a job did not touch has changed, and
   none that was folded holds anything else;
 - who was told that it published finds its snapshot, and all tries of a request the same one; who was told that it was
@@ -33,9 +35,8 @@ import sys
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -44,9 +45,8 @@ from statecore.blobs.pointers import Pointed
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultPoints
 from statecore.repository import believed
-from statecore.repository.head import HEAD, Head, SnapshotEntry, encoded_head
-from statecore.repository.identity import store_identity
-from statecore.repository.manifest import MANIFEST, PART, StoredRun, StoreSnapshot, TaskPart, checked
+from statecore.repository.head import HEAD, encoded_head
+from statecore.repository.manifest import MANIFEST, StoredRun, TaskPart
 from statecore.repository.others import Rebase
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Fold, advanced, folded
@@ -62,11 +62,12 @@ from tests.harness.simulated_store import (
     version_of,
 )
 from tests.harness.turns import Turns
+from tests.unit.repository.judgement import Broken, Judge, ends_in, runs_of, spans_in
+from tests.unit.repository.requested import Key, Plan, Request, entry_of
 from tests.unit.repository.snapshots import (
     APPLICATION,
     NOW,
     STORES,
-    content_of,
     publication,
     repository,
     store_of,
@@ -79,61 +80,6 @@ _STEPS = 20_000
 _DAMAGES = 6
 
 KINDS = ("rebuild", "checkpoint", "fold")
-
-Key = tuple[str, str]
-"""A task and a store."""
-
-
-@dataclass
-class Request:
-    """What somebody asked for: some stores, up to ends that the first try has frozen.
-
-    Attributes:
-        name: its id.
-        kind: one of ``KINDS``.
-        stores: what of the application.
-        whole: whether that is all of it.
-        spans: the runs of a rebuild; ``None`` for one of each 50 offsets.
-        refused: stores that a rebuild may take back.
-        rebases: whether a rebuild goes beside what others have published of its tasks.
-        plan: what the next try does.
-        least: the least ends of all plans.
-        tries: how many were begun.
-        running: how many are at work.
-        told: the snapshot that it was told of.
-        is_over: whether it has ended.
-    """
-
-    name: str
-    kind: str
-    stores: tuple[Key, ...]
-    whole: bool
-    spans: dict[Key, list[tuple[int, int]]] | None = None
-    refused: frozenset[Key] = frozenset()
-    rebases: bool = False
-    plan: Plan | None = None
-    least: dict[Key, int] = field(default_factory=dict)
-    tries: int = 0
-    running: int = 0
-    told: str | None = None
-    is_over: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a try is to do.
-
-    Attributes:
-        ends: how far each store goes.
-        parents: the tasks of the snapshot that was the newest then.
-        folds: which runs of each store become one: the first of them, and the one behind the last.
-        cut_ms: when the ends were those of the logs; 0 where they never were.
-    """
-
-    ends: dict[Key, int]
-    parents: dict[str, TaskPart]
-    folds: dict[Key, tuple[int, int]]
-    cut_ms: int
 
 
 @dataclass
@@ -168,10 +114,6 @@ class Watched(SimulatedPointers):
         return found
 
 
-class Broken(AssertionError):
-    """An invariant does not hold."""
-
-
 @dataclass
 class Simulation:
     """One run.
@@ -180,13 +122,11 @@ class Simulation:
         seed: what decides everything.
         directory: where files of jobs lie.
         met: what happened, and how often.
-        trace: hash of all that the pointers have ever been.
     """
 
     seed: int
     directory: Path
     met: Counter[str] = field(default_factory=Counter)
-    trace: str = ""
 
     def __post_init__(self) -> None:
         self._chance = Random(self.seed)
@@ -204,11 +144,15 @@ class Simulation:
         self._grown = {key: [(NOW * 1000, end)] for key, end in self._log.items()}
         many = self._chance.randint(2, 6) * (1 + self._races)
         self._requests = [self._request(f"request-{number}") for number in range(many)]
-        self._heads: list[Head] = []
-        self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
-        self._parts: dict[str, dict[str, TaskPart]] = {}
-        self._cuts: dict[str, dict[str, int | None]] = {}
-        self._asked: dict[str, Request] = {request.name: request for request in self._requests}
+        asked = {request.name: request for request in self._requests}
+        self._judge = Judge(self._storage, self._quiet.names, self.met, asked, self._grown)
+        self._vanishes = self._chance.random() < 0.5  # whether folds leave nothing of some stores
+        self._merged: set[tuple[Key, int, int]] = set()
+
+    @property
+    def trace(self) -> str:
+        """Hash of all that the pointers have ever been."""
+        return self._judge.trace
 
     def _opened(self, network: Network) -> Shelf:
         return Shelf(repository(SimulatedBlobs(network), Watched(network)), APPLICATION)
@@ -251,30 +195,31 @@ class Simulation:
         else:
             raise Broken("the jobs do not come to an end")
         rate, self._network.rate = self._network.rate, 0
-        for entry in {entry.snapshot: entry for head in self._heads for entry in head.snapshots}.values():
-            self._fetch(self._quiet, entry)
-        for number in range(_DAMAGES if self._heads else 0):
+        for entry in {entry.snapshot: entry for head in self._judge.heads for entry in head.snapshots}.values():
+            self._judge.fetch(self._quiet, entry)
+        for number in range(_DAMAGES if self._judge.heads else 0):
             self._network.rate = rate
             self._damage_and_publish_again(f"again-{number}")
 
     def _damage_and_publish_again(self, name: str) -> None:
         """Damage a blob of the newest snapshot; whoever publishes the same again has everything at hand."""
         self._network.settle()  # what was published before the damage names what was whole then
-        newest = self._heads[-1].snapshots[0]
-        spans = _spans(self._parts[newest.snapshot])
+        newest = self._judge.heads[-1].snapshots[0]
+        spans = spans_in(self._judge.parts[newest.snapshot])
         as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
         kinds = ["missing", "truncated", "flipped"]
         if believing and not as_directory:
             kinds.pop()  # of a pack of which some files alone are at hand nobody knows the checksum
-        blob, kind = self._chance.choice(sorted(self._whole(newest))), self._chance.choice(kinds)
+        blob, kind = self._chance.choice(sorted(self._judge.whole(newest))), self._chance.choice(kinds)
         content = self._storage.blobs.pop(blob)[0]
         if kind != "missing":
             self._storage.blobs[blob] = (self._network.damaged(content, kind), self._now)
         self.met[f"damaged {blob.split('/')[2]}"] += 1
         whole, stores = self._chance.random() < 0.5, tuple(spans)
         # A repair may leave out the newest snapshot; the one before may have been refused, and have more.
-        request = Request(name, "rebuild", stores, whole, spans=spans, refused=frozenset(stores))
-        self._asked[name] = request
+        ends = ends_in(self._judge.parts[newest.snapshot])
+        request = Request(name, "rebuild", stores, whole, spans=spans, ends=ends, refused=frozenset(stores))
+        self._judge.asked[name] = request
         blobs = (
             SimulatedDirectory(self._network, self.directory / "blobs")
             if as_directory
@@ -296,8 +241,8 @@ class Simulation:
                     apply_repair(self._quiet, plan_repair(self._quiet))
             except (Retryable, Invalid) as error:
                 self.met[type(error).__name__] += 1
-        self._whole(self._heads[-1].snapshots[0])
-        self._fetch(self._quiet, self._heads[-1].snapshots[0])
+        self._judge.whole(self._judge.heads[-1].snapshots[0])
+        self._judge.fetch(self._quiet, self._judge.heads[-1].snapshots[0])
         self.met["healed"] += 1
 
     def _begin(self) -> None:
@@ -323,13 +268,13 @@ class Simulation:
         """
         if self._now < NOW + (20 if self._races else 8) * self._requests.index(request):
             return False
-        newest = self._parts[self._heads[-1].snapshots[0].snapshot] if self._heads else {}
+        newest = self._judge.parts[self._judge.heads[-1].snapshots[0].snapshot] if self._judge.heads else {}
         if request.kind == "checkpoint":
-            ends = _ends(newest)
+            ends = ends_in(newest)
             return any(ends.get(key, 0) < self._log[key] for key in request.stores) or self._chance.random() < 0.1
         if request.kind != "fold" or all(one.is_over for one in self._requests if one.kind != "fold"):
             return True
-        return any(len(spans) > 1 for key, spans in _spans(newest).items() if key in request.stores)
+        return any(len(spans) > 1 for key, spans in spans_in(newest).items() if key in request.stores)
 
     def _happen(self) -> None:
         """What others do: logs grow, heads are made anew, and somebody reads."""
@@ -340,7 +285,7 @@ class Simulation:
             grown = self._chance.choice(lively)
             self._log[grown] += _GROWTH
             self._grown[grown].append((self._now * 1000, self._log[grown]))
-        if self._heads and self._chance.random() < 0.002:
+        if self._judge.heads and self._chance.random() < 0.002:
             now = self._storage.pointers[self._quiet.names.head]
             found = HEAD.read(now)
             anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
@@ -359,7 +304,7 @@ class Simulation:
         except Fenced as error:
             self.met["fenced: " + error.what.partition(": ")[2].partition(" ")[0]] += 1
             seen = shelf.pointers.seen  # type: ignore[attr-defined]
-            if _entry_of(request, () if seen is None else HEAD.decode(seen).snapshots) is not None:
+            if entry_of(request, () if seen is None else HEAD.decode(seen).snapshots) is not None:
                 raise Broken(f"{request.name} was told that it was fenced, and has published") from error
             request.is_over = True
         else:
@@ -374,13 +319,13 @@ class Simulation:
             self.met[f"nothing left of a {request.kind}"] += 1
             seen = shelf.pointers.seen  # type: ignore[attr-defined]
             if request.kind != "fold" and seen is not None:
-                there = _ends(self._parts[HEAD.decode(seen).snapshots[0].snapshot])
+                there = ends_in(self._judge.parts[HEAD.decode(seen).snapshots[0].snapshot])
                 if any(there.get(key, 0) < end for key, end in request.least.items()):
                     raise Broken(f"{request.name} was told that nothing was left to publish, and there is {there}")
             return
         self.met["earlier" if published.earlier else "beside others" if published.beside else "published"] += 1
         self.met[request.kind] += 1
-        entry = _entry_of(request, self._heads[-1].snapshots)
+        entry = entry_of(request, self._judge.heads[-1].snapshots)
         if entry is None or entry.snapshot != published.snapshot:
             raise Broken(f"{request.name} was told that it published {published.snapshot}, and has {entry}")
         if request.told not in (None, published.snapshot):
@@ -424,14 +369,14 @@ class Simulation:
     def _planned(self, request: Request, begun: Publication) -> Plan:
         ends = {key: self._log[key] for key in request.stores}
         if request.spans is not None:
-            return Plan({key: spans[-1][1] for key, spans in request.spans.items()}, {}, {}, 0)
+            return Plan(request.ends, {}, {}, 0)
         ends |= {key: self._chance.choice(range(_GROWTH, ends[key] + 1, _GROWTH)) for key in sorted(request.refused)}
         cut_ms = 0 if request.refused else int(self._now * 1000)
         if request.kind == "rebuild" and not request.rebases:
             return Plan(ends, {}, {}, cut_ms)
         parents = begun.parts()
         folds = {}
-        for key, spans in sorted(_spans(parents).items()) if request.kind == "fold" else ():
+        for key, spans in sorted(spans_in(parents).items()) if request.kind == "fold" else ():
             if key in request.stores and len(spans) > 1:
                 first = self._chance.randrange(len(spans) - 1)
                 folds[key] = (first, self._chance.randint(first + 2, len(spans)))
@@ -446,7 +391,7 @@ class Simulation:
             spans.setdefault(task, {})[store] = request.spans[task, store] if request.spans is not None else of
         before = [one.part for one in self._there(shelf).values()] if believing else []
         runs = uploaded_runs(shelf, self.directory, spans, before=before)
-        parts = [_part(task, stores, plan.cut_ms) for task, stores in runs.items()]
+        parts = [_part(task, stores, plan) for task, stores in runs.items()]
         return begun.publish(
             parts,
             whole=request.whole,
@@ -461,18 +406,16 @@ class Simulation:
             return {} if before is None else shelf.parts(shelf.manifest(before).value.parts)
 
     def _checkpoint(self, request: Request, plan: Plan, shelf: Shelf, begun: Publication) -> Published | None:
-        below = {
-            (task, store.store): store.databases[0].runs for task, part in plan.parents.items() for store in part.stores
-        }
+        below = {(task, store.store): runs_of(store) for task, part in plan.parents.items() for store in part.stores}
+        begun_at = ends_in(plan.parents)
         spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for (task, store), end in plan.ends.items():
-            runs = below.get((task, store), ())
-            start = runs[-1].run.end if runs else 0
+            start = begun_at.get((task, store), 0)
             if start < end:
                 spans.setdefault(task, {})[store] = [(start, end)]
         tails = uploaded_runs(shelf, self.directory, spans)
         parts = [
-            _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan.cut_ms)
+            _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan)
             for task, stores in tails.items()
         ]
         tasks = {task for task, _ in self._log}
@@ -493,7 +436,12 @@ class Simulation:
             except Fenced:
                 self.met["rebase: fenced"] += 1
                 raise
+            below = {} if mine.task not in plan.parents else spans_in({mine.task: plan.parents[mine.task]})
+            there = spans_in({mine.task: theirs})
             for store in done.stores if done is not None else ():
+                key = (mine.task, store.store)
+                left = store not in theirs.stores and below.get(key) and not there.get(key, [()])
+                self.met["rebase: above a fold that has left nothing"] += bool(left)
                 is_new = store not in (*mine.stores, *theirs.stores)
                 self.met["rebase: " + ("above theirs" if is_new else "mine" if store in mine.stores else "theirs")] += 1
             self.met["rebase: nothing"] += done is None
@@ -505,9 +453,16 @@ class Simulation:
         newest, folds = begun.parts(), dict[str, list[Fold]]()
         for (task, name), (first, behind) in plan.folds.items():
             (store,) = [store for store in plan.parents[task].stores if store.store == name]
-            inputs = [stored.run for stored in store.databases[0].runs[first:behind]]
-            span = [(inputs[0].start, inputs[-1].end)]
-            (output,) = uploaded_runs(shelf, self.directory, {task: {name: span}})[task][name]
+            inputs = [stored.run for stored in runs_of(store)[first:behind]]
+            start, end = inputs[0].start, inputs[-1].end
+            self.met["fold of a fold"] += any(((task, name), one.start, one.end) in self._merged for one in inputs)
+            self.met["fold above a fold that has left nothing"] += first == 0 and start > 0
+            output = None
+            if first == 0 and self._leaves_nothing((task, name), end):
+                request.gone.add(((task, name), end))
+            else:
+                (output,) = uploaded_runs(shelf, self.directory, {task: {name: [(start, end)]}})[task][name]
+                self._merged.add(((task, name), start, end))
             folds.setdefault(task, []).append(Fold(name, None, tuple(inputs), output, is_lowest=first == 0))
 
         def rebase(mine: TaskPart, theirs: TaskPart) -> TaskPart | None:
@@ -518,12 +473,22 @@ class Simulation:
         made = [folded(of, newest[task]) for task, of in folds.items() if task in newest]
         return begun.publish([part for part in made if part is not None], whole=False, rebase=rebase, hourly=True)
 
+    def _swapped(self, _: str, content: bytes) -> None:
+        self._judge.swapped(content)
+
+    def _deleted(self, name: str) -> None:
+        self._judge.deleted(name)
+
+    def _leaves_nothing(self, key: Key, end: int) -> bool:
+        """Whether every row up to an offset has been deleted there."""
+        return self._vanishes and zlib.crc32(f"{self.seed} {key} {end}".encode()) % 2 == 0
+
     def _look(self) -> None:
         """Read a snapshot, over the network that fails."""
         shelf = self._opened(self._network)
-        was_none = not self._heads
+        was_none = not self._judge.heads
         try:
-            self._fetch(shelf, self._chance.choice(shelf.head().snapshots))
+            self._judge.fetch(shelf, self._chance.choice(shelf.head().snapshots))
         except Death:
             self.met["reader died"] += 1
         except NotFound as error:
@@ -535,141 +500,11 @@ class Simulation:
         else:
             self.met["read"] += 1
 
-    def _swapped(self, _: str, content: bytes) -> None:
-        """Look at a new head."""
-        self.trace = sha256(self.trace.encode() + content).hexdigest()
-        head = HEAD.decode(content)
-        before = self._heads[-1] if self._heads else None
-        known = before.snapshots if before else ()
-        requests = [entry.request for entry in head.snapshots]
-        if len(set(requests)) < len(requests):
-            raise Broken(f"two snapshots of one request: {requests}")
-        if before is not None and head.generation <= before.generation:
-            raise Broken(f"generation {head.generation} after {before.generation}")
-        self._heads.append(head)
-        if head.snapshots == known:
-            return
-        if head.snapshots != known and before is not None and head.epoch > before.epoch:
-            if not set(head.snapshots) < set(known):
-                raise Broken("a repair has named what did not count")
-            self.met["repaired"] += 1
-            return
-        if head.snapshots[1:] != known:
-            raise Broken(f"a snapshot was lost: {[entry.snapshot for entry in (*known, *head.snapshots)]}")
-        self._named |= self._whole(head.snapshots[0])
-        self._compare(head.snapshots[0], known[0] if known else None)
 
-    def _whole(self, entry: SnapshotEntry) -> dict[str, str]:
-        """All blobs that a snapshot needs, after they were compared with their hashes."""
-        name = self._quiet.names.manifest(entry.snapshot)
-        named: dict[str, str] = {}
-        manifest = MANIFEST.decode(self._piece(named, name, 0, None, entry.sha256))
-        parts = {}
-        for one in manifest.parts:
-            content = self._piece(named, one.extent.blob, one.extent.start, one.extent.bytes, one.sha256)
-            parts[one.task] = PART.decode(zlib.decompress(content))
-            for store in parts[one.task].stores:
-                for digest, extent in store.extents:
-                    self._piece(named, extent.blob, extent.start, extent.bytes, digest)
-                _refuse_gaps(one.task, store)
-            parts[one.task] = parts[one.task].as_of(one.cut_ms)
-        self._parts[entry.snapshot] = parts
-        self._cuts[entry.snapshot] = {one.task: one.cut_ms for one in manifest.parts}
-        return named
-
-    def _piece(self, named: dict[str, str], name: str, start: int, size: int | None, digest: str) -> bytes:
-        if name not in self._storage.blobs:
-            raise Broken(f"a head names {name}, which is not there")
-        content = self._storage.blobs[name][0][start : None if size is None else start + size]
-        if sha256(content).hexdigest() != digest:
-            raise Broken(f"a head names {name}, which is not what it says")
-        named[name] = digest
-        return content
-
-    def _compare(self, newest: SnapshotEntry, before: SnapshotEntry | None) -> None:
-        request = self._asked[newest.request]
-        there, before_ = self._parts[newest.snapshot], self._parts[before.snapshot] if before else {}
-        now, then = _ends(there), _ends(before_)
-        runs_now, runs_then = _spans(there), _spans(before_)
-        for key in {**then, **now}:
-            if now.get(key, 0) < then.get(key, 0) and key not in request.refused:
-                raise Broken(f"{key} goes back from {then[key]} to {now.get(key)}")
-            if key not in request.stores and runs_now.get(key) != runs_then.get(key):
-                raise Broken(f"{key} was not touched, and goes from {runs_then.get(key)} to {runs_now.get(key)}")
-            rebuilt = request.kind == "rebuild" and key[0] in {task for task, _ in request.stores}
-            more = {of for of in now.keys() - then.keys() if of[0] == key[0]}  # of which less may be known
-            cut, cut_then = self._cut(newest, key), self._cut(before, key)
-            self.met["cut"] += runs_now.get(key) == runs_then.get(key) and cut > cut_then > 0
-            if cut < cut_then and not rebuilt and not more:
-                raise Broken(f"nobody knows any more that nothing lay behind {key} at {cut_then}")
-            if now.get(key, 0) < max((end for since, end in self._grown[key] if since <= cut), default=0):
-                raise Broken(f"{key} ends at {now.get(key)}, and something lay behind it at {cut}")
-        if request.kind == "fold":
-            if now != then:
-                raise Broken(f"{request.name} has folded {then} to {now}")
-        elif any(now.get(key, 0) < end for key, end in request.least.items() if key not in request.refused):
-            raise Broken(f"{request.name} has published {now}, and was asked for {request.least}")
-
-    def _cut(self, entry: SnapshotEntry | None, key: Key) -> int:
-        """At which moment nothing lay behind a task, as far as a snapshot knows."""
-        known = self._cuts[entry.snapshot].get(key[0]) if entry is not None else None
-        return known or 0
-
-    def _deleted(self, name: str) -> None:
-        if name in self._named:
-            raise Broken(f"{name} was deleted, and counts")
-
-    def _fetch(self, shelf: Shelf, entry: SnapshotEntry) -> None:
-        """Read a snapshot as everybody does, and compare it with what was published.
-
-        Raises:
-            Corrupted: a file is not what its hash says.
-        """
-        read = shelf.parts(shelf.manifest(entry).value.parts)
-        if {task: one.part for task, one in read.items()} != self._parts[entry.snapshot]:
-            raise Broken(f"{entry.snapshot} was read as something else")
-        for one in read.values():
-            for store in one.part.stores:
-                for digest, extent in store.extents:
-                    checked(shelf.read(extent, "A file"), digest, "A file", "Look.")
-
-
-def _entry_of(request: Request, entries: Iterable[SnapshotEntry]) -> SnapshotEntry | None:
-    return next((entry for entry in entries if entry.request == request.name), None)
-
-
-def _ends(parts: Mapping[str, TaskPart]) -> dict[Key, int]:
-    return {(task, store.store): store.changelogs[0].end for task, part in parts.items() for store in part.stores}
-
-
-def _spans(parts: Mapping[str, TaskPart]) -> dict[Key, list[tuple[int, int]]]:
-    """The offsets of the runs of each store, which has one database."""
-    return {
-        (task, store.store): [(stored.run.start, stored.run.end) for stored in store.databases[0].runs]
-        for task, part in parts.items()
-        for store in part.stores
-    }
-
-
-def _part(task: str, stores: Mapping[str, Sequence[StoredRun]], cut_ms: int) -> TaskPart:
-    made = [store_of(task, name, stores[name], end=stores[name][-1].run.end) for name in stores]
-    return TaskPart(task, tuple(replace(store, cut_ms=cut_ms) for store in made))
-
-
-def _refuse_gaps(task: str, store: StoreSnapshot) -> None:
-    """Make sure that a store has every offset once, in order, and that its runs are what their offsets say."""
-    (database,) = store.databases
-    at = 0
-    for stored in database.runs:
-        if stored.run.start != at:
-            raise Broken(f"store {store.store} of task {task} goes on at {stored.run.start} behind {at}")
-        at = stored.run.end
-        if stored.run.sha256 != sha256(content_of(task, store.store, stored.run.start, at)).hexdigest():
-            raise Broken(f"a run of store {store.store} of task {task} up to {at} is another one")
-    if at != store.changelogs[0].end:
-        raise Broken(f"store {store.store} of task {task} says that it ends at {store.changelogs[0].end}, not {at}")
-    if store.identity != store_identity(store.kind, store.databases, store.offsets):
-        raise Broken(f"store {store.store} of task {task} has the identity of another one")
+def _part(task: str, stores: Mapping[str, Sequence[StoredRun]], plan: Plan) -> TaskPart:
+    made = [store_of(task, name, stores[name], end=plan.ends[task, name]) for name in stores]
+    made = [store if runs_of(store) else replace(store, databases=()) for store in made]
+    return TaskPart(task, tuple(replace(store, cut_ms=plan.cut_ms) for store in made))
 
 
 EVERYTHING = frozenset(
@@ -678,6 +513,9 @@ EVERYTHING = frozenset(
         *(f"nothing left of a {kind}" for kind in KINDS),
         *(f"rebase: {what}" for what in ("mine", "theirs", "above theirs", "nothing", "fenced")),
         *(f"refold: {what}" for what in ("mine", "nothing", "among theirs")),
+        "rebase: above a fold that has left nothing",
+        "fold of a fold",
+        "fold above a fold that has left nothing",
         "cut",
         "published",
         "earlier",

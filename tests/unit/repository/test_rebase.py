@@ -199,6 +199,42 @@ def test_segments_that_one_of_both_has_found_expired_are_gone() -> None:
     assert spans_of(done, 3) == [(0, 100), (100, 130)]
     assert spans_of(done, 4) == [(100, 130)]
     assert one.content is None, "nobody knows what it holds without the segment"
+    assert one.stream_time == 50, "the next tail does not begin the segment again"
+
+
+def test_segments_that_others_have_yet_stay_gone_where_the_job_has_found_them_expired() -> None:
+    """A fold has left nothing of segment 1 in the parent; others have made the store anew, and have it."""
+    kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
+    parent = store({2: [(0, 100)], 3: [(0, 100)]}, 100, stream_time=30, **kept)
+    mine = store({3: [(0, 100), (100, 130)], 5: [(100, 130)]}, 130, stream_time=50, **kept)
+    theirs = store({1: [(0, 50), (50, 90)], 2: [(0, 100)], 3: [(0, 90), (90, 100)]}, 100, stream_time=30, **kept)
+    done = advanced(part(mine), part(theirs), part(parent))
+    assert done is not None
+    assert [database.segment for database in done.stores[0].databases] == [3, 5]
+
+
+def test_the_newest_segment_of_a_directory_tells_what_has_expired_in_it() -> None:
+    kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
+    parent = store({2: [(0, 100)], 5: [(0, 100)]}, 100, stream_time=40, **kept)
+    mine = store({2: [(0, 100), (100, 130)], 5: [(0, 100), (100, 130)]}, 130, stream_time=40, **kept)
+    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    done = advanced(part(mine), part(store({5: []}, 100, base=base, stream_time=None, **kept)), part(parent))
+    assert done is not None
+    (one,) = done.stores
+    assert [database.segment for database in one.databases] == [5]
+    assert one.stream_time is None, "nobody knows how late a time the directory has seen"
+
+
+def test_nobody_knows_what_a_segment_holds_of_which_others_have_nothing() -> None:
+    """It may have expired there, or a fold has left nothing of it."""
+    kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
+    parent = store({0: [(0, 100)]}, 100, stream_time=5, **kept)
+    mine = store({0: [(0, 100), (100, 130)]}, 130, stream_time=5, **kept)
+    theirs = replace(store({}, 100, stream_time=None, **kept), kind=StoreKind.WINDOW)
+    done = advanced(part(mine), part(theirs), part(parent))
+    assert spans_of(done, 0) == [(100, 130)]
+    assert done is not None
+    assert done.stores[0].content is None
 
 
 def test_a_tail_stays_where_a_fold_has_left_nothing_of_what_lay_below() -> None:

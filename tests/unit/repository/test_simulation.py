@@ -26,7 +26,8 @@ from statecore.repository.others import Asked, Others
 from statecore.repository.publication import Publication, Published
 from statecore.repository.upload import put_whole
 from tests.harness.simulated_store import SimulatedPointers, version_of
-from tests.unit.repository.simulation import EVERYTHING, Broken, Simulation
+from tests.unit.repository.judgement import Broken
+from tests.unit.repository.simulation import EVERYTHING, Simulation
 
 SEED = "STATECORE_SEED"
 

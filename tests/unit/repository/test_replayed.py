@@ -1,0 +1,102 @@
+"""Whoever publishes above whom: a store has the rows that a replay of its changelog has, and not one more."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statecore.repository import rebase
+from statecore.repository.manifest import StoredRun, StoreSnapshot
+from tests.unit.repository.replayed import History
+
+SEED = "STATECORE_SEED"
+STEPS = 25
+EVERYTHING = frozenset(
+    {
+        "a fold has left nothing",
+        "above a base",
+        "fold: nothing",
+        "fold: published",
+        "rebuild: in their place",
+        "directory: in their place",
+        *(f"checkpoint: {what}" for what in ("above theirs", "as it was made", "fenced", "nothing")),
+        *(f"above {shape}: ptm stays" for shape in ("plain", "segments", "global")),
+        "above plain: pm stays",
+        "above plain: tm stays",
+        *(f"above segments: {what} stays" for what in ("pm", "tm", "m", "t")),
+        *(f"above segments: {what} goes" for what in ("p", "pt", "pm")),
+    }
+)
+"""What has to happen. The letters say who has a database: the parent, the newest snapshot (theirs), the job (mine)."""
+
+
+def run(seeds: range) -> Counter[str]:
+    met: Counter[str] = Counter()
+    for seed in seeds:
+        history = History(Random(seed))
+        try:
+            history.run(STEPS)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        met += history.met
+    return met
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.randoms(use_true_random=False))
+def test_a_store_has_what_a_replay_has_whoever_has_published_above_whom(chance: Random) -> None:
+    History(chance).run(STEPS)
+
+
+def test_everything_that_can_become_of_a_database_is_met() -> None:
+    seed = os.environ.get(SEED)
+    met = run(range(int(seed), int(seed) + 1) if seed else range(2000))
+    assert seed or met.keys() >= EVERYTHING, EVERYTHING - met.keys()
+
+
+@pytest.mark.long
+def test_a_store_has_what_a_replay_has_in_a_hundred_thousand_histories() -> None:
+    run(range(1_000_000, 1_100_000))
+
+
+def _expired_where_a_fold_has_left_nothing(
+    theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, tail: rebase.Tail
+) -> StoreSnapshot:
+    """A database that the newest snapshot has not, and the parent has, is taken for expired."""
+    done = _ABOVE(theirs, mine, parent, tail)
+    gone = {one.segment for one in parent.databases} - {one.segment for one in theirs.databases}
+    return rebase._with(done, [one for one in done.databases if one.segment not in gone])
+
+
+def _never_expired(store: StoreSnapshot, segment: int | None) -> bool:
+    """Whatever others or the job have, it has not expired."""
+    return False
+
+
+def _at_the_first(runs: tuple[StoredRun, ...], inputs: object) -> int:
+    """What was merged is taken to stand below all others."""
+    return 0
+
+
+_ABOVE = rebase._above
+
+
+@pytest.mark.parametrize(
+    ("mutated", "mutant"),
+    [
+        ("_above", _expired_where_a_fold_has_left_nothing),
+        ("_has_expired", _never_expired),
+        ("_place", _at_the_first),
+        ("_is_ahead", lambda one, other: False),
+    ],
+)
+def test_the_replay_finds_defects(mutated: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebase, mutated, mutant)
+    with pytest.raises(AssertionError, match=r"^seed \d+: "):
+        run(range(4000))
