@@ -378,7 +378,7 @@ class Simulation:
         folds = {}
         for key, spans in sorted(spans_in(parents).items()) if request.kind == "fold" else ():
             if key in request.stores and len(spans) > 1:
-                first = self._chance.randrange(len(spans) - 1)
+                first = self._chance.randrange(len(spans) - 1) if spans[0][0] == 0 else 0
                 folds[key] = (first, self._chance.randint(first + 2, len(spans)))
         return Plan(ends if request.kind != "fold" else {}, parents, folds, cut_ms)
 
@@ -414,6 +414,8 @@ class Simulation:
             if start < end:
                 spans.setdefault(task, {})[store] = [(start, end)]
         tails = uploaded_runs(shelf, self.directory, spans)
+        upon = {(task, store) for task, stores in spans.items() for store in stores}
+        self.met["checkpoint above a fold that has left nothing"] += any(below.get(key) == () for key in upon)
         parts = [
             _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan)
             for task, stores in tails.items()
@@ -514,8 +516,8 @@ EVERYTHING = frozenset(
         *(f"rebase: {what}" for what in ("mine", "theirs", "above theirs", "nothing", "fenced")),
         *(f"refold: {what}" for what in ("mine", "nothing", "among theirs")),
         "rebase: above a fold that has left nothing",
+        "checkpoint above a fold that has left nothing",
         "fold of a fold",
-        "fold above a fold that has left nothing",
         "cut",
         "published",
         "earlier",

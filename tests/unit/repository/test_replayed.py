@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from statecore.repository import rebase
 from statecore.repository.manifest import StoredRun, StoreSnapshot
+from tests.unit.repository.defects import taken_for_expired
 from tests.unit.repository.replayed import History
 
 SEED = "STATECORE_SEED"
@@ -65,15 +66,6 @@ def test_a_store_has_what_a_replay_has_in_a_hundred_thousand_histories() -> None
     run(range(1_000_000, 1_100_000))
 
 
-def _expired_where_a_fold_has_left_nothing(
-    theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, tail: rebase.Tail
-) -> StoreSnapshot:
-    """A database that the newest snapshot has not, and the parent has, is taken for expired."""
-    done = _ABOVE(theirs, mine, parent, tail)
-    gone = {one.segment for one in parent.databases} - {one.segment for one in theirs.databases}
-    return rebase._with(done, [one for one in done.databases if one.segment not in gone])
-
-
 def _never_expired(store: StoreSnapshot, segment: int | None) -> bool:
     """Whatever others or the job have, it has not expired."""
     return False
@@ -84,13 +76,10 @@ def _at_the_first(runs: tuple[StoredRun, ...], inputs: object) -> int:
     return 0
 
 
-_ABOVE = rebase._above
-
-
 @pytest.mark.parametrize(
     ("mutated", "mutant"),
     [
-        ("_above", _expired_where_a_fold_has_left_nothing),
+        ("_above", taken_for_expired),
         ("_has_expired", _never_expired),
         ("_place", _at_the_first),
         ("_is_ahead", lambda one, other: False),

@@ -26,6 +26,7 @@ from statecore.repository.others import Asked, Others
 from statecore.repository.publication import Publication, Published
 from statecore.repository.upload import put_whole
 from tests.harness.simulated_store import SimulatedPointers, version_of
+from tests.unit.repository.defects import taken_for_expired
 from tests.unit.repository.judgement import Broken
 from tests.unit.repository.simulation import EVERYTHING, Simulation
 
@@ -132,6 +133,7 @@ _OWN, _SWAP = Publication._own, SimulatedPointers.swap
         ("statecore.repository.others.Others.refuse", _not_refusing),
         ("statecore.repository.others.Others._refuse_older", _not_refusing),
         ("statecore.repository.others.Others.above", _as_it_was_made),
+        ("statecore.repository.rebase._above", taken_for_expired),
         ("statecore.repository.rebase._tail", _above_anything),
         ("statecore.repository.rebase._place", _at_the_first),
         ("statecore.repository.rebase._is_ahead", _never_ahead),

@@ -1,0 +1,17 @@
+"""Defects that there were, for what has to find them."""
+
+from __future__ import annotations
+
+from statecore.repository import rebase
+from statecore.repository.manifest import StoreSnapshot
+
+_ABOVE = rebase._above
+
+
+def taken_for_expired(
+    theirs: StoreSnapshot, mine: StoreSnapshot, parent: StoreSnapshot, tail: rebase.Tail
+) -> StoreSnapshot:
+    """A database that the parent has, and the newest snapshot has not, is taken for expired, tail and all."""
+    done = _ABOVE(theirs, mine, parent, tail)
+    gone = {one.segment for one in parent.databases} - {one.segment for one in theirs.databases}
+    return rebase._with(done, [one for one in done.databases if one.segment not in gone])
