@@ -421,7 +421,9 @@ class Simulation:
             for task, stores in tails.items()
         ]
         tasks = {task for task, _ in self._log}
-        quiet = [task for task in tasks if task not in spans and all((task, one) in request.stores for one in STORES)]
+        newest = begun.parts()  # an earlier try may have planned upon another one
+        quiet = [task for task in tasks if task not in spans and newest.get(task) == plan.parents.get(task)]
+        quiet = [task for task in quiet if all((task, one) in request.stores for one in STORES)]
         return begun.publish(
             parts,
             whole=False,
