@@ -407,22 +407,24 @@ class Simulation:
 
     def _checkpoint(self, request: Request, plan: Plan, shelf: Shelf, begun: Publication) -> Published | None:
         below = {(task, store.store): runs_of(store) for task, part in plan.parents.items() for store in part.stores}
-        begun_at = ends_in(plan.parents)
+        begun_at, newest = ends_in(plan.parents), ends_in(begun.parts())
         spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for (task, store), end in plan.ends.items():
             start = begun_at.get((task, store), 0)
             if start < end:
                 spans.setdefault(task, {})[store] = [(start, end)]
+            elif newest.get((task, store), end) < end:  # since an earlier try has planned: it is not passed over
+                spans.setdefault(task, {})[store] = []
         tails = uploaded_runs(shelf, self.directory, spans)
-        upon = {(task, store) for task, stores in spans.items() for store in stores}
+        upon = {(task, store) for task, stores in spans.items() for store, of in stores.items() if of}
         self.met["checkpoint above a fold that has left nothing"] += any(below.get(key) == () for key in upon)
         parts = [
             _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan)
             for task, stores in tails.items()
         ]
         tasks = {task for task, _ in self._log}
-        newest = begun.parts()  # an earlier try may have planned upon another one
-        quiet = [task for task in tasks if task not in spans and newest.get(task) == plan.parents.get(task)]
+        now = begun.parts()  # an earlier try may have planned upon another one
+        quiet = [task for task in tasks if task not in spans and now.get(task) == plan.parents.get(task)]
         quiet = [task for task in quiet if all((task, one) in request.stores for one in STORES)]
         return begun.publish(
             parts,
