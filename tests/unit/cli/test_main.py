@@ -194,7 +194,8 @@ def test_a_large_document_is_written_whole(monkeypatch, capfd):
     assert json.loads(out) == document
 
 
-def test_the_report_is_a_table_with_every_store_and_the_tail_that_is_left(capsys):
+def test_the_report_is_a_table_with_every_store_and_the_tail_that_is_left(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     store = StoreReport(
         task="0_1", store="latest-[flight]", partition=1, kind="key-value", changelog="t", start=0, end=1234567,
         committed_offset=1234566, records=1234000, tombstones=3, null_keys=0, aborted=9, rows=4321, bytes=99999,

@@ -573,7 +573,7 @@ def test_who_cannot_read_what_counts_is_told_how_to_go_on(
     parts = uploaded(shelf, directory, {"0_0": {"left": 150, "right": 50}})
     with pytest.raises(Corrupted, match="is missing") as caught:
         publication(shelf, "third").publish(parts, whole=False)
-    assert caught.value.action.endswith(f"same request id: {shelf.repair} --apply")
+    assert caught.value.action.endswith(f"({shelf.repair} --apply), and run this again.")
     apply_repair(shelf, plan_repair(shelf))
     publication(shelf, "third").publish(parts, whole=False)
     assert ends_of(shelf)["0_0"] == {"left": 150, "right": 50}
