@@ -139,6 +139,14 @@ class SparkCluster:
             document: dict[str, Any] = json.load(response)
         return document
 
+    def await_idle(self) -> None:
+        """Return when every worker is alive and free: an application that has ended holds its cores for a moment."""
+
+        def idle() -> bool:
+            return len(self._alive()) == len(self.hosts) and self.status()["coresused"] == 0
+
+        self._await(idle, "the workers are not free")
+
     def applications(self) -> list[dict[str, Any]]:
         """Every application the master knows, newest first: ``id``, ``name``, ``cores``, ``state``."""
         status = self.status()

@@ -58,6 +58,12 @@ def cluster(
         yield started
 
 
+@pytest.fixture(autouse=True)
+def free_workers(cluster: SparkCluster) -> None:
+    """What the test before has submitted has given its cores back."""
+    cluster.await_idle()
+
+
 @pytest.fixture(scope="module")
 def application(broker: Broker) -> dict[str, Any]:
     """Three kinds in four partitions; large enough that an executor can be killed while they are read."""
