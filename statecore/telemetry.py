@@ -81,11 +81,8 @@ def metered(progress: Progress, tags: Tags, say: Callable[[str], None]) -> Itera
         tags: what is restored.
         say: told why nothing is exported although it is configured.
     """
-    with ExitStack() as afterwards:
-        with metrics_from_environment(say) as metrics:
-            told = MeteredProgress(progress, metrics, tags)
-            afterwards.callback(told.close)  # after the last export, which shows what was left
-            yield told
+    with metered_checkpoints(progress, tags, say) as (told, _):
+        yield told
 
 
 @contextmanager
@@ -102,7 +99,7 @@ def metered_checkpoints(
     with ExitStack() as afterwards:
         with metrics_from_environment(say) as metrics:
             told, checkpoints = MeteredProgress(progress, metrics, tags), CheckpointMetrics(metrics, tags)
-            afterwards.callback(told.close)
+            afterwards.callback(told.close)  # after the last export, which shows what was left
             afterwards.callback(checkpoints.close)
             yield told, checkpoints
 

@@ -3,8 +3,8 @@
 One task looks at all of them, because to start a task of Airflow's costs more than to look at fifty applications. What
 is wrong with one application is told by a mapped task of its own, which fails with it at once: so it is seen where that
 application's checkpoints are seen, and the others are decided and made as ever. The page *State stores* shows it until
-a later run can look at the application again. What is wrong with all of them, such as
-a repository that is away, is told by the deciding task itself.
+a later run can look at the application again. What is wrong with all of them, such as a repository that is away, is
+told by the deciding task itself.
 """
 
 from __future__ import annotations

@@ -61,9 +61,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     tags = {"application-id": spec.application_id}
     with metered_checkpoints(output.progress, tags, output.say) as (progress, told):
 
-        def made(report: RestoreReport) -> None:
+        def measure(report: RestoreReport) -> None:
             if told.is_told:
                 told.succeeded(complete_until(report, request))
+
+        def made(report: RestoreReport) -> None:
+            measure(report)
             output.document(report.to_json())
             output.text(line_of(report))
 
@@ -75,8 +78,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
         faults = fault_points_from_environment()
         result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
-        if isinstance(result, RestoreReport) and told.is_told:
-            told.succeeded(complete_until(result, request))
+        if isinstance(result, RestoreReport):
+            measure(result)
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.jobs.checkpoint_request import CheckpointRequest
-from statecore.jobs.estimate import of_reading
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.home import JobHome
 from statecore.jobs.parents import Key, grouped
@@ -106,6 +105,7 @@ def plan_checkpoint(
         parallelism=parallelism,
         candidates=candidates,
         versioned_ms=request.versioned_interval,
+        builds=False,
     )
     newest = "" if publication.newest is None else publication.newest.snapshot
     parents, before, _ = planned.chosen
@@ -115,7 +115,7 @@ def plan_checkpoint(
     old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].parent]
     notes = (
         *why,
-        *of_reading(planned.plan, planned.notes),
+        *planned.notes,
         *grouped(before),
         *_rebuilt(_whole(planned.plan), newest),
         *_kept(old, request.versioned_interval),

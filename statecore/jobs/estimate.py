@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +17,6 @@ value, RocksDB's sequence number, filter and index; in a scratch file a header o
 
 _IN_MEMORY = 150
 """Bytes that a record takes in a builder's memory besides its key and value, at most."""
-
-NOTHING = "Nothing is read."
-"""The estimate of a plan that has no ranges."""
-
-_OF_STORES = "The stores take at most about"
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -100,37 +94,31 @@ def _taken(shape: PartitionShape, besides: int) -> float:
     return shape.bytes + besides * sum(shape.records)
 
 
-def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed, memory_budget: int) -> str:
+def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed | None, memory_budget: int) -> str:
     """The estimate as a sentence for the operator.
 
     Args:
         plan: the plan.
         weights: what is known of its partitions.
-        disk: what it needs of the disk.
+        disk: what it needs of the disk; ``None`` of a job that builds no stores, and reads what is new.
         memory_budget: bytes of records that a task may hold.
     """
     read = [(weights.shapes[part.topic_partition], len(part.ranges)) for part in plan.partitions if part.ranges]
     records = sum(sum(shape.records) for shape, _ in read)
     size = sum(shape.bytes for shape, _ in read)
     if not read:
-        return NOTHING
-    return (
+        return "Nothing is new." if disk is None and plan.partitions else "Nothing is read."
+    of_reading = (
         f"About {records:,.0f} records of {said(size)} in {sum(ranges for _, ranges in read)} ranges are read. Each "
-        f"worker holds up to {said(memory_budget)} of records (--memory-budget). {_OF_STORES} "
-        f"{said(disk.stores)} of disk, and {said(disk.besides)} more lies beside them while they are built. "
-        "Where records replace others the stores take less, and beside them lies at most twice what they take."
+        f"worker holds up to {said(memory_budget)} of records (--memory-budget)."
     )
-
-
-def of_reading(plan: RestorePlan, notes: Iterable[str]) -> tuple[str, ...]:
-    """The notes of a plan for a job that builds no stores, and reads what is new: no word of the disk.
-
-    Args:
-        plan: the plan.
-        notes: its notes, an estimate among them.
-    """
-    short = [note.partition(f" {_OF_STORES}")[0] for note in notes]
-    return tuple("Nothing is new." if note == NOTHING and plan.partitions else note for note in short)
+    if disk is None:
+        return of_reading
+    return (
+        f"{of_reading} The stores take at most about {said(disk.stores)} of disk, and {said(disk.besides)} more lies "
+        "beside them while they are built. Where records replace others the stores take less, and beside them lies at "
+        "most twice what they take."
+    )
 
 
 def said(count: float) -> str:

@@ -70,6 +70,7 @@ def plan_restore(
     cost: Cost | None = None,
     only: Callable[[Key], bool] = lambda _: True,
     versioned_ms: int | None = None,
+    builds: bool = True,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PlannedRestore:
@@ -89,6 +90,7 @@ def plan_restore(
         only: asked whether a store, by task and name, is meant.
         versioned_ms: how old, in ms, a parent may be of which a versioned store is taken over as it is; ``None`` to
             make all that are not left to Kafka Streams of the whole of their changelogs.
+        builds: whether stores are built of what is read, on a disk.
         clock: monotonic seconds.
         sleep: waits for seconds.
 
@@ -149,7 +151,7 @@ def plan_restore(
     notes = notes_of(cluster, spec, plan, request)
     disk = disk_need(plan, weights, workers, budget)
     if request.plan_only:
-        notes = (*notes, estimate_of(plan, weights, disk, budget))
+        notes = (*notes, estimate_of(plan, weights, disk if builds else None, budget))
     return PlannedRestore(plan, notes, disk, chosen, topics)
 
 

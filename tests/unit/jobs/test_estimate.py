@@ -15,7 +15,7 @@ from statecore.changelog.weighing import Weights
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
-from statecore.jobs.estimate import ROW_BYTES, DiskNeed, disk_need, estimate_of, of_reading
+from statecore.jobs.estimate import ROW_BYTES, DiskNeed, disk_need, estimate_of
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.images.changelog import batches
@@ -115,10 +115,9 @@ def test_a_disk_that_may_be_too_small_is_named(tmp_path: Path) -> None:
 def test_who_builds_no_stores_is_not_told_of_their_disk() -> None:
     plan, weights = planned(Part(300), Part(400))
     said = estimate_of(plan, weights, disk_need(plan, weights, 2, 200 * MIB), 200 * MIB)
-    (short, other) = of_reading(plan, (said, "Another note."))
+    short = estimate_of(plan, weights, None, 200 * MIB)
     assert said.startswith(short)
     assert short.endswith("of records (--memory-budget).")
-    assert other == "Another note."
 
 
 def test_a_plan_without_ranges_reads_nothing_and_finds_nothing_new() -> None:
@@ -126,4 +125,4 @@ def test_a_plan_without_ranges_reads_nothing_and_finds_nothing_new() -> None:
     nothing = replace(plan, partitions=tuple(replace(part, ranges=()) for part in plan.partitions))
     said = estimate_of(nothing, weights, disk_need(nothing, weights, 2, 200 * MIB), 200 * MIB)
     assert said == "Nothing is read."
-    assert of_reading(nothing, (said,)) == ("Nothing is new.",)
+    assert estimate_of(nothing, weights, None, 200 * MIB) == "Nothing is new."
