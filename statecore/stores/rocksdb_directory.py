@@ -147,7 +147,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
     """
     try:
         missing = [path, *(parent for parent in path.parents if not parent.exists())]
-        if begun and path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir()):
+        if begun and _is_begun(path):
             missing = [path, *path.parents]  # nobody knows which of them the killed process had made
         else:
             path.mkdir(parents=True, mode=DIRECTORY_MODE)
@@ -155,7 +155,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
             if os.access(made.parent, os.R_OK):
                 sync_file(made.parent)
     except FileExistsError as error:
-        if begun and has_database(path):  # a moment ago there was none
+        if begun and (_is_begun(path) or has_database(path)):  # a moment ago there was no directory, or no database
             raise Fenced(
                 f"Another process is making a database at {path}.",
                 action=STOP_THE_OTHER,
@@ -164,6 +164,10 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
         raise _exists(path) from error
     except OSError as error:
         raise translate(path, "Making", error) from error
+
+
+def _is_begun(path: Path) -> bool:
+    return path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir())
 
 
 def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool = False) -> set[str]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rocksdict import Options, Rdict
@@ -117,6 +118,23 @@ def test_what_a_killed_process_had_begun_to_make_is_finished(tmp_path: Path, mom
             assert store.committed_offset(CHANGELOG) == (None if turn == 1 else 1)
             store.put(b"a", b"%d" % turn)
             store.commit({CHANGELOG: turn})
+
+
+def test_a_directory_that_another_process_makes_at_the_same_moment_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, mkdir = tmp_path / "counts", Path.mkdir
+
+    def beaten(directory: Path, *arguments: Any, **options: Any) -> None:
+        mkdir(directory)
+        mkdir(directory, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", beaten)
+    with pytest.raises(Fenced, match="Another process is making a database"):
+        RocksDBStore(path, TIMESTAMPED, create_if_missing=True).open()
+    monkeypatch.undo()
+    with RocksDBStore(path, TIMESTAMPED, create_if_missing=True) as store:  # it was killed: what it began is finished
+        assert list(store.all()) == []
 
 
 def test_a_database_may_be_begun_at_any_file(tmp_path: Path) -> None:
