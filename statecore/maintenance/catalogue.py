@@ -1,0 +1,431 @@
+"""Every finding that a look at a state directory may end in: its code, how bad it is, what it means, what mends it.
+
+A code never changes its meaning. ``docs/findings/<code>.md`` is the page of each, with what was seen when real Kafka
+Streams opened such a directory. How bad a finding is may depend on the application's guarantee; the table has the
+greater of the two, and a :class:`statecore.maintenance.findings.Finding` says its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+
+class Severity(Enum):
+    """How bad a finding is, by what becomes of the application's state when nobody does anything.
+
+    Attributes:
+        exit_code: of a look whose worst finding is of this severity.
+    """
+
+    NOTE = "note"
+    """Nothing becomes of it; worth knowing."""
+    WARNING = "warning"
+    """The answers stay right, and it costs something: a restore, time, space."""
+    ERROR = "error"
+    """The application does not start, or throws state away and restores it."""
+    LOSS = "loss"
+    """The application starts and answers wrongly, without a word; or the only copy of something is in danger."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a note, 20 to 22 for the others."""
+        return {"note": 0, "warning": 20, "error": 21, "loss": 22}[self.value]
+
+    @property
+    def rank(self) -> int:
+        """The greater, the worse."""
+        return list(Severity).index(self)
+
+
+class Repair(Enum):
+    """What ``statecore doctor --repair`` does about a finding; what it cannot mend itself has none."""
+
+    LOWER_OFFSETS = "lower the offsets of all segments to the smallest"
+    CREATE_SEGMENT = "create a segment that keeps the offset"
+    SET_STATUS = "set the status to closed"
+    SET_OFFSET = "set the offset"
+    MERGE_CHECKPOINT = "take the offsets of the file into the stores and move the file aside"
+    MOVE_ASIDE = "move the file aside"
+    REBUILD = "rebuild the store from its changelog or from a snapshot, and keep the others"
+    DROP_FAMILY = "drop the column family"
+    GIVE = "give files their owner and modes"
+    TOUCH = "set the time of the directory to now"
+
+
+@dataclass(frozen=True)
+class FindingKind:
+    """One kind of finding.
+
+    Attributes:
+        code: its name.
+        severity: how bad it is at worst.
+        title: what it is, in a few words.
+        means: what becomes of it in practice.
+        remedy: what to do, in the imperative.
+        repairs: what a repair may do about it; empty where only a person can.
+        needs: what has to be at hand to find it: ``brokers``, ``spec``, a ``scan`` of all rows; empty for nothing.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    means: str
+    remedy: str
+    repairs: tuple[Repair, ...] = ()
+    needs: str = ""
+
+
+def _kinds() -> tuple[FindingKind, ...]:
+    note, warning, error, loss = Severity
+    return (
+        FindingKind(
+            "store-not-closed",
+            error,
+            "a store was not closed",
+            "Its process died. Under exactly-once the next start deletes the whole task and restores it; at-least-once "
+            "it restores what came after the last flush.",
+            "Rebuild the store under exactly-once; at-least-once nothing has to be done.",
+            (Repair.SET_STATUS, Repair.REBUILD),
+        ),
+        FindingKind(
+            "offset-missing",
+            error,
+            "a store has rows and no offset",
+            "Under exactly-once the next start deletes the whole task and restores it; at-least-once it restores the "
+            "store from the start of its changelog, over the rows that are there.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "offset-unknown",
+            loss,
+            "a store says that its offset is unknown (-4)",
+            "The store is restored from the start of its changelog. Rows of a versioned store are changed by that, and "
+            "keys that compaction has removed from the log live on.",
+            "Rebuild the store where it has rows; an empty one is right as it is.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "global-offset-unknown",
+            error,
+            "a global store says that its offset is unknown (-4)",
+            "Every start of the application fails: the offset is sought, and may not be negative.",
+            "Rebuild the global store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "global-store-not-closed",
+            error,
+            "a global store was not closed",
+            "Under exactly-once every start of the application fails (KAFKA-21034): global state is not deleted as a "
+            "task's is. At-least-once it is ignored.",
+            "Set its status: a global store is rebuilt by reading its topic again, so what it lacks is read.",
+            (Repair.SET_STATUS, Repair.REBUILD),
+        ),
+        FindingKind(
+            "segments-disagree",
+            loss,
+            "the segments of a store are at different offsets",
+            "Kafka Streams goes by the newest segment and restores what comes after it. Updates that only an older "
+            "segment lacks are lost for ever, silently.",
+            "Lower all segments to the smallest offset (at-least-once), or rebuild the store (exactly-once).",
+            (Repair.LOWER_OFFSETS, Repair.REBUILD),
+        ),
+        FindingKind(
+            "segment-missing",
+            error,
+            "a store of windows or sessions has no segment",
+            "There is nowhere to keep an offset. Under exactly-once every start deletes the whole task and restores "
+            "it, also after a clean close.",
+            "Create a segment that keeps the offset.",
+            (Repair.CREATE_SEGMENT,),
+        ),
+        FindingKind(
+            "checkpoint-behind",
+            warning,
+            ".checkpoint says a smaller offset than the store",
+            "The file wins: what lies between the two offsets is restored again.",
+            "Move the file aside.",
+            (Repair.MOVE_ASIDE,),
+        ),
+        FindingKind(
+            "checkpoint-ahead",
+            loss,
+            ".checkpoint says a greater offset than the store",
+            "The file wins: what lies between the two offsets is never restored, and nobody is told.",
+            "Move the file aside; the offset in the store is that of its rows.",
+            (Repair.MOVE_ASIDE,),
+        ),
+        FindingKind(
+            "checkpoint-stray",
+            warning,
+            ".checkpoint names a topic that no store has",
+            "Kafka Streams 4.3 drops the entry; in global/ 4.2 and older fail at every start.",
+            "Check whether the directory is this application's; then move the file aside.",
+            (Repair.MOVE_ASIDE,),
+        ),
+        FindingKind(
+            "checkpoint-unreadable",
+            error,
+            "a file with offsets cannot be read",
+            "Every start of the application fails at it.",
+            "Move the file aside where the stores keep their offsets themselves, else rebuild the task.",
+            (Repair.MOVE_ASIDE, Repair.REBUILD),
+        ),
+        FindingKind(
+            "position-leftover",
+            note,
+            "a .position file of an older release is left",
+            "Kafka Streams 4.3 merges it into the store's position at every start, and never deletes it.",
+            "Nothing; statecore migrate takes it into the store and moves it aside.",
+            (Repair.MERGE_CHECKPOINT,),
+        ),
+        FindingKind(
+            "older-release",
+            warning,
+            "written by Kafka Streams 4.2 or older",
+            "4.3 takes the offsets over by itself where the directory was closed cleanly. It loses them of segmented "
+            "stores without a segment, and under exactly-once deletes that task.",
+            "Run statecore migrate --to 4.3 before the application starts on 4.3.",
+        ),
+        FindingKind(
+            "half-migrated",
+            error,
+            "stores of one task are of different releases",
+            "No release opens all of them: 4.2 fails at those with offsets inside, and 4.3 finds no offset of the "
+            "others where .checkpoint does not say one.",
+            "Run statecore migrate to the release that is to open the directory.",
+        ),
+        FindingKind(
+            "release-cannot-open",
+            error,
+            "the release that was named cannot open the directory",
+            "The application fails at start, or opens segmented stores as empty ones without a word (4.2 and older).",
+            "Run statecore migrate --to that release.",
+        ),
+        FindingKind(
+            "column-family-unknown",
+            error,
+            "a database has a column family that its kind does not have",
+            "Every start of the application fails.",
+            "Check the kind of the store; where the family is another tool's and empty, drop it, else rebuild the "
+            "store.",
+            (Repair.DROP_FAMILY, Repair.REBUILD),
+        ),
+        FindingKind(
+            "column-family-missing",
+            loss,
+            "a database lacks the column family of its rows",
+            "Kafka Streams makes it empty and believes the offset: nothing is restored and every answer is empty.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "older-rows",
+            note,
+            "rows in the column family of an older format",
+            "The application reads both, and converts what it touches.",
+            "Nothing.",
+        ),
+        FindingKind(
+            "block-corrupt",
+            loss,
+            "blocks of a database do not match their checksums",
+            "Reads of their keys fail when they come, perhaps weeks later, and with them the application.",
+            "Rebuild the store, and look at the disk.",
+            (Repair.REBUILD,),
+            "scan",
+        ),
+        FindingKind(
+            "file-missing",
+            error,
+            "a database names a file that is not there",
+            "Every start of the application fails.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "database-unreadable",
+            error,
+            "a database cannot be opened",
+            "Every start of the application fails; of a segment 4.2 and older make an empty one, silently.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "manifest-truncated",
+            loss,
+            "a database does not know files that lie in it",
+            "Its MANIFEST lost its end. RocksDB opens it without a word, at an older state or an empty one, and "
+            "deletes the files that it does not know.",
+            "Rebuild the store before the application starts.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "current-missing",
+            loss,
+            "a directory has a database's files and no CURRENT",
+            "The application makes an empty database there.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "files-set-aside",
+            warning,
+            "files that a database did not name were kept beside it",
+            "Rows in them may be missing in the store.",
+            "Hold the store against its changelog (statecore diff); rebuild it where rows are missing.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
+            "kind-mismatch",
+            loss,
+            "a store is not of the kind that is declared",
+            "The application fails at start, or reads the rows wrongly: a timestamped store built as a plain one is "
+            "read with the time -1, without an error.",
+            "Correct the spec, or rebuild the store.",
+            (Repair.REBUILD,),
+            "spec",
+        ),
+        FindingKind(
+            "store-undeclared",
+            warning,
+            "a store has a directory and is not declared",
+            "The application leaves it alone where it does not have it either; it takes space.",
+            "Correct the spec; or, where the application has no such store any more, delete its directory.",
+            (),
+            "spec",
+        ),
+        FindingKind(
+            "store-absent",
+            warning,
+            "a declared store has no directory",
+            "The application makes it and restores it; under exactly-once the next start deletes the whole task.",
+            "Rebuild the store, or correct the spec.",
+            (Repair.REBUILD,),
+            "spec",
+        ),
+        FindingKind(
+            "task-undeclared",
+            warning,
+            "a directory of a task whose subtopology is not declared",
+            "Kafka Streams ignores it, and restores the stores where it expects them.",
+            "Check the numbers of the subtopologies in the spec against Topology.describe().",
+            (),
+            "spec",
+        ),
+        FindingKind(
+            "cleaning-deletes",
+            warning,
+            "a directory is so old that cleaning deletes it",
+            "With state.cleanup.dir.max.age.ms the next start deletes it before anything is looked at: a copy that "
+            "kept its times can vanish.",
+            "Set its time to now (touch).",
+            (Repair.TOUCH,),
+        ),
+        FindingKind(
+            "foreign-file",
+            note,
+            "files of other tools",
+            "Kafka Streams ignores them.",
+            "Delete them when nobody wants them.",
+            (Repair.MOVE_ASIDE,),
+        ),
+        FindingKind(
+            "rights",
+            error,
+            "files that the application cannot use",
+            "The application fails at start, or when it writes first.",
+            "Give them the owner and the modes of the application's directory.",
+            (Repair.GIVE,),
+        ),
+        FindingKind(
+            "work-unfinished",
+            warning,
+            "a job of statecore was interrupted here",
+            "Every task is whole, as it was or as it was to be; what lies in .statecore takes space.",
+            "Run the job again, or any other: it settles what was interrupted.",
+        ),
+        FindingKind(
+            "offset-past-end",
+            error,
+            "an offset past the end of its changelog",
+            "The log was recreated or truncated. Kafka Streams throws the store away, or believes it and never "
+            "restores what comes.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+            "brokers",
+        ),
+        FindingKind(
+            "offset-before-start",
+            error,
+            "an offset before the start of its changelog",
+            "Records in between are gone. Kafka Streams throws the store away (under exactly-once the task) and "
+            "restores it.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+            "brokers",
+        ),
+        FindingKind(
+            "topic-missing",
+            error,
+            "a store has a changelog that does not exist",
+            "The application makes an empty one; what the store holds is nowhere else.",
+            "Find out who deleted it. Check the application id; keep a copy of the directory (statecore snapshot).",
+            (),
+            "brokers",
+        ),
+        FindingKind(
+            "topic-recreated",
+            loss,
+            "the changelog is not the one that the store was made of",
+            "The offset fits by chance: the store keeps rows that no log has, and misses those before the offset.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
+            "brokers",
+        ),
+        FindingKind(
+            "stale",
+            loss,
+            "the store is older than the deletes that its changelog keeps",
+            "Deletes behind its offset may have been compacted away: Kafka Streams restores the rest of the log, and "
+            "deleted keys live on.",
+            "Rebuild the store, or advance it, which proves whether that has happened.",
+            (Repair.REBUILD,),
+            "brokers",
+        ),
+        FindingKind(
+            "partition-unknown",
+            error,
+            "a task of a partition that the changelog does not have",
+            "The application fails at start, or never uses the task.",
+            "Check the application id, and who has changed the number of partitions.",
+            (),
+            "brokers",
+        ),
+        FindingKind(
+            "source-ahead",
+            loss,
+            "a source topic's store is ahead of what the application has committed",
+            "Records in between are processed again, though the table has them already.",
+            "Rebuild the store, which ends where the group has committed.",
+            (Repair.REBUILD,),
+            "brokers",
+        ),
+        FindingKind(
+            "global-topic-not-compacted",
+            warning,
+            "the topic of a global store is not compacted",
+            "Retention deletes records that the store holds: a restore gets fewer rows than this instance has.",
+            "Set cleanup.policy=compact on the topic.",
+            (),
+            "brokers",
+        ),
+    )
+
+
+CATALOGUE: Mapping[str, FindingKind] = MappingProxyType({kind.code: kind for kind in _kinds()})
+"""Every kind by its code, in the order of the documentation."""
