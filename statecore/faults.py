@@ -34,6 +34,7 @@ PLACEMENT_POINTS: tuple[str, ...] = (
     "placement.after-swap",
     "placement.after-verify",
     "placement.after-mark",
+    "placement.after-keeping",
     "placement.during-sweep",
     "placement.after-sweep",
     "placement.done",

@@ -48,7 +48,7 @@ from statecore.jobs.report_index import InstanceReports
 from statecore.jobs.restored_store import RestoredStore, restored_stores
 from statecore.jobs.snapshot_scratch import SCRATCH_PREFIX, is_at_work
 from statecore.maintenance.layout import store_places
-from statecore.placement.apply import STAGING_PREFIX
+from statecore.placement.exchange import STAGING_PREFIX
 from statecore.placement.journal import JOURNAL, RECORD, Journal, read_journal
 from statecore.placement.open_stores import writer_among
 from statecore.placement.settlement import SET_ASIDE

@@ -44,9 +44,9 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.placement.assembly import Assembly
+from statecore.placement.exchange import STAGING_PREFIX, put_in_place
 from statecore.placement.journal import (
     JOURNAL,
-    MARK,
     RECORD,
     SWAPPING,
     Journal,
@@ -55,9 +55,8 @@ from statecore.placement.journal import (
     read_journal,
     read_record,
 )
-from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.plan import PlacementPlan, plan_placement
-from statecore.placement.settlement import SET_ASIDE, Outcome, Settlement
+from statecore.placement.settlement import REPLACED, SET_ASIDE, Outcome, Settlement
 from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import remove_tree
@@ -75,9 +74,9 @@ __all__ = [
     "recover",
 ]
 
-STAGING_PREFIX = "placement-"
-_KEPT_NAMES = frozenset({"plans", SET_ASIDE, JOURNAL, RECORD})
+_KEPT_NAMES = frozenset({"plans", SET_ASIDE, REPLACED, JOURNAL, RECORD})
 DAY = 86_400.0
+_KEEPS_REPLACED = 7 * DAY
 
 
 @dataclass(frozen=True)
@@ -171,19 +170,12 @@ def apply_placement(
         staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
         try:
             entries = Assembly(directory, staging, faults, progress, staged).assemble(todo)
-            faults.reach("placement.before-journal")
-            for task in todo:
-                refuse_open_stores(directory.task_path(task.task))
-            directory.give_to_owner()
             journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
-            journal.verified(entries).write(staging, MARK)
-            directory.ownership.give(staging / MARK)  # it stays, under another name
-            journal.write(directory.work_path)
+            outcomes = put_in_place(directory, journal, faults, progress)
         except Exception:
-            shutil.rmtree(staging, ignore_errors=True)
+            if read_journal(directory.work_path) is None:  # else recover() needs it
+                shutil.rmtree(staging, ignore_errors=True)
             raise
-        faults.reach("placement.after-journal")
-        outcomes = Settlement(directory, journal, faults, progress, look=False).settle()
         _raise_unless_placed(directory, outcomes)
         placed |= {entry.task: entry.stores for entry in entries}
     faults.reach("placement.done")
@@ -253,6 +245,10 @@ def _placed_earlier(plan: PlacementPlan) -> tuple[JournalTask, ...]:
 
 def _sweep(work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]) -> tuple[str, ...]:
     swept = []
+    for replaced in sorted(path for path in (work / REPLACED).glob("*") if path.is_dir()):
+        if clock() - replaced.stat().st_mtime > _KEEPS_REPLACED:
+            remove_tree(replaced)
+            swept.append(f"{REPLACED}/{replaced.name}")
     for entry in sorted(work.iterdir()):
         if entry.name in _KEPT_NAMES or (keep is not None and entry.name in keep):
             continue

@@ -7,13 +7,14 @@ which a retry of the same request sees that its work is done.
 A task's new and old directory are told apart by inode, which a rename keeps, so that no step has to be written down as
 done: what stands where *is* the state::
 
-    {"version": 2, "request_id": ..., "attempt": ..., "state": "swapping" | "verified", "tasks": [
+    {"version": 3, "request_id": ..., "attempt": ..., "state": "swapping" | "verified", "keeps": false, "tasks": [
        {"task": "0_0", "new_inode": 77, "files": {"rocksdb/s/000009.sst": 1234, ...},
         "old_inode": 42 | null, "old_fingerprint": "9f..." | null,
         "stores": [{"store": "s", "directory": "rocksdb/s", "offsets": [["t", 0, 99]], "bytes": 1234,
                      "identity": "c0ffee...", "checkpoint": ""}]}]}
 
-Version 1, which knew stores of one partition only, had ``"changelog": ["t", 0], "offset": 99`` instead; it is read too.
+Version 2 had no ``keeps``. Version 1, which knew stores of one partition only, had ``"changelog": ["t", 0],
+"offset": 99`` instead. Both are read too.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class Journal:
         state: ``swapping`` or ``verified``.
         tasks: the task directories.
         earlier: those that an earlier attempt of the same request had placed already.
+        keeps: whether the directories that are replaced are kept for a while.
     """
 
     request_id: str
@@ -102,6 +104,7 @@ class Journal:
     state: str
     tasks: tuple[JournalTask, ...]
     earlier: tuple[JournalTask, ...] = ()
+    keeps: bool = False
 
     def placed(self, task: str, live: Path, request_id: str) -> tuple[PlacedStore, ...]:
         """What this record's placement put into ``live``, if it was made for that request and still stands there."""
@@ -190,10 +193,10 @@ def _with_stores(fields: Fields, change: Callable[[Fields], Fields]) -> Fields:
 _TASKS = ("tasks", "earlier")
 _DOCUMENT = DocumentType(
     "journal",
-    2,
+    3,
     Journal,
     "Finish with the release that wrote it; or, when no placement can be under way, delete the file.",
-    older={1: _of_version_1},
+    older={1: _of_version_1, 2: dict},
     form=_form,
     lift=_lifted,
 )

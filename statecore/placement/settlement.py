@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -34,6 +35,12 @@ from statecore.progress import Progress
 
 SET_ASIDE = "set-aside"
 """In the work directory: old directories that the application replaced itself while a placement was interrupted."""
+
+REPLACED = "replaced"
+"""In the work directory: what placements have replaced and somebody may miss, by request; deleted after a week."""
+
+KEPT = "kept"
+"""In the staging directory: files of the old directories that are kept, by task."""
 
 
 class Outcome(Enum):
@@ -74,6 +81,8 @@ class Settlement:
             self._mark(tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is Outcome.PLACED))
             self.faults.reach("placement.after-mark")
             self.progress.done()
+        self._keep_replaced(outcomes)
+        self.faults.reach("placement.after-keeping")
         for part in ("aside", "tasks"):
             self.faults.reach("placement.during-sweep")
             shutil.rmtree(self.staging / part, ignore_errors=True)
@@ -82,6 +91,23 @@ class Settlement:
         (work / JOURNAL).replace(work / RECORD)
         sync_file(work)
         return outcomes
+
+    def _keep_replaced(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Take what is to be kept of the old directories out of the staging; what was taken before, stays."""
+        kept = self.directory.work_path / REPLACED / self.journal.attempt
+        for entry in self.journal.tasks:
+            if outcomes[entry.task] is not Outcome.PLACED:
+                continue
+            places = [self._staged(entry), self._aside(entry)] if self.journal.keeps else []
+            old = next((path for path in places if inode(path) == entry.old_inode), self.staging / KEPT / entry.task)
+            if old.is_dir() and not (kept / entry.task).exists():
+                (kept / entry.task).parent.mkdir(parents=True, exist_ok=True)
+                old.rename(kept / entry.task)
+        if kept.is_dir():
+            os.utime(kept)  # a week from now
+            for path in (kept, kept.parent):
+                self.directory.ownership.give(path)
+                sync_file(path)
 
     def _mark(self, placed: tuple[JournalTask, ...]) -> None:
         """Make the journal say ``verified``; by a rename where all was placed, which a full disk does not stop."""

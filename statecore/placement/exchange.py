@@ -1,0 +1,167 @@
+"""Takes task directories, lets somebody change copies of them, and puts the copies in their place.
+
+A live task directory is never changed. :meth:`Exchange.copy` makes second names of it (SST files, which nobody writes
+to again, as hard links, all else as bytes) in a staging directory; what has to become of the databases is done there;
+:meth:`Exchange.swap` puts the results in place by the journal of :mod:`statecore.placement.apply`. Whoever is killed
+has changed nothing, or leaves a journal that :func:`statecore.placement.apply.recover` brings to its end. ::
+
+    <application>/.statecore/
+      placement-<id>/tasks/0_1/        the copy, until it is live; then what was live, until it is verified
+      placement-<id>/kept/0_1/         files that the copy does not have, and somebody may miss
+      replaced/placement-<id>/0_1/     those files, once all is in place; with ``keeps`` all that was live.
+                                       The first job after a week deletes it
+
+A copy is put in place only where the live directory is still the one that was copied; its fingerprint is taken first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from statecore.errors import Retryable
+from statecore.faults import FaultPoints
+from statecore.filesystem import sync_tree
+from statecore.placement.journal import MARK, SWAPPING, Journal, JournalTask, read_journal
+from statecore.placement.open_stores import refuse_open_stores
+from statecore.placement.settlement import KEPT, REPLACED, Outcome, Settlement
+from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import file_sizes, fingerprint, inode, link_tree
+from statecore.progress import Progress
+
+STAGING_PREFIX = "placement-"
+"""How the staging directories of placements begin, in the work directory."""
+
+
+class Exchange:
+    """Task directories that are about to be replaced by changed copies of themselves.
+
+    A context manager: what was not put in place is deleted at its end.
+
+    Args:
+        directory: the application's state directory, locked; what was interrupted there is settled.
+        request_id: the request that they are replaced for.
+        faults: points at which a test lets the process die.
+        progress: told each task that is put in place.
+        keeps: whether all that is replaced is kept for a week; else only what was handed to :meth:`keep`.
+    """
+
+    def __init__(
+        self, directory: StateDirectory, request_id: str, faults: FaultPoints, progress: Progress, *, keeps: bool
+    ) -> None:
+        directory.check_locked()
+        if read_journal(directory.work_path) is not None:
+            raise ValueError("an interrupted placement has to be settled by recover() before another begins")
+        self.directory, self.request_id, self.keeps = directory, request_id, keeps
+        self._faults, self._progress = faults, progress
+        self._staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
+        self._seen: dict[str, str] = {}
+
+    def __enter__(self) -> Exchange:
+        (self._staging / "aside").mkdir(parents=True)
+        self._faults.reach("placement.start")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if read_journal(self.directory.work_path) is None:  # else recover() needs it
+            shutil.rmtree(self._staging, ignore_errors=True)
+
+    @property
+    def kept_path(self) -> Path:
+        """Where what was kept lies once all is in place; nothing is there where nothing had to be kept."""
+        return self.directory.work_path / REPLACED / self._staging.name
+
+    def copy(self, task: str) -> Path:
+        """A copy of a live task directory, to be changed. SST files in it are the live ones: never write to them.
+
+        Raises:
+            Fenced: somebody has a store of the task open.
+            OSError: no room, or no right to read.
+        """
+        live = self.directory.task_path(task)
+        refuse_open_stores(live)
+        seen = fingerprint(live)
+        target = self._staging / "tasks" / task
+        link_tree(live, target, self.directory.ownership)
+        self._seen[task] = seen
+        self._faults.reach("placement.after-image-move")
+        return target
+
+    def keep(self, task: str, names: Iterable[str]) -> None:
+        """Keep files that a copy will not have, by their names in the task's directory."""
+        for name in names:
+            target = self._staging / KEPT / task / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(self.directory.task_path(task) / name, target, follow_symlinks=False)
+
+    def swap(self, tasks: Iterable[str]) -> dict[str, Outcome]:
+        """Put the copies of these tasks in place, all others stay as they are.
+
+        Returns:
+            What became of each.
+
+        Raises:
+            Fenced: the lock was lost, or somebody has opened a store of them.
+            Retryable: a live directory has changed since it was copied; nothing was put in place.
+        """
+        wanted = list(tasks)
+        for task in wanted:
+            target = self._staging / "tasks" / task
+            # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
+            os.utime(target)
+        self._faults.reach("placement.after-assembly")
+        sync_tree(self._staging)
+        self._faults.reach("placement.after-sync")
+        entries = tuple(self._entry(task) for task in wanted)
+        return put_in_place(
+            self.directory,
+            Journal(self.request_id, self._staging.name, SWAPPING, entries, keeps=self.keeps),
+            self._faults,
+            self._progress,
+        )
+
+    def _entry(self, task: str) -> JournalTask:
+        live, made = self.directory.task_path(task), self._staging / "tasks" / task
+        old, new = inode(live), inode(made)
+        if old is None or new is None or fingerprint(live) != self._seen[task]:
+            raise Retryable(
+                f"The directory {live} has changed since it was copied; nothing was put in place.",
+                action="Find out who works in it without the application's lock, then run this again.",
+                task=task,
+            )
+        return JournalTask(task, new, file_sizes(made), old, self._seen[task], ())
+
+
+def put_in_place(
+    directory: StateDirectory, journal: Journal, faults: FaultPoints, progress: Progress
+) -> dict[str, Outcome]:
+    """Swap the task directories that lie complete and durable in a placement's staging directory.
+
+    Args:
+        directory: the application's state directory, locked.
+        journal: what is to be swapped; from here on it says so on the disk.
+        faults: points at which a test lets the process die.
+        progress: told each task.
+
+    Returns:
+        What became of each task.
+
+    Raises:
+        Fenced: the lock was lost, or somebody has opened a store of these tasks; nothing was swapped.
+    """
+    staging = directory.work_path / journal.attempt
+    faults.reach("placement.before-journal")
+    for entry in journal.tasks:
+        refuse_open_stores(directory.task_path(entry.task))
+    directory.give_to_owner()
+    journal.verified(journal.tasks).write(staging, MARK)
+    directory.ownership.give(staging / MARK)  # it stays, under another name
+    journal.write(directory.work_path)
+    faults.reach("placement.after-journal")
+    return Settlement(directory, journal, faults, progress, look=False).settle()

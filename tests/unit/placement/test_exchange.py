@@ -1,0 +1,141 @@
+"""Task directories are replaced by changed copies of themselves, or stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Fenced, Retryable
+from statecore.faults import NO_FAULTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
+from statecore.placement.apply import recover
+from statecore.placement.exchange import Exchange, Outcome
+from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import file_sizes, fingerprint
+from statecore.progress import NullProgress
+from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.placement.support import KIND, changelog
+
+TASKS = ("0_0", "0_1", "global")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StateDirectory:
+    """Three tasks with a store of three rows each, and a file with offsets beside it."""
+    made = StateDirectory(tmp_path, "app")
+    for task in TASKS:
+        path = made.task_path(task)
+        with RocksDBStore(path / "rocksdb" / "s", KIND, create=True) as store:
+            for number in range(3):
+                store.put(b"%d" % number, b"old")
+            store.commit({changelog("0_0", "s"): 5})
+        (path / ".checkpoint").write_text("0\n0\n")
+    return made
+
+
+def exchanged(directory: StateDirectory, *tasks: str, keeps: bool = False, faults: InjectedFault | None = None) -> Path:
+    """A row more in each copy, and no file beside it; where what was kept lies."""
+    with (
+        directory.lock(),
+        Exchange(directory, "request", faults or NO_FAULTS, NullProgress(), keeps=keeps) as exchange,
+    ):
+        for task in tasks:
+            exchange.keep(task, [".checkpoint"])
+            copy = exchange.copy(task)
+            (copy / ".checkpoint").unlink()
+            with RocksDBStore(copy / "rocksdb" / "s", KIND) as store:
+                store.put(b"new", b"new")
+                store.commit({changelog("0_0", "s"): 6})
+        assert exchange.swap(tasks) == dict.fromkeys(tasks, Outcome.PLACED)
+        return exchange.kept_path
+
+
+def rows(path: Path) -> int:
+    with RocksDBStore(path / "rocksdb" / "s", KIND, read_only=True) as store:
+        return len(list(store.all()))
+
+
+def is_new(directory: StateDirectory, task: str) -> bool:
+    path = directory.task_path(task)
+    new = rows(path) == 4
+    assert new is not (path / ".checkpoint").exists()
+    return new
+
+
+def test_copies_take_the_place_of_the_live_directories(directory: StateDirectory) -> None:
+    other = fingerprint(directory.task_path("global"))
+    kept = exchanged(directory, "0_0", "0_1")
+    assert [is_new(directory, task) for task in TASKS] == [True, True, False]
+    assert fingerprint(directory.task_path("global")) == other
+    assert file_sizes(kept) == {"0_0/": 0, "0_0/.checkpoint": 4, "0_1/": 0, "0_1/.checkpoint": 4}
+    assert {path.name for path in directory.work_path.iterdir()} == {"placed.json", "replaced"}
+
+
+def test_what_was_replaced_is_kept_for_a_week_if_that_is_asked_for(directory: StateDirectory) -> None:
+    kept = exchanged(directory, "0_0", keeps=True)
+    assert rows(kept / "0_0") == 3
+    now = kept.stat().st_mtime
+    for days, there in ((6.9, True), (7.1, False)):
+        with directory.lock():
+            recover(directory, keep=frozenset(), clock=lambda days=days: now + days * 86_400)
+        assert kept.exists() is there
+
+
+def test_a_copy_shares_the_data_with_the_live_directory(directory: StateDirectory) -> None:
+    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+        live, copy = directory.task_path("0_0"), exchange.copy("0_0")
+        assert list(live.rglob("*.sst"))
+        for file in live.rglob("*"):
+            assert file.samefile(copy / file.relative_to(live)) is (file.suffix == ".sst")
+
+
+def test_nothing_is_left_where_nothing_was_put_in_place(directory: StateDirectory) -> None:
+    before = {task: fingerprint(directory.task_path(task)) for task in TASKS}
+    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+        exchange.copy("0_0")
+        assert list(directory.work_path.iterdir())
+    assert {task: fingerprint(directory.task_path(task)) for task in TASKS} == before
+    assert not list(directory.work_path.iterdir())
+
+
+def test_a_directory_that_changed_meanwhile_is_not_replaced(directory: StateDirectory) -> None:
+    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+        for task in ("0_0", "0_1"):
+            exchange.copy(task)
+        with RocksDBStore(directory.task_path("0_1") / "rocksdb" / "s", KIND) as store:
+            store.put(b"late", b"late")
+            store.commit({changelog("0_0", "s"): 6})
+        with pytest.raises(Retryable, match="0_1 has changed since it was copied; nothing was put in place"):
+            exchange.swap(["0_0", "0_1"])
+    assert [rows(directory.task_path(task)) for task in TASKS] == [3, 4, 3]
+
+
+def test_a_store_that_is_open_is_neither_copied_nor_replaced(directory: StateDirectory) -> None:
+    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+        with RocksDBStore(directory.task_path("0_0") / "rocksdb" / "s", KIND), pytest.raises(Fenced):
+            exchange.copy("0_0")
+
+
+@pytest.mark.parametrize("point", [point for point in PLACEMENT_POINTS if point != "placement.between-renames"])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_whoever_stops_at_any_point_leaves_each_task_old_or_new_and_the_next_job_settles_it(
+    directory: StateDirectory, point: str, nth: int
+) -> None:
+    tasks = ("0_0", "0_1")
+    fault = InjectedFault(point, nth=nth)
+    try:
+        exchanged(directory, *tasks, keeps=True, faults=fault)
+    except FaultInjected:
+        assert [is_new(directory, task) for task in TASKS] in ([False] * 3, [True, False, False], [True, True, False])
+    with directory.lock():
+        recover(directory, keep=frozenset())
+    news = [is_new(directory, task) for task in TASKS]
+    assert news in ([False] * 3, [True, True, False])
+    replaced = directory.work_path / "replaced"
+    if news[0]:
+        assert [rows(next(replaced.iterdir()) / task) for task in tasks] == [3, 3]
+    else:
+        assert not replaced.exists()
+        exchanged(directory, *tasks)
+        assert is_new(directory, "0_0")
+    assert not list(directory.work_path.glob("placement-*"))
