@@ -99,6 +99,15 @@ FOLD_POINTS: tuple[str, ...] = (
 )
 """A fold, before the publication; the middle ones once a batch of runs."""
 
+MIGRATE_POINTS: tuple[str, ...] = (
+    "migrate.after-lock",
+    "migrate.after-plan",
+    "migrate.after-copy",
+    "migrate.after-convert",
+    "migrate.after-placement",
+)
+"""A migration; between the last two lie those of a placement."""
+
 FAULT_POINTS: tuple[str, ...] = (
     *PLACEMENT_POINTS,
     *RESTORE_POINTS,
@@ -108,6 +117,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *FOLD_POINTS,
     *FETCH_POINTS,
     *SNAPSHOT_POINTS,
+    *MIGRATE_POINTS,
 )
 """Every fault point there is."""
 

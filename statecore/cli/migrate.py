@@ -1,0 +1,105 @@
+"""``statecore migrate``: make a state directory what another release of Kafka Streams opens.
+
+Without ``--apply`` the plan is printed, and nothing is changed. Exit 0 when it can be done, 13 (``Invalid``) when
+something is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from statecore.cli.engine_options import add_engine_options, engine_of
+from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.migrate_request import MigrateRequest
+
+if TYPE_CHECKING:
+    from statecore.jobs.migrate_report import MigratedTask, MigrateReport
+
+_SHOWN = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_request_options(parser, MigrateRequest)
+    add_engine_options(parser, "processes", "who converts the tasks")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Migrate, or plan, and show the outcome."""
+    from statecore.errors import Invalid
+    from statecore.faults import fault_points_from_environment
+    from statecore.jobs.migrate import run_migrate
+    from statecore.jobs.migrate_report import Outcome
+    from statecore.telemetry import metered
+
+    request = request_of(MigrateRequest, arguments)
+    arguments.plan_only = not request.apply
+    engine = engine_of(arguments)
+    faults = fault_points_from_environment()
+    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
+        report = run_migrate(request, engine, progress, faults=faults, say=output.say)
+    code = Invalid.exit_code if report.outcome is Outcome.REFUSED else 0
+    output.document({**report.to_json(), "exit_code": code})
+    if not output.json:
+        show(report)
+    return code
+
+
+def show(report: MigrateReport) -> None:
+    """What is done to each store, with the tasks in which that is the same; then what is left, refused and noted."""
+    from rich.text import Text
+
+    from statecore.jobs.migrate_report import Outcome
+
+    console = result_console()
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for task in report.tasks:
+        for store in task.stores:
+            what = "; ".join(store.steps) or "stays as it is"
+            rows.setdefault((store.store, store.kind, what), []).append(task.task)
+        if task.steps:
+            rows.setdefault(("files beside the stores", "", "; ".join(task.steps)), []).append(task.task)
+    print_table(
+        console,
+        f"{report.application_id} in {report.state_dir}, for Kafka Streams {report.to}",
+        ("store", "kind", "tasks", "what is done"),
+        [(store, kind, _tasks(tasks), what) for (store, kind, what), tasks in rows.items()],
+        left={"store", "kind", "tasks", "what is done"},
+        spare=("kind",),
+    )
+    for title, of in _WORDS:
+        for why, tasks in _grouped(report, of).items():
+            console.print(Text(f"{title}: {_tasks(tasks)}: {why}"))
+    changed = sum(task.is_changed for task in report.tasks)
+    said = {
+        Outcome.PLANNED: f"plan {report.plan_id}: {changed} of {len(report.tasks)} tasks would be migrated; nothing was "
+        "changed. Do it with --apply",
+        Outcome.REFUSED: "refused; nothing was changed",
+        Outcome.UNCHANGED: f"nothing to do: Kafka Streams {report.to} opens it as it is",
+        Outcome.MIGRATED: f"migrated {changed} of {len(report.tasks)} tasks in {report.seconds:.1f} s",
+    }
+    kept = f"; what was moved aside lies in {report.kept} for a week" if report.kept else ""
+    console.print(Text(said[report.outcome] + kept))
+
+
+_WORDS = (("note", "notes"), ("left as it is", "left"), ("refused", "refused"))
+
+
+def _grouped(report: MigrateReport, of: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for task in report.tasks:
+        for why in _said_of(task, of):
+            found.setdefault(why, []).append(task.task)
+    return found
+
+
+def _said_of(task: MigratedTask, of: str) -> tuple[str, ...]:
+    said: tuple[str, ...] = getattr(task, of)
+    return said
+
+
+def _tasks(tasks: list[str]) -> str:
+    more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
+    return ", ".join(tasks[:_SHOWN]) + more

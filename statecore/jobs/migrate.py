@@ -1,0 +1,315 @@
+"""The migration: a state directory is made what another release of Kafka Streams opens, with nothing to restore.
+
+Order of things, and why a kill at any moment is harmless::
+
+    look      every task is read; what would be done to it   nothing is changed; a plan ends here
+    refuse    all reasons are said at once                   nothing is changed
+    copy      SST files get second names, all else is        in the application's .statecore, which the next job sweeps
+              copied (statecore.placement.exchange)
+    convert   the copies are changed, made durable, and      the same
+              looked at, task by task, by the engine's workers
+    swap      whole tasks, by the journal of placements      each task wholly old or wholly new; the next job settles it
+    verify    the live tasks are read again: nothing is      tasks of two releases only where the job was killed in the
+              left to be done                                middle of a swap; running it again ends that
+
+The whole directory is migrated or nothing of it: no release opens one that is half of another. A task that its own
+release would throw away is *left* as it is, and so would be thrown away as before; that is said, and is no refusal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.formats.releases import GLOBAL, LOCK_FILE, RELEASES
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.convert_tasks import Converted, ConvertTask, convert_tasks
+from statecore.jobs.engine import Engine, Failure
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.home import DirectoryHome
+from statecore.jobs.job import Job, Surroundings, nobody
+from statecore.jobs.migrate_report import (
+    MIGRATION_SUFFIX,
+    MigratedStore,
+    MigratedTask,
+    MigrateReport,
+    Outcome,
+    plan_id_of,
+)
+from statecore.jobs.migrate_request import MigrateRequest
+from statecore.maintenance.conversion import StoreConversion, TaskConversion, plan_conversion
+from statecore.maintenance.inspection import check_application
+from statecore.maintenance.layout import application_directory
+from statecore.placement.apply import recover
+from statecore.placement.exchange import Exchange
+from statecore.placement.settlement import Outcome as Placed
+from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import fingerprint
+from statecore.progress import NullProgress, Progress
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.reader import load_spec
+from statecore.stores.lock_holder import lock_holder
+
+
+def run_migrate(
+    request: MigrateRequest,
+    engine: Engine,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = nobody,
+) -> MigrateReport:
+    """Make a state directory what another release opens; or say what that would take.
+
+    Args:
+        request: which directory, which release, and whether to do it.
+        engine: who converts the tasks; its workers see the directory.
+        progress: told how far it is; ``None`` for nobody.
+        faults: points at which tests let the process die.
+        say: told what an operator should read at once.
+
+    Returns:
+        What was done, or would be.
+
+    Raises:
+        NotFound: there is no such application or task.
+        Invalid: something cannot be migrated, of which all is named; or the plan is not the one that was approved;
+            nothing was changed.
+        Fenced: the application runs, or another job does; nothing was changed.
+        Capacity: no room; nothing was changed.
+        Corrupted: a database is damaged, or a copy is not what it must be; nothing was changed.
+        StatecoreError: a defect of this program.
+    """
+    try:
+        spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
+        check_application(spec, request.application_id)
+        found = application_directory(Path(request.state_dir), request.application_id)
+        directory = StateDirectory(found.state_dir, found.application_id, request.owner)
+        home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
+        around = Surroundings(spec or _unknown(request), home, progress or NullProgress(), faults, say)
+        return _Migration(request, around, directory, spec, engine).run()
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, _doing(request)) from error
+
+
+class _Migration(Job):
+    """One try of a migration."""
+
+    report_suffix = MIGRATION_SUFFIX
+
+    def __init__(
+        self,
+        request: MigrateRequest,
+        around: Surroundings,
+        directory: StateDirectory,
+        declared: ApplicationSpec | None,
+        engine: Engine,
+    ) -> None:
+        super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
+        self.request, self.directory, self.declared, self.engine = request, directory, declared, engine
+        self.to = RELEASES[request.to]
+
+    def run(self) -> MigrateReport:
+        """Plan, or migrate under the lock."""
+        if not self.request.apply:
+            self._refuse_running()
+            with self.phase("look"):
+                return self._report(Outcome.PLANNED, *self._looked())
+        with self.directory.lock():
+            self.faults.reach("migrate.after-lock")
+            if recovered := str(recover(self.directory, self.faults)):
+                self.say(recovered)
+            with self.phase("look"):
+                plans, plan_id = self._looked()
+            self._refuse(plans, plan_id)
+            todo = [plan for plan in plans if not plan.is_nothing_to_do]
+            if not todo:
+                return self._report(Outcome.UNCHANGED, plans, plan_id)
+            self.faults.reach("migrate.after-plan")
+            with ExitStack() as stack:
+                workers = stack.enter_context(self.engine.start("migrate", self.spec))
+                exchange = stack.enter_context(
+                    Exchange(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
+                )
+                with self.phase("copy"):
+                    work = self._copied(exchange, todo)
+                self.faults.reach("migrate.after-copy")
+                with self.phase("convert"):
+                    self.progress.phase("convert", len(work), "tasks")
+                    answers = workers.run(convert_tasks, [[one] for one in work], self.doing)
+                    seconds = self._seconds(answers, todo)
+                    self.progress.done()
+                self.faults.reach("migrate.after-convert")
+                with self.phase("place"):
+                    outcomes = exchange.swap([plan.task for plan in todo])
+                    kept = str(exchange.kept_path) if exchange.kept_path.is_dir() else ""
+            self.faults.reach("migrate.after-placement")
+            with self.phase("verify"):
+                self._verify(outcomes)
+            report = self._report(Outcome.MIGRATED, plans, plan_id, kept=kept, seconds=seconds)
+            self.finish("", report.to_json())
+            return report
+
+    def _refuse_running(self) -> None:
+        holder = lock_holder(self.directory.path / LOCK_FILE)
+        if holder is not None:
+            raise Fenced(
+                f"{self.directory.path} is in use by {holder}.",
+                action="Close the application, or wait for the other job.",
+                state_dir=str(self.directory.state_dir),
+            )
+
+    def _looked(self) -> tuple[list[TaskConversion], str]:
+        """What would be done to each task, and the id of that plan."""
+        there = [*self.directory.task_directories(), *([GLOBAL] if self.directory.global_path.is_dir() else [])]
+        missing = [task for task in self.request.tasks if task not in there]
+        if missing or not there:
+            raise NotFound(
+                f"{self.directory.path} has no task{f' {missing[0]}' if missing else ''}; "
+                f"there are: {', '.join(there) or 'none'}.",
+                action="Check state_dir, the application id and the names of the tasks.",
+                state_dir=str(self.directory.state_dir),
+            )
+        wanted = [task for task in there if not self.request.tasks or task in self.request.tasks]
+        self.progress.phase("look", len(wanted), "tasks")
+        plans, seen = [], {}
+        for task in wanted:
+            seen[task] = fingerprint(self.directory.task_path(task))
+            plans.append(
+                plan_conversion(
+                    task,
+                    self.directory.task_path(task),
+                    self.to,
+                    application_id=self.request.application_id,
+                    spec=self.declared,
+                    exactly_once=self._exactly_once(),
+                    lose_headers=self.request.lose_headers,
+                )
+            )
+            self.progress.advance()
+        self.progress.done()
+        changed = {plan.task: seen[plan.task] for plan in plans if not plan.is_nothing_to_do}
+        return plans, plan_id_of(self.request.to, [_said(plan) for plan in plans], changed)
+
+    def _exactly_once(self) -> bool | None:
+        guarantee = self.request.processing_guarantee
+        if guarantee is None and self.declared is not None:
+            guarantee = self.declared.processing_guarantee
+        return None if guarantee is None else guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+
+    def _refuse(self, plans: Sequence[TaskConversion], plan_id: str) -> None:
+        refused = [f"{plan.task}: {why}" for plan in plans for why in plan.refused]
+        if refused:
+            raise Invalid(
+                f"{self.directory.path} cannot be migrated to {self.to.name}:\n" + "\n".join(f"  {why}" for why in refused),
+                action="Do what each line says, then run this again; nothing was changed.",
+                state_dir=str(self.directory.state_dir),
+                refused=refused,
+            )
+        if self.request.approved not in ("", plan_id) and not all(plan.is_nothing_to_do for plan in plans):
+            raise Invalid(
+                f"The plan for {self.directory.path} is {plan_id} now, and {self.request.approved} was approved: the "
+                "directory has changed since.",
+                action="Look at the plan again and approve it; nothing was changed.",
+                state_dir=str(self.directory.state_dir),
+                plan_id=plan_id,
+            )
+
+    def _copied(self, exchange: Exchange, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
+        self.directory.ensure_room(sum(plan.needed_bytes for plan in todo))
+        self.progress.phase("copy", len(todo), "tasks")
+        work = []
+        for plan in todo:
+            exchange.keep(plan.task, plan.moved)
+            work.append(ConvertTask(plan, str(exchange.copy(plan.task))))
+            self.progress.advance()
+        self.progress.done()
+        return work
+
+    def _seconds(self, answers: Sequence[Converted | Failure], todo: Sequence[TaskConversion]) -> dict[str, float]:
+        failed = [answer for answer in answers if isinstance(answer, Failure)]
+        if failed:
+            raise failed[0].to_error()
+        done = {answer.task: answer.seconds for answer in answers if isinstance(answer, Converted)}
+        if done.keys() != {plan.task for plan in todo}:
+            raise AssertionError(f"{len(done)} of {len(todo)} tasks were answered for")
+        return done
+
+    def _verify(self, outcomes: Mapping[str, Placed]) -> None:
+        left = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
+        if not left:
+            plans, _ = self._looked()
+            left = [plan.task for plan in plans if plan.refused or not plan.is_nothing_to_do]
+        if left:
+            raise Corrupted(
+                f"{', '.join(left)} in {self.directory.path} are not what they were converted to.",
+                action="Check the disk and who writes there, then run this again: it goes on where it stands.",
+                tasks=left,
+            )
+
+    def _report(
+        self,
+        outcome: Outcome,
+        plans: Sequence[TaskConversion],
+        plan_id: str,
+        *,
+        kept: str = "",
+        seconds: Mapping[str, float] | None = None,
+    ) -> MigrateReport:
+        tasks = tuple(replace(_said(plan), seconds=(seconds or {}).get(plan.task, 0.0)) for plan in plans)
+        if outcome is Outcome.PLANNED and any(task.refused for task in tasks):
+            outcome = Outcome.REFUSED
+        elif outcome is Outcome.PLANNED and not any(task.is_changed for task in tasks):
+            outcome = Outcome.UNCHANGED
+        return MigrateReport(
+            **asdict(self.attempt),
+            finished=utc_now(),
+            to=self.to.name,
+            outcome=outcome,
+            plan_id=plan_id,
+            kept=kept,
+            seconds=time.monotonic() - self.began,
+            phases=dict(self.phases),
+            tasks=tasks,
+        )
+
+
+def _said(plan: TaskConversion) -> MigratedTask:
+    """A plan as a report has it."""
+    return MigratedTask(
+        task=plan.task,
+        seen=plan.seen,
+        stores=tuple(_store_said(store) for store in plan.stores),
+        steps=plan.steps,
+        left=plan.left,
+        refused=plan.refused,
+        notes=plan.notes,
+    )
+
+
+def _store_said(store: StoreConversion) -> MigratedStore:
+    return MigratedStore(
+        store=store.store,
+        kind="?" if store.kind is None else str(store.kind),
+        steps=store.steps,
+        offsets={str(partition): offset for partition, offset in sorted(store.offsets.items())},
+        rewritten_bytes=store.rewritten_bytes,
+    )
+
+
+def _unknown(request: MigrateRequest) -> ApplicationSpec:
+    """An application of which nothing was declared."""
+    guarantee = request.processing_guarantee or ProcessingGuarantee.EXACTLY_ONCE_V2
+    return ApplicationSpec(request.application_id, "", guarantee, ())
+
+
+def _doing(request: MigrateRequest) -> str:
+    return f"{request.state_dir} was migrated to Kafka Streams {request.to}"
+

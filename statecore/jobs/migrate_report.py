@@ -1,0 +1,148 @@
+"""What a migration did, or would do: task by task, for people and for programs.
+
+A plan has an id: a hash of what would be done to each task, and of the files that it was decided by. Whoever approves a
+plan approves its id, and a directory that has changed since has another plan. The report lies in the application's
+directory, where a migration was made::
+
+    <application>/.statecore/plans/<request>.migration
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from statecore.documents import DocumentType
+
+MIGRATION_SUFFIX = ".migration"
+"""Of the report's file."""
+
+
+class Outcome(StrEnum):
+    """What became of a migration."""
+
+    PLANNED = "planned"
+    MIGRATED = "migrated"
+    UNCHANGED = "nothing to do"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class MigratedStore:
+    """A store of one task.
+
+    Attributes:
+        store: its name.
+        kind: its kind, ``?`` where nothing told it and nothing depends on it.
+        steps: what is done to it, in words; empty where it is as it must be.
+        offsets: what the next release finds, by ``<topic>-<partition>``: the last applied offset (global stores: the
+            next one), or -4.
+        rewritten_bytes: bytes of files that are written anew, because the release cannot read those that are there.
+    """
+
+    store: str
+    kind: str
+    steps: tuple[str, ...]
+    offsets: Mapping[str, int]
+    rewritten_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class MigratedTask:
+    """One task directory, or ``global``.
+
+    Attributes:
+        task: the task.
+        seen: which releases its layout is of, in words.
+        stores: its stores.
+        steps: what is done to files beside them, in words.
+        left: why something stays as it is, and what the application will do about it.
+        refused: why it cannot be migrated; then nothing is, of any task.
+        notes: what an operator should know.
+        seconds: time that was spent on it; 0 of a plan.
+    """
+
+    task: str
+    seen: str
+    stores: tuple[MigratedStore, ...] = ()
+    steps: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything is done to it."""
+        return bool(self.steps or any(store.steps for store in self.stores))
+
+
+@dataclass(frozen=True)
+class MigrateReport:
+    """The result of one migration of one state directory.
+
+    Attributes:
+        application_id: Kafka Streams' ``application.id``.
+        state_dir: Kafka Streams' ``state.dir``, resolved.
+        request_id: the request.
+        host: the machine that ran it.
+        user: the user it ran as.
+        process: its process id.
+        release: the version of statecore.
+        started: when it began (ISO 8601, UTC).
+        finished: when it ended.
+        to: the release of Kafka Streams that is to open the directory.
+        outcome: what became of it.
+        plan_id: hash of the plan.
+        kept: where the files lie that were moved aside; empty where there are none.
+        seconds: wall time.
+        phases: wall seconds of each phase, in order.
+        tasks: what was done to each task.
+    """
+
+    application_id: str
+    state_dir: str
+    request_id: str
+    host: str
+    user: str
+    process: int
+    release: str
+    started: str
+    finished: str
+    to: str
+    outcome: Outcome
+    plan_id: str
+    kept: str = ""
+    seconds: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+    tasks: tuple[MigratedTask, ...] = ()
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Why nothing can be migrated, each with its task."""
+        return tuple(f"{task.task}: {why}" for task in self.tasks for why in task.refused)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON document."""
+        return MIGRATE_REPORT.to_json(self)
+
+
+def plan_id_of(to: str, tasks: Sequence[MigratedTask], fingerprints: Mapping[str, str]) -> str:
+    """The hash of what would be done to tasks, and of the files that it was decided by.
+
+    Args:
+        to: the release.
+        tasks: what would be done.
+        fingerprints: of the directory of each task that is changed.
+    """
+    said = {"to": to, "tasks": [asdict(task) for task in tasks], "fingerprints": dict(fingerprints)}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+MIGRATE_REPORT = DocumentType(
+    "report of a migration", 1, MigrateReport, "Read it with the release that wrote it.", is_open=True
+)
