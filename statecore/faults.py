@@ -99,6 +99,13 @@ FOLD_POINTS: tuple[str, ...] = (
 )
 """A fold, before the publication; the middle ones once a batch of runs."""
 
+CONVERSION_POINTS: tuple[str, ...] = (
+    "conversion.before-database",
+    "conversion.after-database",
+    "conversion.after-files",
+)
+"""The conversion of a copy of a task's directory to another release; the first two once a database."""
+
 FAULT_POINTS: tuple[str, ...] = (
     *PLACEMENT_POINTS,
     *RESTORE_POINTS,
@@ -108,6 +115,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *FOLD_POINTS,
     *FETCH_POINTS,
     *SNAPSHOT_POINTS,
+    *CONVERSION_POINTS,
 )
 """Every fault point there is."""
 
