@@ -216,7 +216,7 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
         Invalid: this user may not read one.
     """
     found: dict[str, set[int]] = {}
-    for name, family in _files(path):
+    for name, family, _ in _files(path):
         file = path / name
         try:
             with file.open("rb") as opened:
@@ -238,27 +238,28 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
     return {family: frozenset(versions) for family, versions in found.items()}
 
 
-def live_files(path: Path) -> dict[str, frozenset[str]]:
-    """The SST files of a closed database by column family, as its MANIFEST names them.
+def live_files(path: Path) -> dict[str, dict[str, int]]:
+    """The SST files of a closed database and their bytes by column family, as its MANIFEST names them.
 
     Where this reader does not understand the MANIFEST, every file counts for ``default``.
 
     Raises:
         Corrupted, Invalid, NotFound: there is no MANIFEST, or this user may not read it.
     """
-    found: dict[str, set[str]] = {}
-    for name, family in _files(path):
-        found.setdefault(family, set()).add(name)
-    return {family: frozenset(names) for family, names in found.items()}
+    found: dict[str, dict[str, int]] = {}
+    for name, family, size in _files(path):
+        found.setdefault(family, {})[name] = size
+    return found
 
 
-def _files(path: Path) -> list[tuple[str, str]]:
+def _files(path: Path) -> list[tuple[str, str, int]]:
     try:
         current = (path / "CURRENT").read_text().strip()
         data = (path / current).read_bytes()
     except OSError as error:
         raise translate(path, "Reading the MANIFEST of", error) from error
     try:
-        return [(f"{number:06d}.sst", file.family) for number, file in sorted(read_manifest(data).files.items())]
+        files = sorted(read_manifest(data).files.items())
+        return [(f"{number:06d}.sst", file.family, file.size) for number, file in files]
     except ValueError:
-        return [(file.name, DEFAULT_COLUMN_FAMILY) for file in sorted(path.glob("*.sst"))]
+        return [(file.name, DEFAULT_COLUMN_FAMILY, file.stat().st_size) for file in sorted(path.glob("*.sst"))]

@@ -68,21 +68,21 @@ def downward(seen: TaskSight, terms: Terms) -> TaskConversion:
         return replace(begun, refused=refused)
     entries, left = _entries(seen, stores, claimed)
     written: dict[str, Mapping[TopicPartition, int]] = {}
-    moved_aside = []
+    moved = []
     if entries != (seen.checkpoint or {}):
         if entries:
             written[CHECKPOINT_FILE] = entries
         if seen.checkpoint is not None:
-            moved_aside.append(CHECKPOINT_FILE)
+            moved.append(CHECKPOINT_FILE)
     for store, made in zip(seen.stores, stores, strict=True):
         position = offsets_of_position(made.position)
         if not seen.is_global and position and position != offsets_of_position(store.outside_position):
             written[position_file(store.store)] = position
             if store.has_position_file:
-                moved_aside.append(position_file(store.store))
+                moved.append(position_file(store.store))
         if store.outside is not None:
-            moved_aside.append(store_checkpoint_file(store.store))
-    return replace(begun, moved_aside=tuple(sorted(moved_aside)), written=written, left=left)
+            moved.append(store_checkpoint_file(store.store))
+    return replace(begun, moved=tuple(sorted(moved)), written=written, left=left)
 
 
 def _entries(
@@ -264,7 +264,8 @@ def _database(store: StoreSight, one: DatabaseSight, terms: Terms) -> DatabaseCo
         drop=tuple(drop),
         rewrite=tuple(sorted(newer)),
         contents=contents,
-        files={family: names for family, names in one.files.items() if family in families - newer},
+        files={family: frozenset(files) for family, files in one.files.items() if family in families - newer},
+        rewritten_bytes=sum(sum(one.files.get(family, {}).values()) for family in {*newer, *(m.source for m in moves)}),
     )
 
 

@@ -12,6 +12,9 @@ from statecore.formats.releases import RELEASES, Release
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
 
+_BYTES_BESIDE = 64 << 10
+"""Of a database besides rows: MANIFEST, options, the family ``offsets``."""
+
 
 @dataclass(frozen=True)
 class RowMove:
@@ -54,6 +57,7 @@ class DatabaseConversion:
         sst_format: the newest format version that its files have afterwards.
         contents: what families hold afterwards, where files are written anew; others keep their files.
         files: SST files of families that keep theirs, by family.
+        rewritten_bytes: of files that are written anew.
     """
 
     directory: str
@@ -69,6 +73,7 @@ class DatabaseConversion:
     rewrite: tuple[str, ...] = ()
     contents: Mapping[str, StoreDigest] = field(default_factory=dict)
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    rewritten_bytes: int = 0
 
     @property
     def is_nothing_to_do(self) -> bool:
@@ -107,6 +112,11 @@ class StoreConversion:
         """Whether its databases stay as they are."""
         return all(one.is_nothing_to_do for one in self.databases)
 
+    @property
+    def rewritten_bytes(self) -> int:
+        """Bytes of files that are written anew, because the release cannot read those that are there."""
+        return sum(one.rewritten_bytes for one in self.databases)
+
 
 @dataclass(frozen=True)
 class TaskConversion:
@@ -114,20 +124,20 @@ class TaskConversion:
 
     Attributes:
         task: ``0_1``, ``__north__/0_1`` or ``global``.
-        release_from: which releases may have left it, by what was seen: ``3.9 or 4.2``; several where it is mixed.
+        seen: which releases may have left it, by what was seen: ``3.9 or 4.2``; several where it is mixed.
         release_to: the name of the release that it is converted for.
         stores: what becomes of each store.
-        moved_aside: files beside the stores that are gone afterwards, or say something else.
+        moved: files beside the stores that are gone afterwards, or say something else.
         written: files with offsets or positions that are written beside the stores, with what they say.
         refused: why it is not converted; nothing is done then.
         left: what stays as it is, and why.
     """
 
     task: str
-    release_from: str
+    seen: str
     release_to: str
     stores: tuple[StoreConversion, ...]
-    moved_aside: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
     written: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
@@ -142,12 +152,27 @@ class TaskConversion:
         """Whether it stays as it is: it is converted already, or refused, or cannot be saved."""
         if self.refused:
             return True
-        return not self.moved_aside and not self.written and all(store.is_nothing_to_do for store in self.stores)
+        return not self.moved and not self.written and all(store.is_nothing_to_do for store in self.stores)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know of its stores, each named."""
         return tuple(f"{store.store}: {note}" for store in self.stores for note in store.notes)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What is done to files beside the stores, in words."""
+        gone = [name for name in self.moved if name not in self.written]
+        return (
+            *([f"{', '.join(gone)}: moved aside"] if gone else []),
+            *([f"{', '.join(sorted(self.written))}: written"] if self.written else []),
+        )
+
+    @property
+    def needed_bytes(self) -> int:
+        """About how much room a converted copy takes on the disk, SST files that stay being links."""
+        databases = sum(len(store.databases) for store in self.stores)
+        return sum(store.rewritten_bytes for store in self.stores) + databases * _BYTES_BESIDE
 
     @property
     def databases(self) -> int:
@@ -158,12 +183,12 @@ class TaskConversion:
         """The plan as a person is shown it, as one JSON object."""
         return {
             "task": self.task,
-            "from": self.release_from,
+            "from": self.seen,
             "to": self.release_to,
             "nothing_to_do": self.is_nothing_to_do,
             "refused": list(self.refused),
             "left": list(self.left),
-            "moved_aside": list(self.moved_aside),
+            "moved": list(self.moved),
             "written": {name: _offsets_json(offsets) for name, offsets in self.written.items()},
             "stores": [
                 {

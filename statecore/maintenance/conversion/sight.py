@@ -60,7 +60,7 @@ class DatabaseSight:
         position: its position.
         filled: families with at least one row.
         formats: versions of its SST files, by family.
-        files: its SST files, by family.
+        files: its SST files with their bytes, by family.
         first_key: the first key in a family with headers, if it has one.
         moved: what the rows of a family with headers would come to.
         contents: what families hold whose files are newer than wanted.
@@ -71,7 +71,7 @@ class DatabaseSight:
     position: Position
     filled: frozenset[str]
     formats: Mapping[str, frozenset[int]]
-    files: Mapping[str, frozenset[str]]
+    files: Mapping[str, Mapping[str, int]]
     first_key: bytes | None = None
     moved: Counted | None = None
     contents: Mapping[str, StoreDigest] = field(default_factory=dict)

@@ -57,7 +57,7 @@ def upward(seen: TaskSight, to: Release) -> TaskConversion:
     stores = tuple(_store(seen, store, claimed, to) for store in seen.stores)
     kept = dict(claimed.unclaimed)
     written: dict[str, Mapping[TopicPartition, int]] = {}
-    moved_aside = []
+    moved = []
     for store in seen.stores:
         taken = claimed.of(store)
         if store.foreign or (not store.databases and not _gets_segment(seen, store, claimed)):
@@ -66,15 +66,15 @@ def upward(seen: TaskSight, to: Release) -> TaskConversion:
         if store.keeps_offset_outside and taken and store.outside is None:
             written[store_checkpoint_file(store.store)] = taken
         if store.has_position_file and not seen.is_global:
-            moved_aside.append(position_file(store.store))
+            moved.append(position_file(store.store))
     if seen.checkpoint is not None and kept != seen.checkpoint:
-        moved_aside.append(CHECKPOINT_FILE)
+        moved.append(CHECKPOINT_FILE)
         if kept:
             written[CHECKPOINT_FILE] = kept
     return replace(
         begun,
         stores=stores,
-        moved_aside=tuple(sorted(moved_aside)),
+        moved=tuple(sorted(moved)),
         written=written,
         left=_stays(kept, to),
     )
@@ -177,7 +177,7 @@ def _database(
 
 
 def _kept_files(one: DatabaseSight) -> dict[str, frozenset[str]]:
-    return {family: names for family, names in one.files.items() if family != OFFSETS_COLUMN_FAMILY}
+    return {family: frozenset(files) for family, files in one.files.items() if family != OFFSETS_COLUMN_FAMILY}
 
 
 def _made(store: StoreSight, offsets: Offsets, to: Release) -> DatabaseConversion:

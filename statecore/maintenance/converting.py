@@ -59,7 +59,7 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -
                 faults.reach("conversion.before-database")
                 _convert(database, path / database.directory)
                 faults.reach("conversion.after-database")
-    for name in plan.moved_aside:
+    for name in plan.moved:
         if name not in plan.written:
             remove_offsets(path / name)
     for name, offsets in plan.written.items():
@@ -137,7 +137,7 @@ def verify_conversion(plan: TaskConversion, path: Path) -> None:
     for name, offsets in plan.written.items():
         if read_offsets(path / name) != dict(offsets):
             raise _different(plan, f"{name} does not say what it should")
-    for name in set(plan.moved_aside) - set(plan.written):
+    for name in set(plan.moved) - set(plan.written):
         if (path / name).exists():
             raise _different(plan, f"{name} is still there")
 
@@ -158,7 +158,7 @@ def _verify(plan: TaskConversion, database: DatabaseConversion, path: Path) -> N
     if versions and max(versions) > database.sst_format:
         raise _different(plan, f"{database.directory} has an SST file of format {max(versions)}")
     for family, names in database.files.items():
-        if not names <= seen.files.get(family, frozenset()):
+        if not names <= seen.files.get(family, {}).keys():
             raise _different(plan, f"{database.directory} has lost SST files of {family}")
     if database.contents:
         _verify_contents(plan, database, path)
