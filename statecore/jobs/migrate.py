@@ -208,7 +208,8 @@ class _Migration(Job):
         refused = [f"{plan.task}: {why}" for plan in plans for why in plan.refused]
         if refused:
             raise Invalid(
-                f"{self.directory.path} cannot be migrated to {self.to.name}:\n" + "\n".join(f"  {why}" for why in refused),
+                f"{self.directory.path} cannot be migrated to {self.to.name}:\n"
+                + "\n".join(f"  {why}" for why in refused),
                 action="Do what each line says, then run this again; nothing was changed.",
                 state_dir=str(self.directory.state_dir),
                 refused=refused,
@@ -312,4 +313,3 @@ def _unknown(request: MigrateRequest) -> ApplicationSpec:
 
 def _doing(request: MigrateRequest) -> str:
     return f"{request.state_dir} was migrated to Kafka Streams {request.to}"
-
