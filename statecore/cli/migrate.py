@@ -74,8 +74,8 @@ def show(report: MigrateReport) -> None:
             console.print(Text(f"{title}: {_tasks(tasks)}: {why}"))
     changed = sum(task.is_changed for task in report.tasks)
     said = {
-        Outcome.PLANNED: f"plan {report.plan_id}: {changed} of {len(report.tasks)} tasks would be migrated; nothing was "
-        "changed. Do it with --apply",
+        Outcome.PLANNED: f"plan {report.plan_id}: {changed} of {len(report.tasks)} tasks would be migrated; nothing "
+        "was changed. Do it with --apply",
         Outcome.REFUSED: "refused; nothing was changed",
         Outcome.UNCHANGED: f"nothing to do: Kafka Streams {report.to} opens it as it is",
         Outcome.MIGRATED: f"migrated {changed} of {len(report.tasks)} tasks in {report.seconds:.1f} s",

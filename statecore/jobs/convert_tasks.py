@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from statecore.faults import fault_points_from_environment
 from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
 from statecore.maintenance.conversion import TaskConversion
@@ -56,6 +57,6 @@ def _converted(one: ConvertTask) -> Converted:
 
     began = time.monotonic()
     copy = Path(one.copy)
-    convert(one.plan, copy)
+    convert(one.plan, copy, fault_points_from_environment())
     verify_conversion(one.plan, copy)
     return Converted(one.plan.task, time.monotonic() - began)

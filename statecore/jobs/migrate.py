@@ -154,7 +154,7 @@ class _Migration(Job):
             with self.phase("verify"):
                 self._verify(outcomes)
             report = self._report(Outcome.MIGRATED, plans, plan_id, kept=kept, seconds=seconds)
-            self.finish("", report.to_json())
+            self.finish(plan_id, report.to_json())
             return report
 
     def _refuse_running(self) -> None:
