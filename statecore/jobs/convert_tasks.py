@@ -20,10 +20,12 @@ class ConvertTask:
     Attributes:
         plan: what is to be done to it.
         copy: the copy, below the application's directory.
+        done: a file that is made when it is done, for whoever counts.
     """
 
     plan: TaskConversion
     copy: str
+    done: str
 
 
 @dataclass(frozen=True)
@@ -59,4 +61,5 @@ def _converted(one: ConvertTask) -> Converted:
     copy = Path(one.copy)
     convert(one.plan, copy, fault_points_from_environment())
     verify_conversion(one.plan, copy)
+    Path(one.done).touch()
     return Converted(one.plan.task, time.monotonic() - began)
