@@ -270,8 +270,7 @@ def test_values_without_headers_are_what_is_behind_them(
 ) -> None:
     behind = [stamp.to_bytes(8) + value for _, stamp, value, _ in given_rows]
     whole = [
-        rest if bare else block(headers) + rest
-        for rest, (headers, _, _, bare) in zip(behind, given_rows, strict=True)
+        rest if bare else block(headers) + rest for rest, (headers, _, _, bare) in zip(behind, given_rows, strict=True)
     ]
     bare = np.array([bare for *_, bare in given_rows], bool)
     found, having = without_headers(column(whole, shape), KIND, rest=8, bare=bare)
