@@ -271,6 +271,8 @@ def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
         Corrupted: it cannot be read, or its MANIFEST does not name all that it should.
         StatecoreError: see :func:`look_at_task`.
     """
+    if not has_database(database):
+        return None
     Witness(database, database).look(read_only=True)
     try:
         with Database(database) as opened:
