@@ -74,7 +74,7 @@ def _convert(database: DatabaseConversion, directory: Path) -> None:
     if database.create:
         directory.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         create_database(directory, StoreKind.WINDOW, {})
-    with ChangedDatabase(directory, database.sst_format) as opened:
+    with ChangedDatabase(directory, database.sst_format, durably=False) as opened:
         for number, move in enumerate(database.moves):
             opened.ingest(move.target, _runs(directory / f"moved-{number}", opened, move))
         for family in database.drop:
