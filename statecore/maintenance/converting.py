@@ -9,13 +9,15 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.filesystem import DIRECTORY_MODE, give_to_owner, set_modes, sync_tree
+from statecore.filesystem import DIRECTORY_MODE, sync_tree
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.images.digest import digest_rows
@@ -37,8 +39,8 @@ _RUN_BYTES = 256 << 20
 def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -> None:
     """Make a copy of a task's directory what the plan says.
 
-    When this returns, the copy is durable, tidy and has the modes that Kafka Streams expects; new files belong to whom
-    their directory belongs to. Files that were moved aside by the plan are gone from it.
+    When this returns, the copy is durable and tidy; modes are as they were, new files have those of the files beside
+    them and belong to whom the copy belongs to. Files that the plan moves are gone from it.
 
     Args:
         plan: of the directory that was copied; not a refused one.
@@ -53,6 +55,7 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -
     """
     if plan.refused:
         raise ValueError(f"{plan.task} was refused, and is not converted")
+    modes = _modes(path)
     for store in plan.stores:
         for database in store.databases:
             if not database.is_nothing_to_do:
@@ -65,8 +68,7 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -
     for name, offsets in plan.written.items():
         write_offsets(path / name, offsets)
     faults.reach("conversion.after-files")
-    set_modes(path)
-    _give(path)
+    _settle(path, modes)
     sync_tree(path, without=frozenset({LOCK_FILE}))
 
 
@@ -74,7 +76,7 @@ def _convert(database: DatabaseConversion, directory: Path) -> None:
     if database.create:
         directory.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         create_database(directory, StoreKind.WINDOW, {})
-    with ChangedDatabase(directory, database.sst_format) as opened:
+    with ChangedDatabase(directory, database.sst_format, durably=False) as opened:
         for number, move in enumerate(database.moves):
             opened.ingest(move.target, _runs(directory / f"moved-{number}", opened, move))
         for family in database.drop:
@@ -105,16 +107,29 @@ def _bytes(chunk: Chunk) -> int:
     return len(chunk.keys) + len(chunk.values)
 
 
-def _give(path: Path) -> None:
-    """Give what root made in somebody else's directory to that somebody; files with another name stay as they are."""
-    if os.geteuid() != 0:
-        return
-    for root, directories, files in os.walk(path):
-        for name in directories:
-            give_to_owner(Path(root, name))
-        for name in files:
-            if Path(root, name).lstat().st_nlink == 1:
-                give_to_owner(Path(root, name))
+def _modes(path: Path) -> dict[Path, int]:
+    """The mode of every file and directory, as the application left them."""
+    return {path: stat.S_IMODE(path.stat().st_mode)} | {
+        one: stat.S_IMODE(one.stat().st_mode) for one in path.rglob("*") if not one.is_symlink()
+    }
+
+
+def _settle(path: Path, modes: Mapping[Path, int]) -> None:
+    """Give what is new the owner and the modes of what was there; a file with a name elsewhere, too, is left alone."""
+    owner = path.stat()
+    for one in sorted(path.rglob("*")):
+        status = one.lstat()
+        is_directory = stat.S_ISDIR(status.st_mode)
+        if stat.S_ISLNK(status.st_mode) or (status.st_nlink > 1 and not is_directory):
+            continue
+        beside = modes.get(one.parent, modes[path])
+        like = beside if is_directory else modes.get(one.parent / "CURRENT", beside & 0o666)
+        mode = modes.get(one, like)
+        if stat.S_IMODE(status.st_mode) != mode:
+            one.chmod(mode)
+        if (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
+            with suppress(PermissionError):  # whoever may not give files away works by the group, if by anything
+                os.chown(one, owner.st_uid if os.geteuid() == 0 else -1, owner.st_gid)
 
 
 def verify_conversion(plan: TaskConversion, path: Path) -> None:

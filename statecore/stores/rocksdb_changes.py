@@ -32,18 +32,20 @@ from statecore.stores.rocksdb_witness import Witness, forget_witness
 class ChangedDatabase:
     """One database, open for writing while the ``with`` block lasts, all its column families as they are.
 
-    Left without an error it is closed, durable and tidy: no log content, no notes of tools, right modes.
+    Left without an error it is closed and tidy: no log content, no notes of tools, right modes.
 
     Args:
         path: its directory.
         sst_format: the version of SST files that are written, flushes of what lay in the log among them.
+        durably: whether it is forced to the disk then; else that is left to who forces a whole tree at once.
 
     Attributes:
         families: the names of its column families.
     """
 
-    def __init__(self, path: Path, sst_format: int) -> None:
+    def __init__(self, path: Path, sst_format: int, *, durably: bool = True) -> None:
         self.path = path
+        self._durably = durably
         self.families: set[str] = set()
         self._sst_format = sst_format
         self._database: Any = None
@@ -169,7 +171,7 @@ class ChangedDatabase:
             failure = failure or closed
             if kind is None and failure is None:
                 forget_witness(self._where)
-                tidy(self.path, self._where, whole=True, found=self._found)
+                tidy(self.path, self._where, whole=self._durably, found=self._found)
         finally:
             self._release()
         if kind is None and failure is not None:

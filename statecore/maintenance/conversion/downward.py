@@ -98,7 +98,7 @@ def _entries(
             left = (f"{in_words(foreign)} is of no global store, which fails every start: it is left out.",)
     for made in stores:
         entries.update(made.offsets)
-    known = any(offset != OFFSET_UNKNOWN for offset in entries.values()) or seen.checkpoint is not None
+    known = seen.checkpoint is not None or any(store.inside or store.outside for store in seen.stores)
     if not known and any(store.has_rows for store in seen.stores):
         return {}, (
             *left,

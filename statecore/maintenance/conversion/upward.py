@@ -7,7 +7,8 @@ and under exactly-once wipes the whole task for the want of it. An entry of -4 i
 without a wipe; 4.3.1 passes it over. And a store that has an offset inside keeps it: there the file would win, and what
 lies between the two be restored again.
 
-No offset is ever invented. A task without any is left as it is.
+No offset is ever invented. A task without any is left as it is. A ``.checkpoint`` that is there is believed, as the
+release that left it would believe it.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def upward(seen: TaskSight, to: Release) -> TaskConversion:
         stores=stores,
         moved=tuple(sorted(moved)),
         written=written,
-        left=_stays(kept, to),
+        left=_stays(seen, kept, to),
     )
 
 
@@ -103,14 +104,25 @@ def _without_offsets(seen: TaskSight) -> tuple[str, ...]:
     )
 
 
-def _stays(kept: Offsets, to: Release) -> tuple[str, ...]:
-    if not kept:
-        return ()
-    return (
-        f"{CHECKPOINT_FILE} keeps {in_words(kept)}: no store here is known to be restored from "
-        f"{'that' if len(kept) == 1 else 'those'}. Kafka Streams {to.name} knows its topology, and takes the entry "
-        "over or drops it; declare the store in a spec to have it taken over here.",
-    )
+def _stays(seen: TaskSight, kept: Offsets, to: Release) -> tuple[str, ...]:
+    """Entries that stay in the file, each with what Kafka Streams makes of it."""
+    stores = {store.changelog: store for store in seen.stores if store.changelog}
+    found = []
+    for partition, offset in sorted(kept.items()):
+        store, said = stores.get(partition.topic), f"{CHECKPOINT_FILE} keeps {in_words({partition: offset})}"
+        if store is None:
+            found.append(
+                f"{said}: no store here is known to be restored from that. Kafka Streams {to.name} takes it over where "
+                "its topology has such a store, else drops it. Declare the store in a spec to have it taken over here."
+            )
+        elif store.foreign:
+            found.append(f"{said}: {store.store} is no database, so Kafka Streams {to.name} takes it over itself.")
+        else:
+            found.append(
+                f"{said}, and {store.directory} has no database: Kafka Streams would make an empty one and restore "
+                "what comes after that offset. Delete the line unless the store was empty."
+            )
+    return tuple(found)
 
 
 def _gets_segment(seen: TaskSight, store: StoreSight, claimed: Claims) -> bool:

@@ -280,5 +280,5 @@ def test_values_without_headers_are_what_is_behind_them(
 
 @pytest.mark.parametrize("value", [b"", b"\x80", b"\x01", b"\x04\x02", b"\0" + bytes(7), b"\x04ab" + bytes(7)])
 def test_a_value_that_does_not_begin_with_headers_cannot_lose_them(value: bytes) -> None:
-    with pytest.raises(Corrupted, match="Row 1.*headers"):
+    with pytest.raises(Corrupted, match=r"Row 1.*headers"):
         without_headers(column([b"\0" + bytes(8), value]), KIND, rest=8)

@@ -104,16 +104,25 @@ def test_files_that_an_older_rocksdb_reads_are_not_written_anew(tmp_path: Path) 
     assert {path.name: path.stat().st_ino for path in task.path.rglob("*.sst")} == before
 
 
-def test_what_is_left_is_tidy_and_has_the_modes_of_kafka_streams(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("directories", "files"), [(0o750, 0o640), (0o2770, 0o660)])
+def test_what_is_left_is_tidy_and_has_the_modes_that_it_had(directories: int, files: int, tmp_path: Path) -> None:
     task = golden_task(tmp_path, "4.2")
+    task.path.chmod(directories)
+    for path in task.path.rglob("*"):
+        path.chmod(directories if path.is_dir() else files)
+    (task.path / "windows").mkdir(mode=0o700)
+    checkpoint = task.path / ".checkpoint"
+    checkpoint.write_text(checkpoint.read_text().replace("2\n", "3\n", 1) + "old420-windows-changelog 1 5\n")
     for release in ("4.3", "3.9"):
         task.convert(release)
         for path in task.path.rglob("*"):
             assert path.name not in ("LOG", "rocksdict-config.json", "statecore-witness", "lost")
-            mode = stat.S_IMODE(path.stat().st_mode)
-            if path.is_dir() or path.stat().st_nlink == 1:
-                assert mode == (0o750 if path.is_dir() else 0o640), path
+            if path.name.startswith("windows"):
+                assert path.stat().st_mode & 0o777 == 0o700
+            elif path.is_dir() or (path.parent.name in ("plain", "stamped") and path.stat().st_nlink == 1):
+                assert stat.S_IMODE(path.stat().st_mode) == (directories if path.is_dir() else files), path
         assert all(not path.stat().st_size for path in task.path.rglob("*.log"))
+        assert (task.path / "windows" / "windows.0" / "CURRENT").is_file()
 
 
 def test_a_plan_travels_to_other_processes(tmp_path: Path) -> None:

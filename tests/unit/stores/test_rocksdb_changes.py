@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from pathlib import Path
 
@@ -119,7 +118,7 @@ def test_there_has_to_be_a_database(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound):
         ChangedDatabase(tmp_path / "empty", 6).__enter__()
-    assert not os.listdir(tmp_path / "empty")
+    assert not list((tmp_path / "empty").iterdir())
 
 
 def test_a_file_that_is_missing_or_none_is_damage(copy: Path) -> None:
