@@ -256,6 +256,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.REBUILD,),
         ),
         FindingKind(
+            "database-unseen",
+            error,
+            "a database could not be looked at",
+            "Nothing is known of it: this process lacks rights or room for open files, the disk did not answer, or its "
+            "files changed at every try.",
+            "Run this as the user that the application runs as, and again; look at the kernel's log where the disk "
+            "failed.",
+        ),
+        FindingKind(
             "manifest-truncated",
             loss,
             "a database does not know files that lie in it",
@@ -289,6 +298,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "Correct the spec, or rebuild the store.",
             (Repair.REBUILD,),
             "spec",
+        ),
+        FindingKind(
+            "store-unlogged",
+            loss,
+            "a store that has no changelog",
+            "Kafka Streams wants no offset of it and restores nothing into it: its rows are only here. Under "
+            "exactly-once they go with their task when the next start deletes that.",
+            "Keep copies of the directory (statecore snapshot); before a start that would delete the task, copy the "
+            "store first.",
         ),
         FindingKind(
             "store-undeclared",
