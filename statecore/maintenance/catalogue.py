@@ -157,11 +157,11 @@ def _kinds() -> tuple[FindingKind, ...]:
             ".checkpoint says a greater offset than the store",
             "The file wins: what lies between the two offsets is never restored, and nobody is told.",
             "Move the file aside; the offset in the store is that of its rows.",
-            (Repair.MOVE_ASIDE,),
+            (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
         FindingKind(
             "checkpoint-stray",
-            warning,
+            error,
             ".checkpoint names a topic that no store has",
             "Kafka Streams 4.3 drops the entry; in global/ 4.2 and older fail at every start.",
             "Check whether the directory is this application's; then move the file aside.",
@@ -185,7 +185,7 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "older-release",
-            warning,
+            error,
             "written by Kafka Streams 4.2 or older",
             "4.3 takes the offsets over by itself where the directory was closed cleanly. It loses them of segmented "
             "stores without a segment, and under exactly-once deletes that task.",
@@ -319,7 +319,7 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "store-absent",
-            warning,
+            error,
             "a declared store has no directory",
             "The application makes it and restores it; under exactly-once the next start deletes the whole task.",
             "Rebuild the store, or correct the spec.",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
-from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import Manifest, read_manifest
 from statecore.formats.sst_footer import FOOTER_BYTES, format_version
 from statecore.maintenance.database import Database
@@ -32,6 +32,7 @@ _OF_ROCKSDB = re.compile(
 )
 _OURS = frozenset({WITNESS_FILE, f"{WITNESS_FILE}.tmp", LOST_DIRECTORY})
 _FAMILY_OF_OPTIONS = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
+_KNOWN_FAMILIES = frozenset(kind.family for kind in CURRENT.kinds.values())
 _NO_RIGHTS = ("Permission denied", "Operation not permitted")
 _NAMED = 5
 
@@ -118,7 +119,7 @@ def headless(path: Path) -> DatabaseView | None:
 
 def is_older(family: str, families: frozenset[str]) -> bool:
     """Whether a family is that of an older format: a store has one data family besides ``default``, or two of them."""
-    data = families - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
+    data = families & _KNOWN_FAMILIES - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
     return family == DEFAULT_COLUMN_FAMILY if len(data) == 1 else bool(data) and not family.endswith("Headers")
 
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import gcd
 from pathlib import Path
 
@@ -24,13 +24,12 @@ from statecore.maintenance.database_sight import Depth, headless, look_at_databa
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
 from statecore.maintenance.layout import StorePlace, named_instead, store_places
 from statecore.maintenance.leftovers import Leftover, leftovers, read_offsets
-from statecore.maintenance.recognise import recognise
+from statecore.maintenance.recognise import Seen, recognise
 from statecore.maintenance.rights import unusable
 from statecore.maintenance.views import DatabaseView, StoreView
-from statecore.placement.contents import Segment
-from statecore.placement.journal import JOURNAL, RECORD, read_journal
+from statecore.placement.contents import Segment, directories_in
+from statecore.placement.journal import read_journal
 from statecore.placement.open_stores import writer_among
-from statecore.placement.settlement import SET_ASIDE
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
@@ -151,13 +150,13 @@ class _Kind:
         kind: its kind.
         left: what else it may be, where that is not known.
         mismatch: why it is not what is declared.
-        strange: why it is nothing.
+        strange: why no class would open it, by task.
     """
 
     kind: StoreKind
     left: str
     mismatch: str = ""
-    strange: str = ""
+    strange: Mapping[str, str] = field(default_factory=dict)
 
 
 def _kinds(
@@ -169,16 +168,12 @@ def _kinds(
         places = [place for place in every if (place.topology, place.store) == (topology, store)]
         places = [place for place in places if place.segmented == places[0].segmented]
         declared = _declared(spec, places[0])
-        kind, left, strange, mismatch = StoreKind.UNKNOWN, BUILT, "", ""
-        for database in _samples(places):
-            with contextlib.suppress(StatecoreError):  # said where the database itself is looked at
-                seen = recognise(database)
-                strange = seen.strange
-                if not strange:
-                    kind, left, *_ = conclude([*seen.evidence, *of_name(store, ())])
-                break
+        kind, left, mismatch = StoreKind.UNKNOWN, BUILT, ""
+        seen, strange = _recognised(places)
+        if seen is not None:
+            kind, left, *_ = conclude([*seen.evidence, *of_name(store, ())])
         if declared is not None and declared.kind.can_be_built:
-            if declared.kind not in left and not strange:
+            if seen is not None and declared.kind not in left:
                 mismatch = f"the spec says {declared.kind}, but what is on disk is {listed(left)}"
             kind = declared.kind
         said = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
@@ -186,9 +181,33 @@ def _kinds(
     return kinds
 
 
-def _samples(places: list[StorePlace]) -> list[list[StorePlace]]:
-    """All tasks together; where one is damaged, each by itself, until one tells."""
-    return [places, *([place] for place in places if len(places) > 1)]
+def _recognised(places: list[StorePlace]) -> tuple[Seen | None, dict[str, str]]:
+    """What a store is by all its tasks together, and in which of them it is nothing.
+
+    Where the tasks contradict each other, or one is damaged, each is looked at by itself: a damaged one tells nothing,
+    and one with families that no store has accuses no other.
+    """
+    with contextlib.suppress(StatecoreError):  # said where the database itself is looked at
+        together = recognise(places)
+        if not together.strange:
+            return together, {}
+        if len(places) == 1:
+            return None, {places[0].task: together.strange}
+    found, strange, text = [], {}, ""
+    for place in places if len(places) > 1 else ():
+        with contextlib.suppress(StatecoreError):
+            alone = recognise([place])
+            if alone.strange:
+                strange[place.task] = alone.strange
+            else:
+                found.append(place)
+    with contextlib.suppress(StatecoreError):
+        if found:
+            together = recognise(found)
+            if not together.strange:
+                return together, strange
+            text = together.strange
+    return None, strange | {place.task: text for place in found}
 
 
 def _logged(
@@ -221,7 +240,8 @@ def _look(
     outside = read_offsets(place.checkpoint_file).offsets
     return StoreView(
         place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
-        declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch, strange=kind.strange,
+        declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch,
+        strange=kind.strange.get(place.task, ""),
     )  # fmt: skip
 
 
@@ -300,11 +320,9 @@ def _unfinished(directory: StateDirectory) -> tuple[str, tuple[str, ...]]:
     except Invalid:
         request = "unreadable"
     left = []
-    with contextlib.suppress(OSError), os.scandir(work) as entries:
-        for entry in entries:
-            is_work = entry.is_dir() and entry.name not in _NO_LEFTOVER and any(os.scandir(entry.path))
-            if is_work and (entry.name == SET_ASIDE or entry.name not in (JOURNAL, RECORD)):
-                left.append(entry.name)
+    for path in directories_in(work):
+        if path.name not in _NO_LEFTOVER and next(path.iterdir(), None) is not None:
+            left.append(path.name)
     return request, tuple(sorted(left))
 
 

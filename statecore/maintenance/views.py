@@ -230,7 +230,7 @@ class Inspection:
         return {
             "application_id": self.application_id,
             "path": str(self.path),
-            "lock": _holder_json(self.holder),
+            "lock": holder_json(self.holder),
             "rows_are": "estimated" if self.estimated else "counted",
             "stores": [_store_json(store) for store in self.stores],
             "leftovers": [asdict(leftover) for leftover in self.leftovers],
@@ -240,7 +240,8 @@ class Inspection:
         }
 
 
-def _holder_json(holder: Holder | None) -> dict[str, Any] | None:
+def holder_json(holder: Holder | None) -> dict[str, Any] | None:
+    """Who holds a lock, as JSON."""
     return {"process": holder.process, "command": holder.command} if holder else None
 
 
@@ -254,7 +255,7 @@ def _store_json(store: StoreView) -> dict[str, Any]:
         "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
         "logged": store.logged,
         "closed": store.closed,
-        "open_by": _holder_json(store.holder),
+        "open_by": holder_json(store.holder),
         "rows": store.rows,
         "bytes": store.bytes,
         "segmented": store.segmented,

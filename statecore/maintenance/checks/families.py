@@ -27,12 +27,8 @@ def families(store: StoreView) -> list[Finding]:
 def _unknown(store: StoreView) -> list[Finding]:
     if store.strange:
         named = {name for one in store.readable for name in one.families} - _KNOWN
-        guilty = [one for one in store.readable if not _some_class_opens(one, store)]
-        if not guilty and any(not one.broken for one in store.databases):
-            guilty = list(store.readable)
-        if not guilty:
-            return []
-        return [_too_many(store, store.strange, sorted(named), guilty)]
+        guilty = [one for one in store.readable if not _some_class_opens(one, store)] or list(store.readable)
+        return [_too_many(store, store.strange, sorted(named), guilty)] if guilty else []
     if store.mismatch or not store.kind.can_be_built:
         return []
     allowed = {store.kind.data_column_family, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}

@@ -100,7 +100,7 @@ def _held_against(store: StoreView, entries: dict[TopicPartition, int], task: Ta
                 Severity.LOSS if ahead else Severity.WARNING,
                 what,
                 partition=partition,
-                repair=Repair.MOVE_ASIDE if name == CHECKPOINT_FILE else Repair.REBUILD,
+                repair=Repair.MOVE_ASIDE if name == CHECKPOINT_FILE else Repair.REBUILD if ahead else None,
                 file=name,
                 file_says=says,
                 store_says=has,
@@ -110,7 +110,7 @@ def _held_against(store: StoreView, entries: dict[TopicPartition, int], task: Ta
 
 
 def _strays(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
-    """Entries of no store; a topic that is no changelog by its name may be the source topic of one without an offset."""
+    """Entries of no store. A topic that is no changelog by its name may be that of a store without an offset."""
     file: OffsetsRead = task.checkpoint
     known = {part.topic for store in stores for part in store.offsets} | {how.changelog_of(store) for store in stores}
     if how.spec is not None:

@@ -30,7 +30,7 @@ def surroundings(task: TaskView, stores: Sequence[StoreView], how: Circumstances
         )
     foreign = [*task.foreign]
     for store in stores:
-        for one in store.databases:
+        for one in () if store.in_use else store.databases:
             foreign += [f"{store.store}/{one.name}/{file}" if store.segmented else f"{store.store}/{file}"
                         for file in one.foreign]  # fmt: skip
     if foreign:
