@@ -156,17 +156,37 @@ def _look_inside(path: Path, seen: _Sight, depth: Depth, size: int, tick: Tick |
             seen.fail("block-corrupt" if "Reading" in error.what else "database-unreadable", error)
             return
         families = sorted(database.families - {OFFSETS_COLUMN_FAMILY})
+        told = _Told(tick, size, sum(database.estimate(family) for family in families))
         for family in families:
             try:
                 if depth.count:
-                    seen.rows[family] = database.count(family)
+                    seen.rows[family] = database.count(family, told.rows)
                 else:
                     some = any(True for _ in islice(database.rows(family), 1))
                     seen.rows[family] = max(database.estimate(family), 1) if some else 0
             except Corrupted as error:
                 seen.fail("block-corrupt", error)
-        if tick is not None:
-            tick(size)
+        told.rest()
+
+
+class _Told:
+    """Turns rows into bytes for whoever is told how far it is, by RocksDB's estimate of the rows."""
+
+    def __init__(self, tick: Tick | None, size: int, rows: int) -> None:
+        self._tick, self._size, self._rows, self._said = tick, size, max(rows, 1), 0
+
+    def rows(self, count: int) -> None:
+        """So many rows more were read."""
+        self._say(min(self._size * count // self._rows, self._size - self._said))
+
+    def rest(self) -> None:
+        """All were."""
+        self._say(self._size - self._said)
+
+    def _say(self, amount: int) -> None:
+        if self._tick is not None and amount:
+            self._tick(amount)
+            self._said += amount
 
 
 def _look_at_files(path: Path, seen: _Sight) -> _Files | None:
