@@ -131,6 +131,10 @@ def show(diagnosis: Diagnosis, console: Console | None = None) -> None:
         print_line(console, f"It means: {kind.means}", indent=2)
         print_line(console, f"Do: {kind.remedy}", indent=2)
         print_line(console, f"More: {_PAGES}/{code}.md", style="dim", indent=2)
+    if diagnosis.undecided:
+        console.print("\nnot told by the brokers", style="bold", markup=False)
+        for line in diagnosis.undecided:
+            print_line(console, line)
     console.print()
     print_line(console, _counts(diagnosis), indent=0)
 

@@ -27,8 +27,9 @@ from statecore.stores.lock_holder import Holder
 DOCUMENT_VERSION = 1
 """Of :meth:`Diagnosis.to_json`."""
 
-Topics = Callable[[Inspection], Sequence[Finding]]
-"""Asks the brokers about a directory that was looked at; what it found."""
+Topics = Callable[[Inspection], tuple[Sequence[Finding], Sequence[str]]]
+"""Asks the brokers about a directory that was looked at: what it found, and what it could not tell, in a sentence each.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Diagnosis:
         release: which release of Kafka Streams is to open the directory.
         findings: what was found, the worst first.
         looked_at: what was looked at.
+        undecided: what the brokers were asked and could not tell, in a sentence each.
     """
 
     application_id: str
@@ -75,6 +77,7 @@ class Diagnosis:
     release: str
     findings: tuple[Finding, ...]
     looked_at: LookedAt
+    undecided: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -100,6 +103,7 @@ class Diagnosis:
             "looked_at": dict(vars(self.looked_at)),
             "counts": {severity.value: count for severity, count in self.counts.items()},
             "findings": [one.to_json() for one in self.findings],
+            "undecided": list(self.undecided),
             "exit_code": self.exit_code,
         }
 
@@ -144,12 +148,14 @@ def examine(
     )
     seen, beyond = judge(sight, how)
     found = [*beyond, *(one for store in seen for one in store.findings)]
+    undecided: Sequence[str] = ()
     if topics is not None:
         path = directory.path
         inspection = Inspection(
             directory.application_id, path, sight.holder, not scan, seen, sight.leftovers, tuple(beyond)
         )
-        found += topics(inspection)
+        more, undecided = topics(inspection)
+        found += more
     return Diagnosis(
         directory.application_id,
         directory.path,
@@ -158,6 +164,7 @@ def examine(
         how.release.name,
         tuple(sorted(found, key=_order)),
         _looked_at(sight, scanned=scan, brokers=topics is not None),
+        tuple(undecided),
     )
 
 

@@ -30,13 +30,14 @@ from statecore.maintenance.views import DatabaseView, StoreView
 from statecore.placement.contents import Segment, directories_in
 from statecore.placement.journal import read_journal
 from statecore.placement.open_stores import writer_among
+from statecore.placement.settlement import REPLACED
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.lock_holder import Holder, lock_holder
 
-_NO_LEFTOVER = frozenset({"plans", "fetched", "reports"})
-"""Directories in the work directory that stay there."""
+_NO_LEFTOVER = frozenset({"plans", "fetched", REPLACED})
+"""Directories in the work directory that stay there, or that a later job takes away."""
 
 
 @dataclass(frozen=True)

@@ -613,10 +613,11 @@ def test_the_brokers_are_asked_about_what_was_seen(tmp_path):
 
     def topics(inspection):
         asked.extend((one.store, dict(one.offsets)) for one in inspection.stores)
-        return [finding]
+        return [finding], ["nobody knows"]
 
     finding = diagnose(tmp_path).findings[0]
     found = diagnose(tmp_path, topics=topics)
     assert asked == [("s", {TopicPartition("app-s-changelog", 0): 7})]
     assert found.findings == (finding, finding)
     assert found.looked_at.brokers
+    assert found.undecided == ("nobody knows",)
