@@ -12,12 +12,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from statecore.errors import NotFound
+from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import RELEASES
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import CATALOGUE, Repair, Severity
+from statecore.maintenance.database import Database
 from statecore.maintenance.doctor import examine
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
@@ -454,6 +455,22 @@ def test_every_length_of_a_manifest_is_found_or_refused(tmp_path):
         if not set(found) & {"manifest-truncated", "database-unreadable", "file-missing"}:
             silent.append((length, found))
     assert silent == []
+
+
+def test_a_database_that_could_not_be_looked_at_is_neither_well_nor_damaged(tmp_path, monkeypatch):
+    plain(tmp_path)
+    plain(tmp_path, task="0_1", status=1)
+    real = Database.__enter__
+
+    def refused(database):
+        if "0_0" in str(database.path):
+            raise Invalid(f"Opening {database.path} failed: Permission denied.", action="Run as another user.")
+        return real(database)
+
+    monkeypatch.setattr(Database, "__enter__", refused)
+    found = diagnose(tmp_path, guarantee=ALOS)
+    assert {(one.task, one.code) for one in found.findings} == {("0_0", "database-unseen"), ("0_1", "store-not-closed")}
+    assert found.exit_code == 21
 
 
 def test_files_that_were_kept_aside(tmp_path):
