@@ -52,7 +52,6 @@ from statecore.maintenance.topic_samples import (
     Limits,
     Newest,
     Shown,
-    Written,
     differing,
     has_rows,
     later_records,
@@ -199,9 +198,9 @@ class _Logs:
             "stale",
             store,
             partition,
-            f"It says offset {store.offsets[partition]} of {partition}, its newest file is {age / 1000:,.0f} s old, and "
-            f"offsets behind its own are gone from the log ({missing:,} seen): they may have been deletes, which are "
-            f"kept for {format_duration(horizon)}.{running}",
+            f"It says offset {store.offsets[partition]} of {partition}, its newest file is {age / 1000:,.0f} s old, "
+            f"and offsets behind its own are gone from the log ({missing:,} seen): they may have been deletes, which "
+            f"are kept for {format_duration(horizon)}.{running}",
             Severity.NOTE if store.in_use else None,
             offset=store.offsets[partition],
             log_end=log.log_end,
@@ -246,26 +245,25 @@ class _Logs:
         why = self._why_not(store, following, log)
         newest = None if why else newest_records(self.reader, partition, log.log_start, following, self.limits)
         shown = {} if newest is None else _shown(store, newest)
-        different = differing(shown)
         if newest is None or not shown:
-            self._leave(
-                store, f"whether {partition} is the log that it was made of: {why or 'no row could be compared'}"
-            )
+            because = why or "no row could be compared"
+            self._leave(store, f"whether it was made of {partition} as it is now is not known, {because}")
             return
-        proven = self._proven(store, partition, log, newest, shown) if different else []
-        if not proven:
-            if different:
-                self._leave(
-                    store, f"{len(different)} of {len(shown)} rows are not those of {partition}; statecore diff"
-                )
+        different = differing(shown)
+        later = self._later(partition, store.known[partition], log, different) if different else None
+        proven = [] if later is None else proof(newest, shown, later)
+        if not proven or not _has_rows(store):
+            unexplained = len(different) if later is None else len(set(different) - later.keys)
+            if unexplained:
+                self._leave(store, f"{unexplained} of {len(shown)} rows are not those that {partition} has")
             return
         offsets = sorted(one.offset for one in proven)
         yield finding(
             "topic-recreated",
             store,
             partition,
-            f"It says offset {store.offsets[partition]} of {partition}, and none of its rows are those that the log has "
-            f"before it: {len(offsets)} of the {len(shown)} newest keys have another value or none (offsets "
+            f"It says offset {store.offsets[partition]} of {partition}, and none of its rows are those that the log "
+            f"has before it: {len(offsets)} of the {len(shown)} newest keys have another value or none (offsets "
             f"{', '.join(map(str, offsets[-_NAMED:]))}), and no key has its own.",
             offset=store.offsets[partition],
             log_start=log.log_start,
@@ -289,22 +287,11 @@ class _Logs:
             return "a transaction is open before its offset"
         return "there was no time left" if self.limits.over else ""
 
-    def _proven(
-        self,
-        store: StoreOffsets,
-        partition: TopicPartition,
-        log: LogOffsets,
-        newest: Newest,
-        shown: Mapping[bytes, Shown],
-    ) -> list[Written]:
-        """The records that prove that a store is of another log; none where they do not."""
-        later: Later | None = Later(frozenset(), False)
-        following = store.known[partition]
-        if following < log.log_end:
-            span = OffsetRange(*partition, following, log.log_end)
-            later = later_records(self.reader, span, differing(shown), self.limits)
-        proven = [] if later is None else proof(newest, shown, later)
-        return proven if proven and _has_rows(store) else []
+    def _later(self, partition: TopicPartition, following: int, log: LogOffsets, keys: Sequence[bytes]) -> Later | None:
+        """What lies behind an offset of some keys; ``None`` where that is too much to be seen."""
+        if following == log.log_end:
+            return Later(frozenset(), False)
+        return later_records(self.reader, OffsetRange(*partition, following, log.log_end), keys, self.limits)
 
     def _leave(self, store: StoreOffsets, what: str) -> None:
         self.undecided.append(f"{store.store} of task {store.task}: {what}.")

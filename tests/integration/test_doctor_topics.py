@@ -1,0 +1,115 @@
+"""Directories of real Kafka Streams whose topics are not what they were: what it does with them, what the doctor finds.
+
+The failure comes first in each test: what Kafka Streams 4.3.1 answers, restores or throws when it opens the directory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from statecore.maintenance.doctor_topics import TopicsLook, look_at_topics
+from statecore.maintenance.inspection import inspect
+from statecore.placement.state_directory import StateDirectory
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import parse_spec
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.kinds import GLOBALS, PLAIN, SOURCES, KindsApplication
+from tests.harness.rebuilding import KindsWorld
+from tests.harness.streams import StreamsFailed, StreamsJvm
+from tests.harness.tables import KINDS, PARTITIONS, World
+from tests.harness.topics import Record
+
+pytestmark = pytest.mark.integration
+
+GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+
+
+def look(state_dir: Path, application_id: str, servers: str, spec: ApplicationSpec | None = None) -> TopicsLook:
+    before = files_of(state_dir)
+    inspection = inspect(StateDirectory(state_dir, application_id), spec=spec)
+    found = look_at_topics(inspection, servers, spec=spec, timeout=20)
+    assert spec is not None or files_of(state_dir) == before or inspection.holder is not None
+    return found
+
+
+def files_of(directory: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its size and time."""
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in directory.rglob("*")}
+
+
+def seen(found: TopicsLook) -> set[tuple[str, str, str]]:
+    return {(one.code, one.task, one.store) for one in found.findings}
+
+
+def copy_of(world: World, name: str) -> World:
+    """The same application upon a copy of its directory as it is now."""
+    state_dir = world.state_dir.parent / name
+    shutil.copytree(world.state_dir, state_dir)
+    return world.at(state_dir)
+
+
+def changelog(world: World, store: str) -> str:
+    return f"{world.application_id}-{store}-changelog"
+
+
+def explore(world: World, what: str) -> None:
+    try:
+        answers, restored = world.reopen()
+        print(what, "restored", restored, {k: v[:8] for k, v in answers.items()})
+    except Exception as error:
+        print(what, "FAILED", str(error)[:3000])
+
+
+@GUARANTEES
+def test_explore(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
+    for store in KINDS:
+        topics.create(world.servers, changelog(world, store), PARTITIONS, topics.UNCLEANED)
+    world.feed(keys=20)
+    before = world.live()
+    print("before", {k: v[:8] for k, v in before.items()})
+    ends = [topics.end_offset(world.servers, changelog(world, "plain"), p) for p in range(PARTITIONS)]
+    print(ends)
+    print(look(world.state_dir, application_id, world.servers))
+
+    def recreate(records: dict[int, int], partitions: int = PARTITIONS) -> None:
+        for store in KINDS:
+            topics.delete(world.servers, changelog(world, store))
+            topics.create(world.servers, changelog(world, store), partitions, topics.UNCLEANED)
+            for p, count in records.items():
+                topics.produce(
+                    world.servers, changelog(world, store), [Record(b"other-%d" % n, b"x", p) for n in range(count)]
+                )
+
+    for name, counts in {
+        "longer": {0: ends[0] + 5, 1: ends[1] + 5},
+        "one short": {0: ends[0] - 1, 1: ends[1] - 1},
+        "short": {0: 3, 1: 3},
+        "empty": {},
+    }.items():
+        recreate(counts)
+        copied = copy_of(world, name)
+        found = look(copied.state_dir, application_id, world.servers)
+        for one in found.findings:
+            print(name, one.code, one.what)
+        print(name, found.undecided)
+        explore(copied, name)
+        print("then", look(copied.state_dir, application_id, world.servers))
+    recreate({}, 1)
+    copied = copy_of(world, "few")
+    print(look(copied.state_dir, application_id, world.servers))
+    explore(copied, "few")
+    for store in KINDS:
+        topics.delete(world.servers, changelog(world, store))
+    copied = copy_of(world, "none")
+    print(look(copied.state_dir, application_id, world.servers))
+    explore(copied, "none")
+    print("then", look(copied.state_dir, application_id, world.servers))
