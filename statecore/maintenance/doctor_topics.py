@@ -72,7 +72,7 @@ class TopicsLook(NamedTuple):
 
     Attributes:
         findings: what was found, store by store.
-        undecided: what could not be told of single stores, in a sentence each.
+        undecided: what could not be told, in a sentence each, with the stores of which it could not.
     """
 
     findings: tuple[Finding, ...]
@@ -174,7 +174,12 @@ class _Logs:
     now_ms: int
 
     def __post_init__(self) -> None:
-        self.undecided: list[str] = []
+        self._left: dict[str, list[str]] = {}
+
+    @property
+    def undecided(self) -> list[str]:
+        """What could not be told, with the stores of which it could not."""
+        return [f"{what}: {_listed(stores)}." for what, stores in self._left.items()]
 
     def findings(self, store: StoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
         """What the log of a partition tells of a store whose offset lies in it."""
@@ -223,7 +228,7 @@ class _Logs:
         # Behind the last record of a transaction lies its marker, which is cleaned, too.
         if not self._missing(store, partition, following, following + 1):
             return missing
-        self._leave(store, f"offset {following} of {partition} is gone, a delete or the marker of a transaction")
+        self._leave(store, "the offset behind its own is gone, which was a delete or the marker of a transaction")
         return 0
 
     def _missing(self, store: StoreOffsets, partition: TopicPartition, start: int, end: int) -> int:
@@ -232,7 +237,7 @@ class _Logs:
             if reader.statistics.removed > 1:
                 break
             if self.limits.reached(reader.statistics):
-                self._leave(store, f"{partition} is too long behind its offset to see whether all of it is there")
+                self._leave(store, "its log is too long to see whether all of it is there behind the offset")
                 break
         return reader.statistics.removed
 
@@ -247,7 +252,7 @@ class _Logs:
         shown = {} if newest is None else _shown(store, newest)
         if newest is None or not shown:
             because = why or "no row could be compared"
-            self._leave(store, f"whether it was made of {partition} as it is now is not known, {because}")
+            self._leave(store, f"whether its changelog is the one that it was made of is not known, {because}")
             return
         different = differing(shown)
         later = self._later(partition, store.known[partition], log, different) if different else None
@@ -255,7 +260,7 @@ class _Logs:
         if not proven or not _has_rows(store):
             unexplained = len(different) if later is None else len(set(different) - later.keys)
             if unexplained:
-                self._leave(store, f"{unexplained} of {len(shown)} rows are not those that {partition} has")
+                self._leave(store, "some of its rows are not those that its changelog has (statecore diff tells which)")
             return
         offsets = sorted(one.offset for one in proven)
         yield finding(
@@ -294,7 +299,12 @@ class _Logs:
         return later_records(self.reader, OffsetRange(*partition, following, log.log_end), keys, self.limits)
 
     def _leave(self, store: StoreOffsets, what: str) -> None:
-        self.undecided.append(f"{store.store} of task {store.task}: {what}.")
+        self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _shown(store: StoreOffsets, newest: Newest) -> dict[bytes, Shown]:

@@ -113,3 +113,61 @@ def test_explore(broker: Broker, streams_jvm: StreamsJvm, application_id: str, s
     print(look(copied.state_dir, application_id, world.servers))
     explore(copied, "none")
     print("then", look(copied.state_dir, application_id, world.servers))
+
+
+DELETABLE = {**topics.UNCLEANED, "cleanup.policy": "compact,delete", "retention.ms": "-1"}
+FORGETFUL = {**topics.COMPACTED, "min.cleanable.dirty.ratio": "1.0", "delete.retention.ms": "100"}
+"""Compacted only when the test says so; deletes go with the second compaction."""
+
+
+def configure(servers: str, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": servers})  # has to live until the answer is there
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def compact(broker: Broker, topic: str, partition: int, gone: bytes) -> None:
+    """Compact a partition until no record of a key is left."""
+    servers = broker.bootstrap_servers
+    configure(servers, topic, "min.cleanable.dirty.ratio", "0.01")
+    deadline = time.monotonic() + 90
+    while True:
+        filler = Record(b"filler", b"%d" % time.time_ns(), partition)
+        topics.compact(servers, topic, partition, broker.data_directory, filler)
+        if gone not in {record.key for record in topics.read(servers, topic, partition)}:
+            break
+        assert time.monotonic() < deadline, "the broker kept the deletes"
+    configure(servers, topic, "min.cleanable.dirty.ratio", "1.0")
+
+
+@GUARANTEES
+def test_explore2(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
+    topics.create(world.servers, changelog(world, "plain"), PARTITIONS, DELETABLE)
+    topics.create(world.servers, changelog(world, "stamped"), PARTITIONS, FORGETFUL)
+    world.feed(keys=20)
+    world.live()
+    older = copy_of(world, "older")
+    topics.produce(
+        world.servers,
+        world.input,
+        [Record(b"key-%d" % n, None, n % 2) for n in (1, 3, 2, 4)]
+        + [Record(b"key-%d" % n, b"upd", n % 2) for n in range(6, 16)],
+    )
+    with world.application() as running:
+        topics.wait_until_consumed(world.servers, world.application_id, [world.input])
+        topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"now", n % 2) for n in range(6, 16)])
+        print("running", look(world.state_dir, application_id, world.servers))
+        topics.wait_until_consumed(world.servers, world.application_id, [world.input])
+        right = world.answers(running)
+    print("right", right)
+    print("closed", look(world.state_dir, application_id, world.servers))
+    print("older", look(older.state_dir, application_id, world.servers))
+    end = topics.end_offset(world.servers, changelog(world, "plain"), 0)
+    topics.delete_records(world.servers, changelog(world, "plain"), 0, end - 2)
+    compact(broker, changelog(world, "stamped"), 1, b"key-1")
+    print("older", look(older.state_dir, application_id, world.servers))
+    explore(older, "older")
