@@ -116,7 +116,7 @@ def look_at_topics(
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
         told = ask(cluster, inspection.application_id, stores)
-        found = findings_of_offsets(stores, told)
+        found = findings_of_offsets(stores, told, guarantee)
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
         logs = _Logs(reader, told, guarantee, Limits(time.monotonic() + patience), int(clock() * 1000))
         judged = {(one.task, one.store, one.partition) for one in found if one.partition is not None}

@@ -16,8 +16,11 @@ from statecore.maintenance.catalogue import CATALOGUE, Severity
 from statecore.maintenance.evidence import cleanup_policies
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.stored_offsets import StoreOffsets
+from statecore.spec.model import ProcessingGuarantee
 
 _NO_LIMIT = "-1"
+_REBUILT = Severity.ERROR
+"""Of what Kafka Streams itself deletes and reads again from the log."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,20 @@ def finding(
     )
 
 
-def findings_of_offsets(stores: Sequence[StoreOffsets], told: Told) -> list[Finding]:
+def findings_of_offsets(
+    stores: Sequence[StoreOffsets], told: Told, guarantee: ProcessingGuarantee | None = None
+) -> list[Finding]:
     """What is to be said by the offsets alone, store by store.
 
     Args:
         stores: what they say.
         told: what the brokers said of their topics; a topic that is not in there does not exist.
+        guarantee: the application's; ``None`` where nobody knows it, which counts as the worse one.
     """
-    return [found for store in stores for found in _of_store(store, told)]
+    return [found for store in stores for found in _of_store(store, told, guarantee)]
 
 
-def _of_store(store: StoreOffsets, told: Told) -> Iterator[Finding]:
+def _of_store(store: StoreOffsets, told: Told, guarantee: ProcessingGuarantee | None) -> Iterator[Finding]:
     yield from _missing(store, told)
     if store.is_global:
         yield from _not_compacted(store, told)
@@ -88,7 +94,7 @@ def _of_store(store: StoreOffsets, told: Told) -> Iterator[Finding]:
                 topic_id=topic.topic_id,
             )
         elif partition in store.known:
-            yield from _of_partition(store, partition, told)
+            yield from _of_partition(store, partition, told, guarantee)
 
 
 def _missing(store: StoreOffsets, told: Told) -> Iterator[Finding]:
@@ -101,10 +107,15 @@ def _missing(store: StoreOffsets, told: Told) -> Iterator[Finding]:
             store,
             _only([part for part in store.partitions if part.topic == topic]),
             f"It says {said}, and there is no such topic." if known else f"There is no topic {topic}.",
-            None if known else Severity.WARNING,  # what says no offset holds nothing that a log had
+            _severity_of_missing(store, topic) if known else Severity.WARNING,
             topic=topic,
             offsets=known,
         )
+
+
+def _severity_of_missing(store: StoreOffsets, topic: str) -> Severity | None:
+    """The application makes its changelogs itself; without a topic that it reads it does not start."""
+    return Severity.ERROR if store.is_global or store.is_source(topic) else None
 
 
 def _only(partitions: Sequence[TopicPartition]) -> TopicPartition | None:
@@ -131,7 +142,9 @@ def _not_compacted(store: StoreOffsets, told: Told) -> Iterator[Finding]:
         )
 
 
-def _of_partition(store: StoreOffsets, partition: TopicPartition, told: Told) -> Iterator[Finding]:
+def _of_partition(
+    store: StoreOffsets, partition: TopicPartition, told: Told, guarantee: ProcessingGuarantee | None
+) -> Iterator[Finding]:
     log, offset, following = told.logs[partition], store.offsets[partition], store.known[partition]
     facts: dict[str, Any] = {"offset": offset, "log_start": log.log_start, "log_end": log.log_end}
     if following > log.log_end:
@@ -142,6 +155,7 @@ def _of_partition(store: StoreOffsets, partition: TopicPartition, told: Told) ->
             partition,
             f"It says offset {offset} of {partition}, and the log ends at {log.log_end}{empty}: the topic was created "
             "again or truncated, or this is another cluster.",
+            _REBUILT if store.is_global else None,
             **facts,
         )
     elif following < log.log_start:
@@ -151,6 +165,7 @@ def _of_partition(store: StoreOffsets, partition: TopicPartition, told: Told) ->
             partition,
             f"It says offset {offset} of {partition}, and the log begins at {log.log_start}: "
             f"{log.log_start - following} offsets between them are gone.",
+            _REBUILT if store.is_global or guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else None,
             **facts,
         )
     elif partition in told.committed:

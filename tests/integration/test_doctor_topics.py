@@ -21,7 +21,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.kinds import GLOBALS, PLAIN, SOURCES, KindsApplication
+from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, UNLOGGED, KindsApplication
 from tests.harness.rebuilding import KindsWorld
 from tests.harness.streams import StreamsFailed, StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, World
@@ -171,3 +171,30 @@ def test_explore2(
     compact(broker, changelog(world, "stamped"), 1, b"key-1")
     print("older", look(older.state_dir, application_id, world.servers))
     explore(older, "older")
+
+
+@GUARANTEES
+@pytest.mark.parametrize("kinds", [PLAIN, HEADERS, SOURCES, GLOBALS, UNLOGGED], ids=lambda one: one.name)
+def test_explore3(
+    broker: Broker,
+    streams_jvm: StreamsJvm,
+    application_id: str,
+    state_dir: Path,
+    guarantee: str,
+    kinds: KindsApplication,
+) -> None:
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, kinds)
+    with world.application():
+        world.feed(kinds.feed(world.base, PARTITIONS))
+        print("running", look(world.state_dir, application_id, world.servers))
+    spec = parse_spec(world.spec())
+    print("closed", look(world.state_dir, application_id, world.servers))
+    print("closed", look(world.state_dir, application_id, world.servers, spec))
+    if kinds is SOURCES:
+        before = inspect(StateDirectory(state_dir, application_id)).stores
+        print([(one.task, one.offsets) for one in before])
+        source = world.inputs["source"]
+        topics.commit(world.servers, application_id, {(source, 0): 3})
+        print("ahead", look(world.state_dir, application_id, world.servers))
+        topics.forget_group(world.servers, application_id)
+        print("ahead", look(world.state_dir, application_id, world.servers))
