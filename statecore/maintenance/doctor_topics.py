@@ -193,7 +193,7 @@ class _Logs:
         horizon, age = horizon_ms(topic), self._age_ms(store)
         if horizon is None or store.known[partition] >= log.log_end or age is None or age + CLOCK_MARGIN_MS < horizon:
             return
-        if self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 and not store.closed:
+        if self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 and store.closed is False:
             return  # its task is deleted at the next start, and restored
         missing = self._missing_behind(store, partition, log)
         if not missing:
@@ -285,7 +285,7 @@ class _Logs:
         if not store.readable:
             return "it cannot be read"
         if not store.closed:
-            return "it was not closed, so rows may be ahead of its offset"
+            return "it does not say that it was closed, so rows may be ahead of its offset"
         if store.kind not in LAST_WRITE_KINDS:
             return f"rows of a store of kind {store.kind} are not the last records of their keys"
         if log.last_stable < following:

@@ -51,7 +51,7 @@ class StoreOffsets:
         offsets: changelog partition → what Kafka Streams goes by: the last applied offset, of a global store the next
             one, or -4.
         databases: where its rows lie.
-        closed: whether all of them were closed cleanly.
+        closed: whether all of them were closed cleanly; ``None`` where none says so, as those of older releases.
         in_use: whether somebody has it open, or holds the application's lock.
         readable: whether all of them could be read.
     """
@@ -62,7 +62,7 @@ class StoreOffsets:
     usual: str
     offsets: Mapping[TopicPartition, int]
     databases: tuple[DatabasePlace, ...] = ()
-    closed: bool = True
+    closed: bool | None = True
     in_use: bool = False
     readable: bool = True
     declared: str = ""
@@ -124,7 +124,7 @@ def _store(
         usual,
         offsets,
         tuple(_place(inspection, view, one.name, one.start, one.end) for one in view.databases),
-        closed=bool(view.closed),
+        closed=view.closed,
         in_use=in_use,
         readable=not any(one.broken for one in view.databases),
         declared=declared,
