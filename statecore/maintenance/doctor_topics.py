@@ -35,6 +35,7 @@ from statecore.changelog.horizon import CLOCK_MARGIN_MS, horizon_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.errors import Corrupted, NotFound
+from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.findings import Finding
@@ -286,6 +287,8 @@ class _Logs:
             return "it cannot be read"
         if not store.closed:
             return "it does not say that it was closed, so rows may be ahead of its offset"
+        if store.kind is StoreKind.UNKNOWN:
+            return "its kind is not known"
         if store.kind not in LAST_WRITE_KINDS:
             return f"rows of a store of kind {store.kind} are not the last records of their keys"
         if log.last_stable < following:
