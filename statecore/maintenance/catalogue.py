@@ -369,30 +369,33 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "offset-past-end",
-            error,
+            loss,
             "an offset past the end of its changelog",
-            "The log was recreated or truncated. Kafka Streams throws the store away, or believes it and never "
-            "restores what comes.",
-            "Rebuild the store.",
+            "The log was recreated or truncated. Under exactly-once the next start deletes the task and restores what "
+            "the log has, which may be nothing; at-least-once it restores that over the rows that are there.",
+            "Find out what became of the topic, and keep a copy of the directory; then rebuild the store.",
             (Repair.REBUILD,),
             "brokers",
         ),
         FindingKind(
             "offset-before-start",
-            error,
+            loss,
             "an offset before the start of its changelog",
-            "Records in between are gone. Kafka Streams throws the store away (under exactly-once the task) and "
-            "restores it.",
+            "Records in between are gone. Under exactly-once the next start deletes the task and restores what is "
+            "left; at-least-once it restores that over the rows that are there, and what was deleted in between lives "
+            "on.",
             "Rebuild the store.",
             (Repair.REBUILD,),
             "brokers",
         ),
         FindingKind(
             "topic-missing",
-            error,
+            loss,
             "a store has a changelog that does not exist",
-            "The application makes an empty one; what the store holds is nowhere else.",
-            "Find out who deleted it. Check the application id; keep a copy of the directory (statecore snapshot).",
+            "What the store holds is nowhere else. The application makes an empty changelog; under exactly-once it "
+            "deletes the rows then, at-least-once it keeps them and no other instance will have them.",
+            "Keep a copy of the directory before the application starts (statecore snapshot --offline). Check the "
+            "application id and the cluster; find out who deleted the topic.",
             (),
             "brokers",
         ),
