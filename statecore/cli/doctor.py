@@ -1,6 +1,7 @@
 """``statecore doctor``: what is wrong with a state directory, what becomes of it, and what to do.
 
-Exit 0 when nothing was found but notes, 20 for warnings, 21 for errors, 22 for the loss of data.
+Exit 0 when nothing was found but notes, 20 for warnings, 21 for errors, 22 for the loss of data; 10 when nothing was
+found and the brokers could not be asked. With ``--repair``: :mod:`statecore.cli.doctor_repair`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statecore.cli.doctor_repair import add_repair_arguments, refuse_without_repair, run_repair
 from statecore.cli.output import Output, print_line
 from statecore.formats.releases import RELEASES
 from statecore.spec.duration import parse_duration
@@ -56,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="the application's state.cleanup.dir.max.age.ms, such as 7d, if it sets one",
     )
+    parser.add_argument(
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="brokers whose topics the offsets are held against (default: those of --spec)",
+    )
+    parser.add_argument("--offline", action="store_true", help="do without the brokers")
+    add_repair_arguments(parser)
 
 
 def _duration(text: str) -> int:
@@ -84,9 +93,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             f"{spec.source} says {spec.processing_guarantee}, and --processing-guarantee {guarantee}.",
             action="Leave --processing-guarantee out, or correct the spec.",
         )
+    if arguments.repair:
+        return run_repair(arguments, wanted, output)
+    refuse_without_repair(arguments)
     names = [wanted] if wanted is not None else applications(arguments.state_dir)
     if not names:
         raise no_application(arguments.state_dir)
+    servers = arguments.bootstrap_servers or (spec.bootstrap_servers if spec else None)
+    brokers = None
+    if servers and not arguments.offline:
+        from statecore.maintenance.doctor_topics import Brokers
+
+        brokers = Brokers(servers, spec, guarantee, patient=True)
     found = [
         examine(
             application_directory(arguments.state_dir, name),
@@ -97,11 +115,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             scan=arguments.scan,
             release=RELEASES[arguments.release] if arguments.release else None,
             cleanup_max_age_ms=arguments.cleanup_max_age,
+            topics=brokers,
             progress=output.progress if arguments.scan else None,
         )
         for name in names
     ]
     code = max(one.exit_code for one in found)
+    if not code and brokers is not None and brokers.failed is not None:
+        code = brokers.failed.exit_code
     output.document({"applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:
         for one in found:

@@ -66,7 +66,6 @@ def run_repair(
     engine: Engine,
     progress: Progress | None = None,
     *,
-    topics: Topics | None = None,
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = nobody,
 ) -> RepairReport:
@@ -76,7 +75,6 @@ def run_repair(
         request: which directory, and whether to do it.
         engine: who rebuilds stores; its workers see the directory.
         progress: told how far it is; ``None`` for nobody.
-        topics: asks the brokers about what was seen; ``None`` where nobody does.
         faults: points at which tests let the process die.
         say: told what an operator should read at once.
 
@@ -99,7 +97,7 @@ def run_repair(
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
         declared = spec or ApplicationSpec(request.application_id, "", ProcessingGuarantee.EXACTLY_ONCE_V2, ())
         around = Surroundings(declared, home, progress or NullProgress(), faults, say)
-        return _Repair(request, around, directory, spec, engine, topics).run()
+        return _Repair(request, around, directory, spec, engine).run()
     except FaultInjected:
         raise
     except Exception as error:
@@ -118,11 +116,10 @@ class _Repair(Job):
         directory: StateDirectory,
         declared: ApplicationSpec | None,
         engine: Engine,
-        topics: Topics | None,
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
         self.request, self.directory, self.declared = request, directory, declared
-        self.engine, self.topics = engine, topics
+        self.engine = engine
 
     def run(self) -> RepairReport:
         """Plan, or repair."""
@@ -174,6 +171,11 @@ class _Repair(Job):
 
     def _examined(self) -> tuple[Diagnosis, RepairPlan]:
         """What is found, and what mends it."""
+        brokers: Topics | None = None
+        if self.declared is not None and not self.request.offline:
+            from statecore.maintenance.doctor_topics import Brokers
+
+            brokers = Brokers(self.declared.bootstrap_servers, self.declared)
         diagnosis = examine(
             self.directory,
             spec=self.declared,
@@ -181,7 +183,7 @@ class _Repair(Job):
             tasks=self.request.tasks,
             stores=self.request.stores,
             scan=self.request.scan,
-            topics=self.topics,
+            topics=brokers,
             progress=self.progress if self.request.scan else None,
         )
         return diagnosis, plan_repairs(diagnosis.findings, diagnosis.stores)

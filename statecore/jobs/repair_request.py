@@ -69,10 +69,13 @@ class RepairRequest(Request):
         default=False,
         metadata=declare(Flag(), title="Scan", help="read every row first, and verify its checksum", section=WHAT),
     )
-    brokers: bool = field(
+    offline: bool = field(
         default=False,
         metadata=declare(
-            Flag(), title="Ask the brokers", help="hold the offsets against the topics, too", section=WHAT
+            Flag(),
+            title="Do not ask the brokers",
+            help="do without the brokers of the spec, so that offsets are not held against the topics",
+            section=WHAT,
         ),
     )
     spec_path: str | None = field(

@@ -34,7 +34,7 @@ from statecore.changelog.groups import committed_offsets
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, horizon_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
-from statecore.errors import Corrupted, NotFound
+from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
@@ -78,6 +78,42 @@ class TopicsLook(NamedTuple):
 
     findings: tuple[Finding, ...]
     undecided: tuple[str, ...]
+
+
+class Brokers:
+    """Asks the brokers about a directory that was looked at, for :func:`statecore.maintenance.doctor.examine`.
+
+    Args:
+        bootstrap_servers: ``host:port``, several with commas.
+        spec: what is declared, with the settings of clients; ``None`` where nothing is.
+        guarantee: the application's, where there is no spec.
+        patient: whether an error of the brokers is said beside what the directory tells, and not raised.
+
+    Attributes:
+        failed: why the brokers could not be asked; ``None`` where they were.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        spec: ApplicationSpec | None,
+        guarantee: ProcessingGuarantee | None = None,
+        *,
+        patient: bool = False,
+    ) -> None:
+        self._servers, self._spec, self._guarantee, self._patient = bootstrap_servers, spec, guarantee, patient
+        self.failed: StatecoreError | None = None
+
+    def __call__(self, inspection: Inspection) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+        """What the topics tell, and what they do not. Raises as :func:`look_at_topics`."""
+        kafka = {} if self._spec is None else self._spec.kafka
+        try:
+            return look_at_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
+        except StatecoreError as error:
+            if not self._patient:
+                raise
+            self.failed = error
+            return (), (f"The brokers could not be asked: {error}",)
 
 
 def findings_of_topics(inspection: Inspection, bootstrap_servers: str, **how: Any) -> list[Finding]:

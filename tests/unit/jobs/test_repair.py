@@ -57,6 +57,7 @@ def repaired(application: Path, guarantee: ProcessingGuarantee = EOS, **asked: A
         **{
             "application_id": "app",
             "state_dir": str(application.parent),
+            "offline": True,
             "apply": True,
             "processing_guarantee": guarantee,
             **asked,
