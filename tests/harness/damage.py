@@ -40,6 +40,7 @@ _STATUS = b"status"
 _UNKNOWN = -4
 _DAY = 86_400
 _FOOTER = 53
+_SOMEBODY = 23_456
 
 Inflict = Callable[[Path], None]
 
@@ -144,13 +145,21 @@ def cut(path: Path, length: int) -> None:
     path.write_bytes(data[:length])
 
 
-def cut_manifest(database: Path, *, all_files: bool = False) -> int:
-    """Cuts the MANIFEST in the last record that names a file, or in the first that does; returns the length."""
+def cut_manifest(database: Path, *, all_files: bool = False, between: bool = False) -> int:
+    """Cuts the MANIFEST so that it names fewer files; returns the length.
+
+    Args:
+        database: its directory.
+        all_files: so that it names none; else as late as can be.
+        between: where a record ends, so that nothing in what is left is torn; else within one.
+    """
     manifest = manifest_of(database)
     data = manifest.read_bytes()
     whole = len(read_manifest(data).files)
     named = [len(read_manifest(data[:length]).files) for length in range(len(data) + 1)]
     length = max(at for at, files in enumerate(named) if files < whole and (files == 0 or not all_files))
+    if between:
+        length = read_manifest(data[:length]).whole_bytes
     manifest.write_bytes(data[:length])
     return length
 
@@ -273,6 +282,18 @@ def _set_aside(application: Path) -> None:
     shutil.copy(tables_of(database)[0], database / "lost" / "000099.sst")
 
 
+def _not_for_root(inflict: Inflict) -> Inflict:
+    """Where root inflicts it, the directory is somebody else's before: root may use every file."""
+
+    def inflict_on(application: Path) -> None:
+        if os.geteuid() == 0:
+            for path in (application, *application.rglob("*")):
+                os.chown(path, _SOMEBODY, _SOMEBODY)
+        inflict(application)
+
+    return inflict_on
+
+
 def _zeroed(table: Path) -> None:
     table.write_bytes(bytes(table.stat().st_size))
 
@@ -317,6 +338,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
+_OFFSET_LOST = frozenset({"offset-missing", "store-not-closed"})
 _SCAN, _SPEC, _BROKERS, _CLEANUP = (frozenset({name}) for name in ("scan", "spec", "brokers", "cleanup"))
 
 
@@ -325,7 +347,7 @@ def _of_files() -> dict[str, Damage]:
     return {
         "bit-in-data-block": Damage(_to_table(flip_in_data_block), ("block-corrupt",), needs=_SCAN),
         "bit-in-data-block-of-offsets": Damage(
-            _to_database(lambda path: flip_in_data_block(tables_of(path, offsets=True)[-1])), unreadable
+            _to_database(lambda path: flip_in_data_block(tables_of(path, offsets=True)[-1])), ("block-corrupt",)
         ),
         "bit-in-data-block-of-segment": Damage(_to_table(flip_in_data_block, WINDOWS), ("block-corrupt",), needs=_SCAN),
         "bit-in-footer": Damage(_to_table(flip_in_footer), unreadable),
@@ -335,13 +357,18 @@ def _of_files() -> dict[str, Damage]:
         "table-empty": Damage(_to_table(partial(cut, length=0)), unreadable),
         "table-missing": Damage(_to_table(Path.unlink), ("file-missing",)),
         "table-of-segment-missing": Damage(_to_table(Path.unlink, WINDOWS), ("file-missing",)),
-        "manifest-cut-once": Damage(_to_database(cut_manifest), ("manifest-truncated",)),
-        "manifest-cut-before-all-files": Damage(
-            _to_database(partial(cut_manifest, all_files=True)), ("manifest-truncated",)
-        ),
-        "manifest-of-segment-cut": Damage(_to_database(cut_manifest, WINDOWS), ("manifest-truncated",)),
+        **{
+            f"manifest-{name}": Damage(_to_database(how, store), ("manifest-truncated",), also=_OFFSET_LOST)
+            for name, how, store in (
+                ("cut-once", cut_manifest, STAMPED),
+                ("cut-before-all-files", partial(cut_manifest, all_files=True), STAMPED),
+                ("cut-between-records", partial(cut_manifest, between=True), STAMPED),
+                ("of-segment-cut", cut_manifest, WINDOWS),
+                ("of-versions-cut", partial(cut_manifest, between=True), VERSIONS),
+            )
+        },
         "manifest-empty": Damage(_to_database(lambda path: cut(manifest_of(path), 0)), unreadable),
-        "manifest-missing": Damage(_to_database(_unlink(at=manifest_of)), unreadable),
+        "manifest-missing": Damage(_to_database(_unlink(at=manifest_of)), ("file-missing",)),
         "current-empty": Damage(_to_database(lambda path: cut(path / "CURRENT", 0)), unreadable),
         "current-missing": Damage(_to_database(_each("CURRENT")), ("current-missing",)),
         "current-of-segment-missing": Damage(_to_database(_each("CURRENT"), WINDOWS), ("current-missing",)),
@@ -429,13 +456,14 @@ def _of_surroundings() -> dict[str, Damage]:
         "foreign-file": Damage(
             _to_database(lambda path: (path / "rocksdict-config.json").write_text("{}")), ("foreign-file",)
         ),
-        "modes-of-table": Damage(_to_table(lambda path: path.chmod(0)), ("rights",)),
-        "modes-of-directory": Damage(_to_database(lambda path: path.chmod(0o500)), ("rights",)),
+        "modes-of-table": Damage(_not_for_root(_to_table(lambda path: path.chmod(0))), ("rights",)),
+        "modes-of-directory": Damage(_not_for_root(_to_database(lambda path: path.chmod(0o500))), ("rights",)),
         "old-times": Damage(_old_times, ("cleaning-deletes",), needs=_CLEANUP),
         "store-undeclared": Damage(
             lambda path: shutil.copytree(database_of(path, PLAIN), path / TASK / "rocksdb" / "forgotten") and None,
             ("store-undeclared",),
             needs=_SPEC,
+            task="",
         ),
         "store-absent": Damage(
             lambda path: [shutil.rmtree(database_of(path, PLAIN, f"0_{p}")) for p in range(2)] and None,
@@ -444,7 +472,7 @@ def _of_surroundings() -> dict[str, Damage]:
             task="",
         ),
         "task-undeclared": Damage(_copy_task, ("task-undeclared",), needs=_SPEC, task="7_0"),
-        "kind-mismatch": Damage(_stamped_as_plain, ("kind-mismatch",), needs=_SPEC),
+        "kind-mismatch": Damage(_stamped_as_plain, ("kind-mismatch",), needs=_SPEC, task=""),
     }
 
 
