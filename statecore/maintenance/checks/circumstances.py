@@ -62,9 +62,20 @@ class Circumstances:
         return default_changelog(self.application_id, store.store, store.topology)
 
     def entries_of(self, store: StoreView, file: OffsetsRead) -> dict[TopicPartition, int]:
-        """What a task's ``.checkpoint`` says of a store: by the partitions that it names itself, else by its topic."""
+        """What a task's ``.checkpoint`` says of a store: by the partitions that it names itself, else by its topic.
+
+        A source topic in the place of a changelog is called anyhow. So a store that is not declared, and that nothing
+        else speaks of, is given what is no changelog by its name.
+        """
         topic = self.changelog_of(store)
-        return {part: offset for part, offset in file.offsets.items() if part in store.offsets or part.topic == topic}
+        own = {part: offset for part, offset in file.offsets.items() if part in store.offsets or part.topic == topic}
+        if own or store.offsets or store.declared is not None:
+            return own
+        return {part: offset for part, offset in file.offsets.items() if not self.is_changelog(part.topic)}
+
+    def is_changelog(self, topic: str) -> bool:
+        """Whether a topic is one of the application's changelogs, by its name."""
+        return topic.startswith(f"{self.application_id}-") and topic.endswith("-changelog")
 
     def is_taken_over(self, store: StoreView, file: OffsetsRead) -> bool:
         """Whether 4.3 gives a store, which has no offset of its own, that of the task's ``.checkpoint``."""

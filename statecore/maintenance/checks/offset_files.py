@@ -125,9 +125,8 @@ def _strays(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> 
     partition = partition_of(task.task)
     strays = []
     for part in sorted(file.offsets):
-        is_changelog = part.topic.startswith(f"{how.application_id}-") and part.topic.endswith("-changelog")
         if (partition is not None and part.partition != partition) or (
-            part.topic not in known and (is_changelog or not entitled)
+            part.topic not in known and (how.is_changelog(part.topic) or not entitled)
         ):
             strays.append(str(part))
     if not strays:
