@@ -310,6 +310,19 @@ def test_topics_that_others_write(
     with world.application() as running:
         assert len(running.query_rows("global-plain", None)) < len(expected), "an instance that begins has fewer rows"
 
+    topics.produce(world.servers, prices, [Record(b"gone", b"before anybody reads it", 0)])
+    topics.delete_records(world.servers, prices, 0, topics.end_offset(world.servers, prices, 0))
+    before_start = [one for one in look(world).findings if one.code == "offset-before-start"]
+    assert [(one.task, one.store, one.severity) for one in before_start] == [("global", "global-plain", Severity.ERROR)]
+    application = world.application()
+    application.launch()
+    wiped = world.directory / "global" / "rocksdb" / "global-plain"
+    assert eventually(lambda: files_of(wiped), {}) == {}, "deleted; the next start reads the topic anew"
+    assert application.state != "RUNNING"
+    application.close(10)
+    with world.application():
+        pass
+
     topics.forget_group(world.servers, application_id)
     ahead = [one for one in look(world).findings if one.code == "source-ahead"]
     assert {(one.task, one.evidence["committed"]) for one in ahead} == {("0_0", None), ("0_1", None)}
@@ -321,6 +334,8 @@ def test_topics_that_others_write(
         ("global-table", Severity.ERROR),
     }
     kept = files_of(world.directory / "global")
-    with pytest.raises(StreamsFailed):
-        world.application().start(60)
+    application = world.application()
+    with pytest.raises(StreamsFailed, match="There are no partitions available for topic"):
+        application.launch()
+    application.close(10)
     assert kept.keys() <= files_of(world.directory / "global").keys(), "it does not start, and deletes nothing"
