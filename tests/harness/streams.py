@@ -15,7 +15,6 @@ passes through Python.
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import shlex
 import subprocess
@@ -34,13 +33,6 @@ from tests.harness.queries import Row, StoreQuery, digest, rows, values_of
 
 Topology = Any
 """A Java ``org.apache.kafka.streams.Topology``."""
-
-# py4j tells a JVM of every Java object that is collected here, and logs a traceback where that JVM was killed. That may
-# be in the middle of ast.parse, wherever something is allocated; a traceback calls ast.parse for its carets, and Python
-# 3.11 fails when that is called within itself ("AST constructor recursion depth mismatch").
-_PY4J = logging.getLogger("py4j")
-_PY4J.addHandler(logging.NullHandler())
-_PY4J.propagate = False
 
 _RESTORE_LISTENER = "org.apache.kafka.streams.processor.StateRestoreListener"
 
