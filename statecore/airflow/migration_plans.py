@@ -25,6 +25,9 @@ _NAMED = 12
 """Tasks that a row names."""
 
 _NUMBER = re.compile(r"(\d+(?:,\d{3})*)")
+_MARKUP = re.compile(r"([\\`*{}\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
+"""What means something to Markdown; an underscore within a word does not."""
+
 _FIELDS = ("application_id", "state_dir", "host", "to", "outcome", "plan_id", "kept", "seconds", "phases")
 
 
@@ -154,13 +157,15 @@ def _overview(entry: Mapping[str, Any], plan: Mapping[str, Any] | None) -> str:
 def _detail(plan: Mapping[str, Any]) -> list[str]:
     lines = ["", "| task | store | what is done |", "|---|---|---|"]
     for row in plan["done"]["rows"]:
-        store = f"{_code(row['store'])} ({_cell(row['kind'])})" if row["store"] else "files beside the stores"
-        lines.append(f"| {_cell(_tasks(row['tasks'], row['count']))} | {store} | {_cell(row['what'])} |")
+        kind = "" if row["kind"] in ("", "?") else f" ({_cell(row['kind'])})"
+        store = f"{_code(row['store'])}{kind}" if row["store"] else "files beside the stores"
+        lines.append(f"| {_tasks([*map(_code, row['tasks'])], row['count'])} | {store} | {_cell(row['what'])} |")
     for part, heading in (("left", "left as it is, and what Kafka Streams will do with it"), ("notes", "note")):
         if plan[part]["rows"]:
             lines += ["", f"| task | {heading} |", "|---|---|"]
             lines += [
-                f"| {_cell(_tasks(row['tasks'], row['count']))} | {_cell(row['what'])} |" for row in plan[part]["rows"]
+                f"| {_tasks([*map(_code, row['tasks'])], row['count'])} | {_cell(row['what'])} |"
+                for row in plan[part]["rows"]
             ]
     hidden = sum(plan[part]["left_out"] for part in ("done", "left", "notes"))
     return [*lines, *(["", f"{hidden:,} more rows are in the report."] if hidden else [])]
@@ -168,7 +173,7 @@ def _detail(plan: Mapping[str, Any]) -> list[str]:
 
 def _cell(text: str) -> str:
     """Text in a cell of a table, whatever it is made of."""
-    return re.sub(r"([\\`*_{}\[\]|~#$])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+    return _MARKUP.sub(r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
 
 
 def _code(text: str) -> str:
