@@ -108,6 +108,13 @@ MIGRATE_POINTS: tuple[str, ...] = (
 )
 """A migration; between the last two lie those of a placement."""
 
+CONVERSION_POINTS: tuple[str, ...] = (
+    "conversion.before-database",
+    "conversion.after-database",
+    "conversion.after-files",
+)
+"""The conversion of a copy of a task's directory to another release; the first two once a database."""
+
 FAULT_POINTS: tuple[str, ...] = (
     *PLACEMENT_POINTS,
     *RESTORE_POINTS,
@@ -118,6 +125,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *FETCH_POINTS,
     *SNAPSHOT_POINTS,
     *MIGRATE_POINTS,
+    *CONVERSION_POINTS,
 )
 """Every fault point there is."""
 

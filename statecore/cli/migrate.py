@@ -61,21 +61,19 @@ def show(report: MigrateReport) -> None:
             rows.setdefault((store.store, store.kind, what), []).append(task.task)
         if task.steps:
             rows.setdefault(("files beside the stores", "", "; ".join(task.steps)), []).append(task.task)
-    print_table(
-        console,
-        f"{report.application_id} in {report.state_dir}, for Kafka Streams {report.to}",
-        ("store", "kind", "tasks", "what is done"),
-        [(store, kind, _tasks(tasks), what) for (store, kind, what), tasks in rows.items()],
-        left={"store", "kind", "tasks", "what is done"},
-        spare=("kind",),
-    )
+    columns: tuple[str, ...] = ("store", "kind", "tasks", "what is done")
+    cells: list[tuple[str, ...]] = [(store, kind, _tasks(tasks), what) for (store, kind, what), tasks in rows.items()]
+    if not any(row[1].strip("?") for row in cells):  # which matters to no step
+        columns, cells = columns[:1] + columns[2:], [row[:1] + row[2:] for row in cells]
+    title = f"{report.application_id} in {report.state_dir}, for Kafka Streams {report.to}"
+    print_table(console, title, columns, cells, left=set(columns), spare=("kind",))
     for title, of in _WORDS:
         for why, tasks in _grouped(report, of).items():
             console.print(Text(f"{title}: {_tasks(tasks)}: {why}"))
     changed = sum(task.is_changed for task in report.tasks)
     said = {
-        Outcome.PLANNED: f"plan {report.plan_id}: {changed} of {len(report.tasks)} tasks would be migrated; nothing was "
-        "changed. Do it with --apply",
+        Outcome.PLANNED: f"plan {report.plan_id}: {changed} of {len(report.tasks)} tasks would be migrated; nothing "
+        "was changed. Do it with --apply",
         Outcome.REFUSED: "refused; nothing was changed",
         Outcome.UNCHANGED: f"nothing to do: Kafka Streams {report.to} opens it as it is",
         Outcome.MIGRATED: f"migrated {changed} of {len(report.tasks)} tasks in {report.seconds:.1f} s",

@@ -176,6 +176,33 @@ def take_off_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.
     return headers, with_nulls(behind, missing)
 
 
+def without_headers(rows: pa.Array, kind: StoreKind, *, rest: int, bare: Mask | None = None) -> tuple[pa.Array, Mask]:
+    """Row values without the headers in front of them, whatever these are: only their length is read.
+
+    Args:
+        rows: row values, binary without nulls.
+        kind: what the store is, for the message.
+        rest: bytes that are behind the headers at least.
+        bare: rows that have no headers to take off and stay as they are; ``None`` for none.
+
+    Returns:
+        What is behind the headers (large binary), and which rows had some.
+
+    Raises:
+        Corrupted: a row has no headers, or less than ``rest`` bytes behind them.
+    """
+    if not len(rows):
+        return slices(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)), np.zeros(0, bool)
+    offsets, data = binary_parts(rows)
+    bare = np.zeros(len(rows), bool) if bare is None else bare
+    places, ends = offsets[:-1], offsets[1:]
+    size = varints(data, places, ends)
+    blocks = size.places + size.values
+    require(kind, ~bare & (~size.whole | (size.values < 0)), "has a value that does not begin with headers")
+    require(kind, ~bare & (ends - blocks < rest), f"has a value with less than {rest} bytes behind its headers")
+    return slices(data, np.where(bare, places, blocks), ends), ~bare & (size.values > 0)
+
+
 class _Scan(NamedTuple):
     """Which rows have malformed headers, and which have headers that Kafka Streams would write differently."""
 

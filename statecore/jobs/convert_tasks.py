@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from statecore.faults import fault_points_from_environment
 from statecore.jobs.engine import Failure
 from statecore.jobs.failures import as_statecore_error
 from statecore.maintenance.conversion import TaskConversion
@@ -19,10 +20,12 @@ class ConvertTask:
     Attributes:
         plan: what is to be done to it.
         copy: the copy, below the application's directory.
+        done: a file that is made when it is done, for whoever counts.
     """
 
     plan: TaskConversion
     copy: str
+    done: str
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ def _converted(one: ConvertTask) -> Converted:
 
     began = time.monotonic()
     copy = Path(one.copy)
-    convert(one.plan, copy)
+    convert(one.plan, copy, fault_points_from_environment())
     verify_conversion(one.plan, copy)
+    Path(one.done).touch()
     return Converted(one.plan.task, time.monotonic() - began)

@@ -18,9 +18,10 @@ release would throw away is *left* as it is, and so would be thrown away as befo
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -29,9 +30,10 @@ from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.releases import GLOBAL, LOCK_FILE, RELEASES
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.convert_tasks import Converted, ConvertTask, convert_tasks
-from statecore.jobs.engine import Engine, Failure
+from statecore.jobs.engine import Engine, Failure, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.home import DirectoryHome
+from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import Job, Surroundings, nobody
 from statecore.jobs.migrate_report import (
     MIGRATION_SUFFIX,
@@ -42,6 +44,7 @@ from statecore.jobs.migrate_report import (
     plan_id_of,
 )
 from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.processes import ProcessEngine
 from statecore.maintenance.conversion import StoreConversion, TaskConversion, plan_conversion
 from statecore.maintenance.inspection import check_application
 from statecore.maintenance.layout import application_directory
@@ -54,6 +57,12 @@ from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import load_spec
 from statecore.stores.lock_holder import lock_holder
+
+_FEW, _LITTLE = 64, 64 << 20
+"""Databases and bytes below which this process converts them itself."""
+
+_PRELOADED = ("statecore.maintenance.converting",)
+_LOOK_SECONDS = 0.2
 
 
 def run_migrate(
@@ -134,7 +143,7 @@ class _Migration(Job):
                 return self._report(Outcome.UNCHANGED, plans, plan_id)
             self.faults.reach("migrate.after-plan")
             with ExitStack() as stack:
-                workers = stack.enter_context(self.engine.start("migrate", self.spec))
+                workers = stack.enter_context(self._engine_for(todo).start("migrate", self.spec))
                 exchange = stack.enter_context(
                     Exchange(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
                 )
@@ -142,10 +151,7 @@ class _Migration(Job):
                     work = self._copied(exchange, todo)
                 self.faults.reach("migrate.after-copy")
                 with self.phase("convert"):
-                    self.progress.phase("convert", len(work), "tasks")
-                    answers = workers.run(convert_tasks, [[one] for one in work], self.doing)
-                    seconds = self._seconds(answers, todo)
-                    self.progress.done()
+                    seconds = self._converted(workers, work)
                 self.faults.reach("migrate.after-convert")
                 with self.phase("place"):
                     outcomes = exchange.swap([plan.task for plan in todo])
@@ -154,7 +160,7 @@ class _Migration(Job):
             with self.phase("verify"):
                 self._verify(outcomes)
             report = self._report(Outcome.MIGRATED, plans, plan_id, kept=kept, seconds=seconds)
-            self.finish("", report.to_json())
+            self.finish(plan_id, report.to_json())
             return report
 
     def _refuse_running(self) -> None:
@@ -208,7 +214,8 @@ class _Migration(Job):
         refused = [f"{plan.task}: {why}" for plan in plans for why in plan.refused]
         if refused:
             raise Invalid(
-                f"{self.directory.path} cannot be migrated to {self.to.name}:\n" + "\n".join(f"  {why}" for why in refused),
+                f"{self.directory.path} cannot be migrated to {self.to.name}:\n"
+                + "\n".join(f"  {why}" for why in refused),
                 action="Do what each line says, then run this again; nothing was changed.",
                 state_dir=str(self.directory.state_dir),
                 refused=refused,
@@ -228,18 +235,32 @@ class _Migration(Job):
         work = []
         for plan in todo:
             exchange.keep(plan.task, plan.moved)
-            work.append(ConvertTask(plan, str(exchange.copy(plan.task))))
+            done = exchange.staging / f"{plan.task.replace('/', '+')}.done"
+            work.append(ConvertTask(plan, str(exchange.copy(plan.task)), str(done)))
             self.progress.advance()
         self.progress.done()
         return work
 
-    def _seconds(self, answers: Sequence[Converted | Failure], todo: Sequence[TaskConversion]) -> dict[str, float]:
+    def _engine_for(self, todo: Sequence[TaskConversion]) -> Engine:
+        """Who does it: this process where others would take longer to start."""
+        if not isinstance(self.engine, ProcessEngine):
+            return self.engine
+        if sum(plan.databases for plan in todo) < _FEW and sum(plan.needed_bytes for plan in todo) < _LITTLE:
+            return InProcessEngine(_PRELOADED)
+        return replace(self.engine, preloaded=_PRELOADED)
+
+    def _converted(self, workers: Workers, work: Sequence[ConvertTask]) -> dict[str, float]:
+        """Have every copy converted; task → seconds."""
+        self.progress.phase("convert", len(work), "tasks")
+        with _counted([Path(one.done) for one in work], self.progress):
+            answers = workers.run(convert_tasks, [[one] for one in work], self.doing)
         failed = [answer for answer in answers if isinstance(answer, Failure)]
         if failed:
             raise failed[0].to_error()
+        self.progress.done()
         done = {answer.task: answer.seconds for answer in answers if isinstance(answer, Converted)}
-        if done.keys() != {plan.task for plan in todo}:
-            raise AssertionError(f"{len(done)} of {len(todo)} tasks were answered for")
+        if len(done) != len(work):
+            raise AssertionError(f"{len(done)} of {len(work)} tasks were answered for")
         return done
 
     def _verify(self, outcomes: Mapping[str, Placed]) -> None:
@@ -281,6 +302,29 @@ class _Migration(Job):
         )
 
 
+@contextmanager
+def _counted(files: Sequence[Path], progress: Progress) -> Iterator[None]:
+    """Tell of each file that is made meanwhile: workers answer only when all is done."""
+    ended = threading.Event()
+
+    def count() -> None:
+        told = 0
+        last = False
+        while not last:
+            last = ended.wait(_LOOK_SECONDS)
+            made = sum(file.exists() for file in files)
+            progress.advance(made - told)
+            told = made
+
+    counter = threading.Thread(target=count, name="statecore-count")
+    counter.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        counter.join()
+
+
 def _said(plan: TaskConversion) -> MigratedTask:
     """A plan as a report has it."""
     return MigratedTask(
@@ -312,4 +356,3 @@ def _unknown(request: MigrateRequest) -> ApplicationSpec:
 
 def _doing(request: MigrateRequest) -> str:
     return f"{request.state_dir} was migrated to Kafka Streams {request.to}"
-

@@ -48,6 +48,9 @@ class Exchange:
         faults: points at which a test lets the process die.
         progress: told each task that is put in place.
         keeps: whether all that is replaced is kept for a week; else only what was handed to :meth:`keep`.
+
+    Attributes:
+        staging: the directory in which the copies are made.
     """
 
     def __init__(
@@ -58,11 +61,11 @@ class Exchange:
             raise ValueError("an interrupted placement has to be settled by recover() before another begins")
         self.directory, self.request_id, self.keeps = directory, request_id, keeps
         self._faults, self._progress = faults, progress
-        self._staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
+        self.staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
         self._seen: dict[str, str] = {}
 
     def __enter__(self) -> Exchange:
-        (self._staging / "aside").mkdir(parents=True)
+        (self.staging / "aside").mkdir(parents=True)
         self._faults.reach("placement.start")
         return self
 
@@ -70,12 +73,12 @@ class Exchange:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if read_journal(self.directory.work_path) is None:  # else recover() needs it
-            shutil.rmtree(self._staging, ignore_errors=True)
+            shutil.rmtree(self.staging, ignore_errors=True)
 
     @property
     def kept_path(self) -> Path:
         """Where what was kept lies once all is in place; nothing is there where nothing had to be kept."""
-        return self.directory.work_path / REPLACED / self._staging.name
+        return self.directory.work_path / REPLACED / self.staging.name
 
     def copy(self, task: str) -> Path:
         """A copy of a live task directory, to be changed. SST files in it are the live ones: never write to them.
@@ -87,7 +90,7 @@ class Exchange:
         live = self.directory.task_path(task)
         refuse_open_stores(live)
         seen = fingerprint(live)
-        target = self._staging / "tasks" / task
+        target = self.staging / "tasks" / task
         link_tree(live, target, self.directory.ownership)
         self._seen[task] = seen
         self._faults.reach("placement.after-image-move")
@@ -96,7 +99,7 @@ class Exchange:
     def keep(self, task: str, names: Iterable[str]) -> None:
         """Keep files that a copy will not have, by their names in the task's directory."""
         for name in names:
-            target = self._staging / KEPT / task / name
+            target = self.staging / KEPT / task / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(self.directory.task_path(task) / name, target, follow_symlinks=False)
 
@@ -112,22 +115,22 @@ class Exchange:
         """
         wanted = list(tasks)
         for task in wanted:
-            target = self._staging / "tasks" / task
+            target = self.staging / "tasks" / task
             # Kafka Streams may delete directories that were not changed for long (state.cleanup.dir.max.age.ms).
             os.utime(target)
         self._faults.reach("placement.after-assembly")
-        sync_tree(self._staging)
+        sync_tree(self.staging)
         self._faults.reach("placement.after-sync")
         entries = tuple(self._entry(task) for task in wanted)
         return put_in_place(
             self.directory,
-            Journal(self.request_id, self._staging.name, SWAPPING, entries, keeps=self.keeps),
+            Journal(self.request_id, self.staging.name, SWAPPING, entries, keeps=self.keeps),
             self._faults,
             self._progress,
         )
 
     def _entry(self, task: str) -> JournalTask:
-        live, made = self.directory.task_path(task), self._staging / "tasks" / task
+        live, made = self.directory.task_path(task), self.staging / "tasks" / task
         old, new = inode(live), inode(made)
         if old is None or new is None or fingerprint(live) != self._seen[task]:
             raise Retryable(

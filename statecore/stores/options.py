@@ -37,13 +37,13 @@ _OFFSETS_ARENA_BYTES = 8 << 10
 """A memtable with one row counts as one such block; RocksDB's default is an eighth of the buffer, up to 1 MiB."""
 
 
-def data_options(*, automatic_compaction: bool = False) -> Any:
+def data_options(*, automatic_compaction: bool = False, format_version: int = FORMAT_VERSION) -> Any:
     """``rocksdict.Options`` of a data column family, of the database itself, and of the SST files ingested into it.
 
     They share nothing with other databases; see :class:`StoreOptions`.
     """
     options = _without_table(automatic_compaction)
-    options.set_block_based_table_factory(_table())
+    options.set_block_based_table_factory(_table(format_version))
     return options
 
 
@@ -117,13 +117,13 @@ def _without_table(automatic_compaction: bool) -> Any:
     return options
 
 
-def _table() -> Any:
+def _table(format_version: int = FORMAT_VERSION) -> Any:
     from rocksdict import BlockBasedOptions, ChecksumType
 
     table = BlockBasedOptions()
     table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
     table.set_block_size(BLOCK_BYTES)
-    table.set_format_version(FORMAT_VERSION)
+    table.set_format_version(format_version)
     table.set_checksum_type(ChecksumType.xxh3())
     return table
 

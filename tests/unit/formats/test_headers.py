@@ -1,12 +1,13 @@
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import Corrupted
-from statecore.formats.headers import misfit_of_headers, put_on_headers, take_off_headers
+from statecore.formats.headers import misfit_of_headers, put_on_headers, take_off_headers, without_headers
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from tests.unit.formats.arrays import SHAPES, VALUES, Shape, column, int64, records, rows_of, times
@@ -260,3 +261,24 @@ def test_columns_are_required_where_the_format_needs_them() -> None:
     assert row_format(KIND).needs_headers
     assert not row_format(StoreKind.HEADERS_EMIT_FINAL_SESSION).needs_headers
     assert pa.types.is_large_binary(put_on_headers(column([b"a"]), column([b"\0"])).type)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(HEADERS, STAMPS, st.binary(max_size=20), st.booleans()), max_size=8), SHAPES)
+def test_values_without_headers_are_what_is_behind_them(
+    given_rows: list[tuple[Headers, int, bytes, bool]], shape: Shape
+) -> None:
+    behind = [stamp.to_bytes(8) + value for _, stamp, value, _ in given_rows]
+    whole = [
+        rest if bare else block(headers) + rest for rest, (headers, _, _, bare) in zip(behind, given_rows, strict=True)
+    ]
+    bare = np.array([bare for *_, bare in given_rows], bool)
+    found, having = without_headers(column(whole, shape), KIND, rest=8, bare=bare)
+    assert found.to_pylist() == behind
+    assert having.tolist() == [bool(headers) and not bare for headers, _, _, bare in given_rows]
+
+
+@pytest.mark.parametrize("value", [b"", b"\x80", b"\x01", b"\x04\x02", b"\0" + bytes(7), b"\x04ab" + bytes(7)])
+def test_a_value_that_does_not_begin_with_headers_cannot_lose_them(value: bytes) -> None:
+    with pytest.raises(Corrupted, match=r"Row 1.*headers"):
+        without_headers(column([b"\0" + bytes(8), value]), KIND, rest=8)

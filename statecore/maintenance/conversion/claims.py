@@ -1,0 +1,61 @@
+"""Whose an entry of ``.checkpoint`` is: pure functions over what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.conversion.sight import StoreSight, TaskSight, partition_of_task
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The entries of ``.checkpoint``, by whose they are.
+
+    Attributes:
+        by_store: what each store has there; none for most stores that are not logged.
+        unclaimed: what no store is known for.
+    """
+
+    by_store: Mapping[str, Offsets]
+    unclaimed: Offsets
+
+    def of(self, store: StoreSight) -> Offsets:
+        """What a store has there."""
+        return self.by_store.get(store.store, {})
+
+
+def claims(seen: TaskSight) -> Claims:
+    """Divide the entries among the stores, by the topic that each is rebuilt from.
+
+    A task's stores are rebuilt from the partition of the task's number; a global store from all partitions.
+    """
+    entries = seen.checkpoint or {}
+    partition = partition_of_task(seen)
+    by_store = {
+        store.store: {
+            entry: offset
+            for entry, offset in entries.items()
+            if store.changelog and entry.topic == store.changelog and partition in (None, entry.partition)
+        }
+        for store in seen.stores
+    }
+    claimed = {entry for offsets in by_store.values() for entry in offsets}
+    return Claims(by_store, {entry: offset for entry, offset in entries.items() if entry not in claimed})
+
+
+def smallest(several: Sequence[Offsets]) -> dict[TopicPartition, int]:
+    """The smallest offset of each partition, -4 being smaller than all."""
+    found: dict[TopicPartition, int] = {}
+    for offsets in several:
+        for partition, offset in offsets.items():
+            found[partition] = min(offset, found.get(partition, offset))
+    return found
+
+
+def in_words(offsets: Offsets) -> str:
+    """Offsets for a person."""
+    return ", ".join(f"{partition} at {offset:,}" for partition, offset in sorted(offsets.items()))

@@ -1,0 +1,302 @@
+"""A task's directory for a release that keeps offsets beside its databases: 4.2 or 3.9, from any that is newer.
+
+Kafka Streams offers no such way. What 4.2 does with a directory of 4.3 is the reason for each step:
+
+- A database with the family ``offsets`` is not opened by 4.2: the application fails for good, and a store of windows or
+  sessions is silently taken for empty. So the family is dropped in every database of every store.
+- 4.2 reads ``.checkpoint``, and under exactly-once wipes a task with a store that the file does not name. So a logged
+  store without an offset is named with -4.
+- RocksDB 7.9.2 of 3.9 reads no SST file of format 6. So the files of a family with such a file are written anew; those
+  of others stay. RocksDB merges a whole family or nothing, so it takes the room of that family again meanwhile.
+- No older release has stores with headers: rows of theirs are moved (:mod:`.rows`), or the task is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
+from statecore.formats.position import Position, copy_position, merge_position, offsets_of_position
+from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY, Release
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.digest import EMPTY, combined
+from statecore.images.model import StoreDigest
+from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words
+from statecore.maintenance.conversion.model import DatabaseConversion, RowMove, StoreConversion, TaskConversion
+from statecore.maintenance.conversion.sight import (
+    DatabaseSight,
+    StoreSight,
+    TaskSight,
+    partition_of_task,
+    seen_release,
+)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Under which terms a task is converted.
+
+    Attributes:
+        to: the release.
+        exactly_once: the application's guarantee; ``None`` where it is not known, which is taken for the stricter one.
+        lose_headers: move rows with headers all the same, without them.
+    """
+
+    to: Release
+    exactly_once: bool | None
+    lose_headers: bool = False
+
+
+def downward(seen: TaskSight, terms: Terms) -> TaskConversion:
+    """What is to become of a task's directory that is to be one of a release with offsets beside the stores.
+
+    Args:
+        seen: the directory, looked at closely enough for that release.
+        terms: how.
+    """
+    claimed = claims(seen)
+    stores = tuple(_store(seen, store, claimed, terms) for store in seen.stores)
+    refused = (
+        *([seen.broken] if seen.broken else []),
+        *(f"{store.store}: {store.refused}" for store in stores if store.refused),
+    )
+    begun = TaskConversion(seen.task, seen_release(seen.stores), terms.to.name, stores)
+    if refused:
+        return replace(begun, refused=refused)
+    entries, left = _entries(seen, stores, claimed)
+    written: dict[str, Mapping[TopicPartition, int]] = {}
+    moved = []
+    if entries != (seen.checkpoint or {}):
+        if entries:
+            written[CHECKPOINT_FILE] = entries
+        if seen.checkpoint is not None:
+            moved.append(CHECKPOINT_FILE)
+    for store, made in zip(seen.stores, stores, strict=True):
+        position = offsets_of_position(made.position)
+        if not seen.is_global and position and position != offsets_of_position(store.outside_position):
+            written[position_file(store.store)] = position
+            if store.has_position_file:
+                moved.append(position_file(store.store))
+        if store.outside is not None:
+            moved.append(store_checkpoint_file(store.store))
+    return replace(begun, moved=tuple(sorted(moved)), written=written, left=left)
+
+
+def _entries(
+    seen: TaskSight, stores: tuple[StoreConversion, ...], claimed: Claims
+) -> tuple[dict[TopicPartition, int], tuple[str, ...]]:
+    """What ``.checkpoint`` says, and what of it is of no store that is known."""
+    left: tuple[str, ...] = ()
+    entries = dict(claimed.unclaimed)
+    if seen.is_global and seen.sources is not None:
+        foreign = {partition: offset for partition, offset in entries.items() if partition.topic not in seen.sources}
+        if foreign:
+            entries = {partition: offset for partition, offset in entries.items() if partition not in foreign}
+            left = (f"{in_words(foreign)} is of no global store, which fails every start: it is left out.",)
+    for made in stores:
+        entries.update(made.offsets)
+    known = seen.checkpoint is not None or any(store.inside or store.outside for store in seen.stores)
+    if not known and any(store.has_rows for store in seen.stores):
+        return {}, (
+            *left,
+            f"No store of {seen.task} says an offset, so no {CHECKPOINT_FILE} is written: what is logged is restored "
+            "from the start by the application.",
+        )
+    return entries, left
+
+
+def _store(seen: TaskSight, store: StoreSight, claimed: Claims, terms: Terms) -> StoreConversion:
+    kind: StoreKind | None = None if store.kind is StoreKind.UNKNOWN else store.kind
+    made = StoreConversion(store.store, store.directory, kind, (), {}, {})
+    refused = store.broken or _why_not_closed(store, terms) or _why_headers(store, terms)
+    if refused:
+        return replace(made, refused=refused)
+    offsets, notes = _offsets(seen, store, claimed)
+    position: Position = copy_position(store.outside_position)
+    for one in store.databases:
+        merge_position(position, one.position)
+    databases = tuple(_database(store, one, terms) for one in store.databases)
+    if store.target is not None and any(one.moves for one in databases):
+        kind = store.target
+    return replace(
+        made,
+        kind=kind,
+        databases=databases,
+        offsets=offsets,
+        position={} if seen.is_global else position,
+        steps=_steps(databases, offsets, terms),
+        notes=(*notes, *_lost(databases)),
+    )
+
+
+def _why_not_closed(store: StoreSight, terms: Terms) -> str:
+    """Why nobody knows for certain up to which offset the rows of a store are."""
+    if terms.exactly_once is False:
+        return ""
+    under = "Under exactly-once" if terms.exactly_once else "Under exactly-once, which it may be"
+    say = "" if terms.exactly_once else ", or say that the application is at-least-once"
+    unclosed = [one.directory for one in store.databases if one.state.status not in (None, STATUS_CLOSED)]
+    if unclosed:
+        return (
+            f"{unclosed[0]} was not closed: its process died. {under} its rows may be ahead of its offset. Start and "
+            f"stop the application once, repair it{say}."
+        )
+    disagreeing = _disagreeing(store)
+    if disagreeing:
+        return (
+            f"its segments are at different offsets of {disagreeing[0]}. {under} that is damage: older segments may "
+            f"miss updates. Repair it{say}."
+        )
+    return ""
+
+
+def _disagreeing(store: StoreSight) -> list[TopicPartition]:
+    """Partitions at which segments disagree; one without an offset and without rows says nothing."""
+    saying = [one for one in store.databases if one.has_offsets_family and (one.state.offsets or one.filled)]
+    return sorted(
+        partition
+        for partition in store.inside
+        if len({one.state.offsets.get(partition, OFFSET_UNKNOWN) for one in saying}) > 1
+    )
+
+
+def _why_headers(store: StoreSight, terms: Terms) -> str:
+    """Why the rows of a store with headers cannot be those of one without."""
+    filled = [one for one in store.databases if one.with_headers in one.filled]
+    if not filled or store.kind.value in terms.to.kinds:
+        return ""
+    release = f"Kafka Streams {terms.to.name}"
+    family = filled[0].with_headers
+    if store.target is None or store.target.value not in terms.to.kinds:
+        return (
+            f"it keeps headers in {family}, which {release} does not know, and nothing says of which kind it is "
+            f"({store.kinds_left}). Declare it in a spec."
+        )
+    if store.kind.data_column_family != family:
+        return f"the spec says {store.kind}, and its rows are in {family}. Correct the spec."
+    counted = [one.moved for one in filled if one.moved is not None]
+    strange = sum(one.strange for one in counted)
+    if strange:
+        return f"{strange:,} of its rows cannot be those of a {store.target} store. Declare its kind in a spec."
+    headers = sum(one.headers for one in counted)
+    if headers and not terms.lose_headers:
+        return (
+            f"{headers:,} of its {sum(one.rows for one in counted):,} rows have headers, which {release} cannot keep. "
+            "Ask for them to be lost (--lose-headers), or stay with the newer release."
+        )
+    return ""
+
+
+def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[TopicPartition, int], list[str]]:
+    """What ``.checkpoint`` has to say of a store; nothing of one that is not logged, or of which nobody knows."""
+    notes = []
+    taken = claimed.of(store)
+    outside = store.outside or {}
+    if store.keeps_offset_outside or not store.databases:
+        offsets = dict(outside or taken)
+    else:
+        offsets = dict(store.inside or taken or outside)
+    for partition in _disagreeing(store):
+        said = sorted({one.state.offsets.get(partition, OFFSET_UNKNOWN) for one in store.databases if one.filled})
+        offsets[partition] = min([offsets[partition], *said])
+        notes.append(f"its segments are at different offsets of {partition}: the smallest is taken")
+    other = {partition: offset for partition, offset in taken.items() if offsets.get(partition, offset) != offset}
+    if other:
+        notes.append(f"{CHECKPOINT_FILE} says {in_words(other)}, and the store {in_words(offsets)}: it keeps its own")
+    if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
+        notes.append("it was not closed: what came after its last flush is restored")
+    if seen.is_global:
+        return {partition: offset for partition, offset in offsets.items() if offset != OFFSET_UNKNOWN}, notes
+    number = partition_of_task(seen)
+    if not offsets and store.changelog and number is not None and _is_empty_and_logged(store):
+        offsets = {TopicPartition(store.changelog, number): OFFSET_UNKNOWN}
+    elif not offsets and store.logged and store.has_rows:
+        notes.append(
+            f"nothing says an offset of it: it is restored from the start of {store.changelog}, under exactly-once "
+            "after its task was wiped"
+        )
+    return offsets, notes
+
+
+def _is_empty_and_logged(store: StoreSight) -> bool:
+    """Whether a store without rows has to be named all the same: one that is not logged never is."""
+    if store.foreign or store.has_rows or store.logged is False:
+        return False
+    return bool(store.logged) or (store.segmented and not store.databases)
+
+
+def _database(store: StoreSight, one: DatabaseSight, terms: Terms) -> DatabaseConversion:
+    """What becomes of a database: rows moved first, then families dropped, then files written anew."""
+    drop = [OFFSETS_COLUMN_FAMILY] if one.has_offsets_family else []
+    moves: tuple[RowMove, ...] = ()
+    families = one.families - {OFFSETS_COLUMN_FAMILY}
+    headers = one.with_headers
+    if headers is not None and store.kind.value not in terms.to.kinds:
+        drop.append(headers)
+        families -= {headers}
+        if one.moved is not None and store.target is not None:
+            target = store.target.data_column_family
+            families |= {target}
+            moves = (
+                RowMove(
+                    headers, target, store.kind, store.target, one.moved.rows, one.moved.headers, one.moved.content
+                ),
+            )
+    newer = {
+        family for family, versions in one.formats.items() if family in families and max(versions) > terms.to.sst_format
+    }
+    contents = {family: content for family, content in one.contents.items() if family in newer}
+    for move in moves:
+        below = one.contents.get(move.target, _NOTHING)
+        if move.target in newer or move.target not in one.filled:
+            contents[move.target] = combined(move.content, below)
+    return DatabaseConversion(
+        one.directory,
+        frozenset(families),
+        None,
+        None,
+        {},
+        terms.to.sst_format,
+        moves=moves,
+        drop=tuple(drop),
+        rewrite=tuple(sorted(newer)),
+        contents=contents,
+        files={family: frozenset(files) for family, files in one.files.items() if family in families - newer},
+        rewritten_bytes=sum(sum(one.files.get(family, {}).values()) for family in {*newer, *(m.source for m in moves)}),
+    )
+
+
+_NOTHING = StoreDigest(0, 0, EMPTY)
+
+
+def _steps(databases: tuple[DatabaseConversion, ...], offsets: Offsets, terms: Terms) -> tuple[str, ...]:
+    steps = []
+    moves = [move for one in databases for move in one.moves]
+    if moves:
+        rows = sum(move.rows for move in moves)
+        steps.append(
+            f"{rows:,} rows are moved from {moves[0].source} to {moves[0].target}: a {moves[0].source_kind} store "
+            f"becomes a {moves[0].target_kind} store"
+        )
+    dropped = sorted({family for one in databases for family in one.drop})
+    if dropped:
+        where = "its database" if len(databases) == 1 else f"{len(databases)} segments"
+        said = f"; {CHECKPOINT_FILE} says {in_words(offsets)}" if offsets else ""
+        steps.append(
+            f"the column famil{'ies' if len(dropped) > 1 else 'y'} {', '.join(dropped)} of {where} is dropped{said}"
+        )
+    rewritten = sum(bool(one.rewrite) for one in databases)
+    if rewritten:
+        steps.append(
+            f"the SST files of {rewritten} database{'s' if rewritten > 1 else ''} are written anew in format "
+            f"{terms.to.sst_format}, which RocksDB {terms.to.rocksdb} reads"
+        )
+    return tuple(steps)
+
+
+def _lost(databases: tuple[DatabaseConversion, ...]) -> list[str]:
+    lost = sum(move.headers for one in databases for move in one.moves)
+    return [f"{lost:,} rows lose their headers"] if lost else []

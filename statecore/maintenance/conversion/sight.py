@@ -1,0 +1,376 @@
+"""What a task's directory holds, as far as a conversion has to know it. Reads only: not a byte or time changes.
+
+Each store is looked at by itself, because a directory may be converted in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from statecore.errors import Corrupted, NotFound
+from statecore.formats.checkpoint import position_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import POSITION_KEY, STATUS_CLOSED
+from statecore.formats.position import Position, decode_position, position_of_offsets
+from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, GLOBAL, OFFSETS_COLUMN_FAMILY
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.digest import digest_rows
+from statecore.images.model import StoreDigest
+from statecore.maintenance.conversion.rows import COUNTERPARTS, Counted, count_moved, counterpart_of_row
+from statecore.maintenance.database import Database
+from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude, listed, of_name
+from statecore.maintenance.layout import StorePlace
+from statecore.maintenance.recognise import families_leave, recognise
+from statecore.placement.contents import StoreDirectory, stores_in
+from statecore.placement.database_state import DatabaseState
+from statecore.placement.state_directory import partition_of
+from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
+from statecore.spec.reader import default_changelog
+from statecore.stores.legacy_offsets import read_offsets
+from statecore.stores.rocksdb_changes import live_files, sst_formats
+from statecore.stores.rocksdb_directory import has_database
+from statecore.stores.rocksdb_witness import Witness
+
+_WITH_HEADERS = frozenset(kind.data_column_family for kind in COUNTERPARTS)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How closely one has to look.
+
+    Attributes:
+        moves: whether rows of kinds with headers are to be moved, so that all of them are read.
+        sst_format: the newest version of SST files that is taken; of families with a newer one the rows are added up.
+    """
+
+    moves: bool
+    sst_format: int
+
+
+@dataclass(frozen=True)
+class DatabaseSight:
+    """One database.
+
+    Attributes:
+        directory: relative to the task's.
+        state: its families, offsets and status.
+        position: its position.
+        filled: families with at least one row.
+        formats: versions of its SST files, by family.
+        files: its SST files with their bytes, by family.
+        first_key: the first key in a family with headers, if it has one.
+        moved: what the rows of a family with headers would come to.
+        contents: what families hold whose files are newer than wanted.
+    """
+
+    directory: str
+    state: DatabaseState
+    position: Position
+    filled: frozenset[str]
+    formats: Mapping[str, frozenset[int]]
+    files: Mapping[str, Mapping[str, int]]
+    first_key: bytes | None = None
+    moved: Counted | None = None
+    contents: Mapping[str, StoreDigest] = field(default_factory=dict)
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Its column families."""
+        return frozenset(self.state.column_families)
+
+    @property
+    def has_offsets_family(self) -> bool:
+        """Whether it has the family of KIP-1035."""
+        return OFFSETS_COLUMN_FAMILY in self.families
+
+    @property
+    def with_headers(self) -> str | None:
+        """Its family of rows with headers, if there is one."""
+        return next(iter(self.families & _WITH_HEADERS), None)
+
+
+@dataclass(frozen=True)
+class StoreSight:
+    """One store.
+
+    Attributes:
+        store: its name.
+        directory: relative to the task's.
+        segmented: whether it is of the shape that holds segments.
+        databases: segments in order of time.
+        declared: what the spec says of it.
+        changelog: the topic that its offsets are of, by the spec or by Kafka Streams' names; empty where that is not
+            known, or it has none.
+        logged: whether the spec says that it is logged; ``None`` where nothing does.
+        kind: what it is, where that matters and can be told, else ``?``.
+        kinds_left: what it may be else, in words.
+        target: of a store with headers, what it is without.
+        outside: what ``.checkpoint_<store>`` says, if there is one.
+        outside_position: what ``<store>.position`` says.
+        has_position_file: whether there is one.
+        foreign: whether its directory holds something, and no database: a store of the application's own making.
+        broken: why a database of it cannot be read; empty where all can.
+    """
+
+    store: str
+    directory: str
+    segmented: bool
+    databases: tuple[DatabaseSight, ...] = ()
+    declared: StoreSpec | None = None
+    changelog: str = ""
+    logged: bool | None = None
+    kind: StoreKind = StoreKind.UNKNOWN
+    kinds_left: str = ""
+    target: StoreKind | None = None
+    outside: Mapping[TopicPartition, int] | None = None
+    outside_position: Position = field(default_factory=dict)
+    has_position_file: bool = False
+    foreign: bool = False
+    broken: str = ""
+
+    @property
+    def keeps_offset_outside(self) -> bool:
+        """Whether releases with offsets inside read its offset from ``.checkpoint_<store>`` all the same."""
+        return self.kind is StoreKind.GRACE_BUFFER
+
+    @property
+    def inside(self) -> dict[TopicPartition, int]:
+        """The smallest offset that its databases say of each partition."""
+        found: dict[TopicPartition, int] = {}
+        for one in self.databases:
+            for partition, offset in one.state.offsets.items():
+                found[partition] = min(offset, found.get(partition, offset))
+        return found
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a database of it has a row."""
+        return any(one.filled for one in self.databases)
+
+    @property
+    def keeps_no_offset(self) -> bool:
+        """Whether all its databases were closed cleanly without an offset, as a store is left that is not logged."""
+        states = [one.state for one in self.databases]
+        return bool(states) and all(one.status == STATUS_CLOSED and not one.offsets for one in states)
+
+
+@dataclass(frozen=True)
+class TaskSight:
+    """A task's directory, or ``global/``.
+
+    Attributes:
+        task: which one.
+        stores: its stores.
+        checkpoint: what ``.checkpoint`` says; ``None`` where there is none.
+        broken: why that cannot be read.
+        sources: topics of the global stores that the spec declares, in ``global/``; ``None`` without a spec.
+    """
+
+    task: str
+    stores: tuple[StoreSight, ...]
+    checkpoint: Mapping[TopicPartition, int] | None
+    broken: str = ""
+    sources: frozenset[str] | None = None
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it is ``global/``."""
+        return self.task == GLOBAL
+
+
+def look_at_task(task: str, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted) -> TaskSight:
+    """Look at a task's directory.
+
+    Args:
+        task: ``0_1``, ``__north__/0_1`` or ``global``.
+        path: the directory, wherever it is.
+        application_id: of the application.
+        spec: what is declared, where it is known.
+        wanted: how closely.
+
+    Raises:
+        Invalid: this user may not look.
+        Fenced: somebody writes to a database.
+        Capacity, Retryable: the system did not give what it takes.
+    """
+    checkpoint, broken = None, ""
+    try:
+        if (path / CHECKPOINT_FILE).is_file():
+            checkpoint = read_offsets(path / CHECKPOINT_FILE)
+    except Corrupted as error:
+        broken = error.what
+    stores = [_store(task, one, path, application_id, spec, wanted) for one in stores_in(path)]
+    sources = None if spec is None else frozenset(store.changelog for store in spec.global_stores)
+    return TaskSight(task, tuple(stores), checkpoint, broken, sources)
+
+
+def _store(
+    task: str, found: StoreDirectory, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted
+) -> StoreSight:
+    place = StorePlace(found.store, found.path, found.segmented, task)
+    seen = StoreSight(found.store, found.name, found.segmented)
+    declared = _declared(spec, place)
+    logged = None if declared is None else declared.is_logged
+    seen = replace(seen, declared=declared, logged=logged, changelog=_changelog(place, application_id, declared))
+    try:
+        file = found.checkpoint
+        databases = found.databases
+        seen = replace(
+            seen,
+            outside=None if file is None else read_offsets(file),
+            outside_position=_known(read_offsets(path / position_file(found.store))),
+            has_position_file=(path / position_file(found.store)).is_file(),
+            foreign=not databases and any(found.path.iterdir()),
+        )
+        headless = _headless(found)
+        if headless:
+            return replace(seen, broken=headless)
+        sights = [look_at_database(database, path) for database in databases]
+        seen = replace(seen, databases=tuple(one for one in sights if one is not None))
+        seen = _with_kind(seen, place)
+        return _with_contents(seen, path, wanted)
+    except Corrupted as error:
+        return replace(seen, broken=error.what)
+
+
+def _known(offsets: Mapping[TopicPartition, int]) -> Position:
+    """A position from a file; -4 there says that nothing is known, as no entry does."""
+    return position_of_offsets({partition: offset for partition, offset in offsets.items() if offset >= 0})
+
+
+def _declared(spec: ApplicationSpec | None, place: StorePlace) -> StoreSpec | None:
+    if spec is None:
+        return None
+    if place.task == GLOBAL:
+        return next((one for one in spec.global_stores if one.name == place.store), None)
+    return next((one for one in spec.stores if (one.topology, one.name) == (place.topology, place.store)), None)
+
+
+def _changelog(place: StorePlace, application_id: str, declared: StoreSpec | None) -> str:
+    if declared is not None and declared.changelog != UNKNOWN_CHANGELOG:
+        return "" if declared.changelog == NO_CHANGELOG else declared.changelog
+    return "" if place.task == GLOBAL else default_changelog(application_id, place.store, place.topology)
+
+
+def _headless(found: StoreDirectory) -> str:
+    """Why a store has rows that nobody reads: SST files without the file that names all others."""
+    places = sorted(path for path in found.path.iterdir() if path.is_dir()) if found.segmented else [found.path]
+    for place in places:
+        if not has_database(place) and any(place.glob("*.sst")):
+            return f"{place} has SST files and no CURRENT."
+    return ""
+
+
+def look_at_database(database: Path, path: Path) -> DatabaseSight | None:
+    """Look at one database of a task's directory (``path``); ``None`` where it is gone.
+
+    Raises:
+        Corrupted: it cannot be read, or its MANIFEST does not name all that it should.
+        StatecoreError: see :func:`look_at_task`.
+    """
+    if not has_database(database):
+        return None
+    Witness(database, database).look(read_only=True)
+    try:
+        with Database(database) as opened:
+            filled = {name for name in opened.families - {OFFSETS_COLUMN_FAMILY} if next(opened.rows(name), None)}
+            state = opened.state
+            position = next((value for key, value in opened.rows(OFFSETS_COLUMN_FAMILY) if key == POSITION_KEY), None)
+            with_headers = next(iter(opened.families & _WITH_HEADERS), "")
+            first = next((key for key, _ in islice(opened.rows(with_headers), 1)), None)
+    except NotFound:
+        return None
+    return DatabaseSight(
+        str(database.relative_to(path)),
+        state,
+        {} if position is None else decode_position(position),
+        frozenset(filled),
+        sst_formats(database),
+        live_files(database),
+        first,
+    )
+
+
+def _with_kind(seen: StoreSight, place: StorePlace) -> StoreSight:
+    """The store with its kind, where a conversion depends on it: with headers, or with its offset outside."""
+    declared = seen.declared.kind if seen.declared is not None and seen.declared.kind.can_be_built else None
+    family = next((one.with_headers for one in seen.databases if one.with_headers), None)
+    if family is None:
+        if declared is not None:
+            return replace(seen, kind=declared)
+        endless = seen.segmented and [one.directory for one in seen.databases] == [f"{seen.store}/{seen.store}.0"]
+        named = not seen.databases and seen.store.endswith(GRACE_BUFFER_SUFFIX) and seen.segmented
+        if seen.outside is not None and seen.segmented:
+            return replace(seen, kind=StoreKind.GRACE_BUFFER)
+        if not endless:
+            return replace(seen, kind=StoreKind.GRACE_BUFFER) if named else seen
+        found = recognise([place])
+        return replace(seen, kind=conclude([*found.evidence, *of_name(seen.store, ())]).kind)
+    left = families_leave(seen.databases[0].families, segmented=seen.segmented)
+    for kind, targets in COUNTERPARTS.items():
+        if declared is kind and len(targets) == 1:
+            return replace(seen, kind=kind, target=targets[0])
+        if declared in targets and kind.data_column_family == family and kind.is_segmented == seen.segmented:
+            return replace(seen, kind=kind, target=declared)
+    if declared is None or declared not in COUNTERPARTS:
+        found = recognise([place])
+        conclusion = conclude([*found.evidence, *of_name(seen.store, ())])
+        left = conclusion.left & frozenset(COUNTERPARTS) & left
+        kind = next(iter(left)) if len(left) == 1 else StoreKind.UNKNOWN
+    else:
+        kind = declared
+    keys = [one.first_key for one in seen.databases if one.first_key is not None]
+    target = counterpart_of_row(kind, keys[0]) if keys and kind is not StoreKind.UNKNOWN else None
+    return replace(seen, kind=kind, target=target, kinds_left=listed(left or BUILT & frozenset(COUNTERPARTS)))
+
+
+def _with_contents(seen: StoreSight, path: Path, wanted: Wanted) -> StoreSight:
+    """The store with what its rows come to, where they are moved or their files written anew."""
+    return replace(seen, databases=tuple(_added_up(seen, one, path, wanted) for one in seen.databases))
+
+
+def _added_up(seen: StoreSight, one: DatabaseSight, path: Path, wanted: Wanted) -> DatabaseSight:
+    newer = _families_above(one, wanted.sst_format)
+    moves = one.with_headers if wanted.moves else None
+    if not newer and not moves:
+        return one
+    with Database(path / one.directory) as opened:
+        moved = None
+        if moves and moves in one.filled and seen.target is not None:
+            moved = count_moved(opened.chunks(moves), seen.kind, seen.target)
+        contents = {family: digest_rows(opened.chunks(family)) for family in sorted(newer - {moves})}
+    return replace(one, moved=moved, contents=contents)
+
+
+def _families_above(one: DatabaseSight, sst_format: int) -> frozenset[str]:
+    return frozenset(
+        family
+        for family, versions in one.formats.items()
+        if family != OFFSETS_COLUMN_FAMILY
+        and family in one.families | {DEFAULT_COLUMN_FAMILY}
+        and max(versions) > sst_format
+    )
+
+
+def partition_of_task(seen: TaskSight) -> int | None:
+    """The partition of the changelogs of a task's stores; ``None`` for global stores, which have all of them."""
+    return partition_of(seen.task)
+
+
+def seen_release(stores: Sequence[StoreSight]) -> str:
+    """Which releases may have left the databases of these stores, in words."""
+    found = set()
+    for one in (one for store in stores for one in store.databases):
+        versions = {version for of_family in one.formats.values() for version in of_family}
+        if one.has_offsets_family:
+            found.add("4.3")
+        elif any(version > 5 for version in versions):
+            found.add("4.2")
+        else:
+            found.add("3.9 or 4.2")
+    if found == {"3.9 or 4.2", "4.2"}:
+        found = {"4.2"}
+    return ", ".join(sorted(found)) or "any"

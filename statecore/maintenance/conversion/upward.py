@@ -1,0 +1,266 @@
+"""A task's directory for a release that keeps offsets inside its databases (KIP-1035): 4.3, from any that is older.
+
+What Kafka Streams 4.3.1 does itself when it opens an older directory is the reference (``migrateLegacyOffsets``): the
+offset of each entry of ``.checkpoint`` goes into the databases of its store, then the file is deleted. Two things are
+better here. A store of windows or sessions without a segment gets one that keeps its offset; 4.3.1 drops the offset,
+and under exactly-once wipes the whole task for the want of it. An entry of -4 is kept, so that its store is restored
+without a wipe; 4.3.1 passes it over. And a store that has an offset inside keeps it: there the file would win, and what
+lies between the two be restored again.
+
+No offset is ever invented. A task without any is left as it is. A ``.checkpoint`` that is there is believed, as the
+release that left it would believe it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from statecore.formats.checkpoint import position_file, store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import (
+    OFFSET_UNKNOWN,
+    POSITION_KEY,
+    STATUS_CLOSED,
+    STATUS_KEY,
+    encode_int64,
+    offset_key,
+)
+from statecore.formats.position import Position, copy_position, encode_position, merge_position
+from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, smallest
+from statecore.maintenance.conversion.model import DatabaseConversion, StoreConversion, TaskConversion
+from statecore.maintenance.conversion.sight import (
+    DatabaseSight,
+    StoreSight,
+    TaskSight,
+    partition_of_task,
+    seen_release,
+)
+
+
+def upward(seen: TaskSight, to: Release) -> TaskConversion:
+    """What is to become of a task's directory that is to be one of a release with offsets inside.
+
+    Args:
+        seen: the directory.
+        to: the release.
+    """
+    claimed = claims(seen)
+    begun = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
+    refused = _refused(seen)
+    if refused:
+        return replace(begun, refused=refused)
+    left = _without_offsets(seen)
+    if left:
+        return replace(begun, left=left)
+    stores = tuple(_store(seen, store, claimed, to) for store in seen.stores)
+    kept = dict(claimed.unclaimed)
+    written: dict[str, Mapping[TopicPartition, int]] = {}
+    moved = []
+    for store in seen.stores:
+        taken = claimed.of(store)
+        if store.foreign or (not store.databases and not _gets_segment(seen, store, claimed)):
+            kept.update(taken)
+            continue
+        if store.keeps_offset_outside and taken and store.outside is None:
+            written[store_checkpoint_file(store.store)] = taken
+        if store.has_position_file and not seen.is_global:
+            moved.append(position_file(store.store))
+    if seen.checkpoint is not None and kept != seen.checkpoint:
+        moved.append(CHECKPOINT_FILE)
+        if kept:
+            written[CHECKPOINT_FILE] = kept
+    return replace(
+        begun,
+        stores=stores,
+        moved=tuple(sorted(moved)),
+        written=written,
+        left=_stays(seen, kept, to),
+    )
+
+
+def _refused(seen: TaskSight) -> tuple[str, ...]:
+    found = [f"{store.store}: {store.broken}" for store in seen.stores if store.broken]
+    return (*([seen.broken] if seen.broken else []), *found)
+
+
+def _without_offsets(seen: TaskSight) -> tuple[str, ...]:
+    """Why nothing can be saved of a task: it has no offset at all, as a process leaves it that died."""
+    older = any(not one.has_offsets_family for store in seen.stores for one in store.databases)
+    inside = any(store.inside or store.outside for store in seen.stores)
+    if seen.checkpoint is not None or inside or not older:
+        return ()
+    rows = any(store.has_rows for store in seen.stores)
+    return (
+        f"There is no {CHECKPOINT_FILE} in {seen.task}"
+        + (
+            ": the instance died, or none of its stores is logged. Nobody knows up to which offset the rows are; what "
+            "is logged is restored from the start by the application, under exactly-once after it has wiped the task."
+            if rows
+            else ", and its stores have no rows: there is nothing to save."
+        ),
+    )
+
+
+def _stays(seen: TaskSight, kept: Offsets, to: Release) -> tuple[str, ...]:
+    """Entries that stay in the file, each with what Kafka Streams makes of it."""
+    stores = {store.changelog: store for store in seen.stores if store.changelog}
+    found = []
+    for partition, offset in sorted(kept.items()):
+        store, said = stores.get(partition.topic), f"{CHECKPOINT_FILE} keeps {in_words({partition: offset})}"
+        if store is None:
+            found.append(
+                f"{said}: no store here is known to be restored from that. Kafka Streams {to.name} takes it over where "
+                "its topology has such a store, else drops it. Declare the store in a spec to have it taken over here."
+            )
+        elif store.foreign:
+            found.append(f"{said}: {store.store} is no database, so Kafka Streams {to.name} takes it over itself.")
+        else:
+            found.append(
+                f"{said}, and {store.directory} has no database: Kafka Streams would make an empty one and restore "
+                "what comes after that offset. Delete the line unless the store was empty."
+            )
+    return tuple(found)
+
+
+def _gets_segment(seen: TaskSight, store: StoreSight, claimed: Claims) -> bool:
+    """Whether a store of windows or sessions has nowhere to keep its offset, and should."""
+    if not store.segmented or store.databases or store.foreign or store.keeps_offset_outside:
+        return False
+    return bool(claimed.of(store)) or (bool(store.logged) and not seen.is_global and seen.checkpoint is not None)
+
+
+def _store(seen: TaskSight, store: StoreSight, claimed: Claims, to: Release) -> StoreConversion:
+    taken = {
+        partition: offset
+        for partition, offset in claimed.of(store).items()
+        if not (seen.is_global and offset == OFFSET_UNKNOWN)
+    }
+    inside = dict(store.outside or {}) if store.keeps_offset_outside else store.inside
+    offsets = dict(inside or taken)
+    notes = _notes(seen, store, claimed.of(store), inside)
+    kind = None if store.kind is StoreKind.UNKNOWN else store.kind
+    position: Position = {}
+    databases: list[DatabaseConversion] = []
+    for one in store.databases:
+        made = _database(seen, store, one, {} if store.keeps_offset_outside else offsets, to)
+        databases.append(made)
+        merge_position(position, made.position)
+    steps = _steps(store, databases, inside, offsets)
+    if _gets_segment(seen, store, claimed):
+        partition = partition_of_task(seen)
+        if not offsets and partition is not None:
+            offsets = {TopicPartition(store.changelog, partition): OFFSET_UNKNOWN}
+        if offsets:
+            databases.append(_made(store, offsets, to))
+            steps.append(f"a segment is made that keeps {in_words(offsets)}: it has none")
+    return StoreConversion(
+        store.store, store.directory, kind, tuple(databases), offsets, position, tuple(steps), tuple(notes)
+    )
+
+
+def _database(
+    seen: TaskSight, store: StoreSight, one: DatabaseSight, offsets: Offsets, to: Release
+) -> DatabaseConversion:
+    missing = {partition: offset for partition, offset in offsets.items() if partition not in one.state.offsets}
+    entries = {offset_key(partition): encode_int64(offset) for partition, offset in missing.items()}
+    status = one.state.status
+    if status is None and (missing or not one.has_offsets_family):
+        status = STATUS_CLOSED
+        entries[STATUS_KEY] = encode_int64(status)
+    position = copy_position(one.position)
+    if not seen.is_global:
+        merge_position(position, store.outside_position)
+        if position != one.position:
+            entries[POSITION_KEY] = encode_position(position)
+    after = {**one.state.offsets, **missing}
+    return DatabaseConversion(
+        one.directory,
+        one.families | {OFFSETS_COLUMN_FAMILY} if entries else one.families,
+        after if entries or one.has_offsets_family else None,
+        status,
+        position,
+        to.sst_format,
+        entries=entries,
+        files=_kept_files(one),
+    )
+
+
+def _kept_files(one: DatabaseSight) -> dict[str, frozenset[str]]:
+    return {family: frozenset(files) for family, files in one.files.items() if family != OFFSETS_COLUMN_FAMILY}
+
+
+def _made(store: StoreSight, offsets: Offsets, to: Release) -> DatabaseConversion:
+    """A segment without rows. The family of its kind is not needed: Kafka Streams adds what it misses."""
+    entries = {offset_key(partition): encode_int64(offset) for partition, offset in offsets.items()}
+    entries[STATUS_KEY] = encode_int64(STATUS_CLOSED)
+    position = copy_position(store.outside_position)
+    if position:
+        entries[POSITION_KEY] = encode_position(position)
+    return DatabaseConversion(
+        f"{store.directory}/{store.store}.0",
+        frozenset({DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}),
+        dict(offsets),
+        STATUS_CLOSED,
+        position,
+        to.sst_format,
+        create=True,
+        entries=entries,
+    )
+
+
+def _notes(seen: TaskSight, store: StoreSight, taken: Offsets, inside: Offsets) -> list[str]:
+    notes = []
+    other = {partition: offset for partition, offset in taken.items() if inside.get(partition, offset) != offset}
+    if inside and other:
+        notes.append(
+            f"{CHECKPOINT_FILE} says {in_words(other)}, and the store {in_words(inside)}: it keeps its own; Kafka "
+            "Streams would have gone by the file"
+        )
+    disagreeing = [
+        one.directory
+        for one in store.databases
+        if one.state.offsets and any(one.state.offsets[p] != inside.get(p, o) for p, o in one.state.offsets.items())
+    ]
+    if disagreeing and not store.keeps_offset_outside:
+        notes.append(f"its segments are at different offsets, the smallest {in_words(smallest([inside]))}; they stay")
+    if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
+        notes.append("it was not closed")
+    if seen.is_global and OFFSET_UNKNOWN in taken.values():
+        notes.append("an offset of -4 is not taken over: a global store with it fails every start")
+    if (
+        store.logged
+        and store.databases
+        and not inside
+        and not taken
+        and any(not one.has_offsets_family for one in store.databases)
+    ):
+        notes.append(
+            f"{CHECKPOINT_FILE} has no offset of {store.changelog}: it is restored from the start, under exactly-once "
+            "after its task was wiped"
+        )
+    if store.logged is None and store.databases and not inside and not taken and not seen.is_global:
+        notes.append("nothing says an offset of it: taken for a store that is not logged")
+    return notes
+
+
+def _steps(store: StoreSight, databases: list[DatabaseConversion], inside: Offsets, offsets: Offsets) -> list[str]:
+    steps = []
+    added = [
+        made
+        for made, one in zip(databases, store.databases, strict=True)
+        if made.entries and not one.has_offsets_family
+    ]
+    if added:
+        where = f"{len(added)} segment{'s' if len(added) > 1 else ''}" if store.segmented else "its database"
+        said = "" if store.keeps_offset_outside or not offsets else f", which says {in_words(offsets)}"
+        steps.append(f"the column family {OFFSETS_COLUMN_FAMILY} is added to {where}{said}")
+    if store.keeps_offset_outside and offsets and not inside:
+        steps.append(f"its offset goes to {store_checkpoint_file(store.store)}: {in_words(offsets)}")
+    elif len(added) < sum(bool(made.entries) for made in databases):
+        steps.append(f"what is missing in {OFFSETS_COLUMN_FAMILY} is added")
+    if store.has_position_file and any(POSITION_KEY in made.entries for made in databases):
+        steps.append(f"its position is taken from {position_file(store.store)}")
+    return steps

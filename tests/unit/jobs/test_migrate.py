@@ -1,0 +1,179 @@
+"""A state directory is migrated as a whole or not at all, and whoever stops in the middle may run it again."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
+from statecore.faults import CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
+from statecore.formats.checkpoint import decode_checkpoint
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs import convert_tasks as tasks_module
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.migrate import run_migrate
+from statecore.jobs.migrate_report import MIGRATE_REPORT, MigrateReport, Outcome
+from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.target_release import TargetRelease
+from statecore.placement.database_state import read_database_state
+from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import fingerprint
+from tests.golden.make import HERE
+
+APPLICATION = {"3.9.1": "old391", "4.2.0": "old420"}
+LAST = 20
+"""The last applied offset of both stores."""
+
+StateDir = Callable[..., Path]
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> StateDir:
+    """A ``state.dir`` with one application, whose tasks are copies of what a release left."""
+
+    def made(version: str = "4.2.0", *tasks: str, under: str = "state") -> Path:
+        application = tmp_path / under / APPLICATION[version]
+        with tarfile.open(HERE / f"kafka-streams-{version}-task.tar.gz") as archive:
+            archive.extractall(application, filter="data")
+        for task in tasks:
+            if task != "0_1":
+                shutil.copytree(application / "0_1", application / task)
+                file = application / task / ".checkpoint"
+                file.write_text(file.read_text().replace(" 1 ", f" {task[-1]} "))
+        return tmp_path / under
+
+    return made
+
+
+def migrated(state: Path, version: str = "4.2.0", **asked: Any) -> MigrateReport:
+    request = MigrateRequest(
+        **{
+            "application_id": APPLICATION[version],
+            "state_dir": str(state),
+            "to": TargetRelease.V4_3,
+            "apply": True,
+            **asked,
+        }
+    )
+    return run_migrate(request, InProcessEngine())
+
+
+def offsets(task: Path) -> set[int]:
+    said = [read_database_state(path) for path in (task / "rocksdb").iterdir()]
+    return {offset for state in said for offset in state.offsets.values()}
+
+
+@pytest.mark.parametrize("version", list(APPLICATION))
+def test_offsets_move_into_the_stores_and_back(state_dir: StateDir, version: str) -> None:
+    state = state_dir(version)
+    task = state / APPLICATION[version] / "0_1"
+    before = decode_checkpoint((task / ".checkpoint").read_bytes(), "")
+    report = migrated(state, version)
+    assert (report.outcome, report.release) != (Outcome.PLANNED, "")
+    assert offsets(task) == {LAST}
+    assert not list(task.glob(".checkpoint*")) + list(task.glob("*.position"))
+    kept = Path(report.kept) / "0_1"
+    assert decode_checkpoint((kept / ".checkpoint").read_bytes(), "") == before
+    assert migrated(state, version).outcome is Outcome.UNCHANGED
+    back = migrated(state, version, to=TargetRelease.V3_9)
+    assert back.outcome is Outcome.MIGRATED
+    assert decode_checkpoint((task / ".checkpoint").read_bytes(), "") == before
+    assert offsets(task) == set()
+    assert {path.name for path in (state / APPLICATION[version]).iterdir()} == {"0_1", ".statecore", ".lock"}
+
+
+def test_a_plan_changes_nothing_and_says_what_would_be_done(state_dir: StateDir) -> None:
+    state = state_dir()
+    before = fingerprint(state)
+    plan = migrated(state, apply=False)
+    assert fingerprint(state) == before
+    assert plan.outcome is Outcome.PLANNED
+    (task,) = plan.tasks
+    assert task.is_changed
+    assert {store.store for store in task.stores} == {"plain", "stamped"}
+    assert all(store.steps and set(store.offsets.values()) == {LAST} for store in task.stores)
+    assert MIGRATE_REPORT.decode(MIGRATE_REPORT.encode(plan)) == plan
+    assert migrated(state, apply=False).plan_id == plan.plan_id
+
+
+def test_only_the_plan_that_was_approved_is_applied(state_dir: StateDir) -> None:
+    state = state_dir()
+    plan_id = migrated(state, apply=False).plan_id
+    file = state / "old420" / "0_1" / ".checkpoint"
+    said = file.read_bytes()
+    file.write_bytes(said.replace(b" 20", b" 19"))
+    before = fingerprint(state / "old420" / "0_1")
+    with pytest.raises(Invalid, match=rf"{plan_id} was approved: the directory has changed since"):
+        migrated(state, approved=plan_id)
+    assert fingerprint(state / "old420" / "0_1") == before
+    assert migrated(state, approved=migrated(state, apply=False).plan_id).outcome is Outcome.MIGRATED
+    assert migrated(state, approved=plan_id).outcome is Outcome.UNCHANGED  # a retry of what was approved
+
+
+def test_nothing_is_migrated_where_one_task_is_refused(state_dir: StateDir) -> None:
+    state = state_dir("4.2.0", "0_0")
+    (state / "old420" / "0_0" / ".checkpoint").write_bytes(b"0\nx\n")
+    before = {task: fingerprint(state / "old420" / task) for task in ("0_0", "0_1")}
+    with pytest.raises(Invalid, match=r"(?s)cannot be migrated to 4.3:\n  0_0: .*nothing was changed"):
+        migrated(state)
+    plan = migrated(state, apply=False)
+    assert plan.outcome is Outcome.REFUSED
+    assert [why.partition(":")[0] for why in plan.refused] == ["0_0"]
+    assert {task: fingerprint(state / "old420" / task) for task in ("0_0", "0_1")} == before
+    assert migrated(state, tasks=("0_1",)).outcome is Outcome.MIGRATED
+
+
+def test_what_is_not_there_is_named(state_dir: StateDir) -> None:
+    state = state_dir()
+    with pytest.raises(NotFound, match="no application orders"):
+        migrated(state, application_id="orders")
+    with pytest.raises(NotFound, match=r"no task 0_7; there are: 0_1"):
+        migrated(state, tasks=("0_7",))
+
+
+def test_a_directory_in_use_is_left_alone(state_dir: StateDir) -> None:
+    state = state_dir()
+    with StateDirectory(state, "old420").lock():
+        for apply in (True, False):
+            with pytest.raises(Fenced, match=r"in use|holds its lock|this process"):
+                migrated(state, apply=apply)
+
+
+EVERY = (*MIGRATE_POINTS, *CONVERSION_POINTS, *(point for point in PLACEMENT_POINTS if "between" not in point))
+OF_THE_SECOND_TASK = ("placement.after-image-move", "placement.before-swap", "placement.after-swap")
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"), [*((point, 1) for point in EVERY), *((point, 2) for point in OF_THE_SECOND_TASK)]
+)
+def test_whoever_stops_at_any_point_and_runs_it_again_ends_in_the_right_state(
+    state_dir: StateDir, point: str, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = state_dir("4.2.0", "0_0", "0_1")
+    fault = InjectedFault(point, nth=nth)
+    monkeypatch.setattr(tasks_module, "fault_points_from_environment", lambda: fault)
+    request = MigrateRequest(application_id="old420", state_dir=str(state), to=TargetRelease.V4_3, apply=True)
+    stopped = False
+    try:
+        run_migrate(request, InProcessEngine(), faults=fault)
+    except FaultInjected:
+        stopped = True
+    except StatecoreError:  # a worker says it as a defect of its own
+        stopped = point in CONVERSION_POINTS
+        assert stopped
+    for task in ("0_0", "0_1"):  # each is old or new
+        path = state / "old420" / task
+        assert (path / ".checkpoint").exists() is (offsets(path) == set())
+    report = run_migrate(request, InProcessEngine())
+    assert report.outcome in ((Outcome.MIGRATED, Outcome.UNCHANGED) if stopped else (Outcome.UNCHANGED,))
+    for number, task in enumerate(("0_0", "0_1")):
+        path = state / "old420" / task
+        assert not (path / ".checkpoint").exists()
+        said = read_database_state(path / "rocksdb" / "plain")
+        assert said.offsets == {TopicPartition("old420-plain-changelog", number): LAST}
+    assert not list((state / "old420" / ".statecore").glob("placement-*"))

@@ -1,0 +1,158 @@
+"""What is decided of a task's directory that is to be one of 4.3."""
+
+from __future__ import annotations
+
+import pytest
+
+from statecore.formats.offsets import OFFSET_UNKNOWN, decode_int64, offset_key
+from statecore.formats.position import decode_position
+from statecore.formats.releases import RELEASES
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.conversion import StoreConversion, TaskConversion
+from statecore.maintenance.conversion.sight import TaskSight
+from statecore.maintenance.conversion.upward import upward
+from tests.unit.maintenance.conversion.sights import at, buffer, plain, segmented, task
+
+STATUS = b"status"
+
+
+def plan(seen: TaskSight) -> TaskConversion:
+    return upward(seen, RELEASES["4.3"])
+
+
+def entries(store: StoreConversion, database: int = 0) -> dict[bytes, int]:
+    """What is written to the offsets family of a database, but for the position."""
+    written = store.databases[database].entries
+    return {key: decode_int64(value) for key, value in written.items() if key != b"position"}
+
+
+def test_an_offset_of_the_file_goes_into_a_store_that_has_none() -> None:
+    made = plan(task(plain("a"), checkpoint={at("a"): 20}))
+    assert entries(made.stores[0]) == {offset_key(at("a")): 20, STATUS: 0}
+    assert (made.moved, made.written, made.left, made.seen) == ((".checkpoint",), {}, (), "4.2")
+
+
+def test_every_segment_gets_the_same_offset() -> None:
+    made = plan(task(segmented("w", [None, None, None]), checkpoint={at("w"): 7}))
+    assert [entries(made.stores[0], number) for number in range(3)] == [{offset_key(at("w")): 7, STATUS: 0}] * 3
+
+
+def test_a_segment_without_an_offset_gets_that_of_the_others() -> None:
+    store = plan(task(segmented("w", [{at("w"): 7}, None]))).stores[0]
+    assert store.databases[0].is_nothing_to_do
+    assert entries(store, 1) == {offset_key(at("w")): 7, STATUS: 0}
+
+
+def test_a_store_that_has_an_offset_keeps_it_and_a_contradiction_is_told() -> None:
+    made = plan(task(plain("a", {at("a"): 30}), checkpoint={at("a"): 20}))
+    assert made.stores[0].is_nothing_to_do
+    assert made.moved == (".checkpoint",)
+    assert "app-a-changelog-0 at 20, and the store app-a-changelog-0 at 30" in made.notes[0]
+
+
+@pytest.mark.parametrize("offset", [5, OFFSET_UNKNOWN])
+def test_a_store_without_a_segment_gets_one_that_keeps_its_offset(offset: int) -> None:
+    made = plan(task(segmented("w"), checkpoint={at("w"): offset}))
+    (database,) = made.stores[0].databases
+    assert (database.directory, database.create) == ("w/w.0", True)
+    assert entries(made.stores[0]) == {offset_key(at("w")): offset, STATUS: 0}
+    assert made.moved == (".checkpoint",)
+
+
+def test_a_store_without_a_segment_that_is_declared_and_not_in_the_file_gets_minus_4() -> None:
+    made = plan(task(segmented("w", seen_logged=True), plain("a"), checkpoint={at("a"): 1}))
+    assert entries(made.stores[0]) == {offset_key(at("w")): OFFSET_UNKNOWN, STATUS: 0}
+
+
+def test_a_store_without_a_segment_that_nobody_knows_of_gets_none() -> None:
+    made = plan(task(segmented("w"), plain("a"), checkpoint={at("a"): 1}))
+    assert not made.stores[0].databases
+
+
+def test_an_entry_of_minus_4_is_kept_so_that_nothing_is_wiped_for_want_of_it() -> None:
+    made = plan(task(plain("a", filled=False), checkpoint={at("a"): OFFSET_UNKNOWN}))
+    assert entries(made.stores[0]) == {offset_key(at("a")): OFFSET_UNKNOWN, STATUS: 0}
+
+
+def test_a_global_store_never_gets_minus_4() -> None:
+    source = TopicPartition("prices", 0)
+    store = plain("g", seen_changelog="prices")
+    made = plan(task(store, checkpoint={source: OFFSET_UNKNOWN}, name="global"))
+    assert entries(made.stores[0]) == {STATUS: 0}
+    assert "fails every start" in made.notes[0]
+
+
+def test_a_global_store_has_the_offsets_of_all_partitions_and_no_position() -> None:
+    both = {TopicPartition("prices", number): 10 + number for number in range(2)}
+    store = plain("g", seen_changelog="prices", seen_outside_position={"prices": {0: 4}}, seen_has_position_file=True)
+    made = plan(task(store, checkpoint=both, name="global"))
+    assert entries(made.stores[0]) == {offset_key(one): offset for one, offset in both.items()} | {STATUS: 0}
+    assert b"position" not in made.stores[0].databases[0].entries
+
+
+def test_a_position_is_merged_by_the_greater_offset() -> None:
+    store = plain(
+        "a",
+        {at("a"): 3},
+        position={"in": {0: 5, 1: 9}},
+        seen_outside_position={"in": {0: 7, 1: 2}, "other": {0: 1}},
+        seen_has_position_file=True,
+    )
+    made = plan(task(store))
+    assert decode_position(made.stores[0].databases[0].entries[b"position"]) == {"in": {0: 7, 1: 9}, "other": {0: 1}}
+    assert made.moved == ("a.position",)
+
+
+def test_the_entry_of_a_grace_buffer_goes_to_a_file_of_its_own() -> None:
+    made = plan(task(buffer("b"), checkpoint={at("b"): 8}))
+    assert made.written == {".checkpoint_b": {at("b"): 8}}
+    assert entries(made.stores[0]) == {STATUS: 0}
+    kept = plan(task(buffer("b", outside={at("b"): 9}), checkpoint={at("b"): 8}))
+    assert kept.written == {}
+    assert "keeps its own" in kept.notes[0]
+
+
+def test_an_entry_that_no_store_claims_stays_for_kafka_streams() -> None:
+    source = TopicPartition("table-topic", 0)
+    made = plan(task(plain("b"), plain("t"), checkpoint={at("b"): 1, source: 5, at("a", 1): 6}))
+    assert made.written == {".checkpoint": {source: 5, at("a", 1): 6}}
+    assert made.left[0].startswith(".checkpoint keeps app-a-changelog-1 at 6: ")
+    assert made.left[1].startswith(".checkpoint keeps table-topic-0 at 5: no store")
+    assert entries(made.stores[1]) == {STATUS: 0}
+
+
+def test_a_declared_source_topic_is_the_changelog_of_its_store() -> None:
+    source = TopicPartition("table-topic", 0)
+    made = plan(task(plain("t", seen_changelog="table-topic"), checkpoint={source: 5}))
+    assert entries(made.stores[0]) == {offset_key(source): 5, STATUS: 0}
+
+
+def test_an_entry_of_a_store_that_is_no_database_stays() -> None:
+    for foreign, said in ((True, "takes it over itself"), (False, "has no database")):
+        store = plain("x", seen_foreign=foreign)
+        made = plan(task(type(store)(**{**vars(store), "databases": ()}), checkpoint={at("x"): 5}))
+        assert made.is_nothing_to_do
+        assert said in made.left[0]
+
+
+def test_a_task_without_any_offset_is_left_as_it_is() -> None:
+    made = plan(task(plain("a"), segmented("w", [None])))
+    assert made.is_nothing_to_do
+    assert "the instance died" in made.left[0]
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    assert plan(task(plain("a", seen_broken="cannot be opened"), checkpoint={})).refused == ("a: cannot be opened",)
+    assert plan(task(plain("a"), broken="torn")).refused == ("torn",)
+
+
+def test_a_directory_of_4_3_is_nothing_to_do() -> None:
+    made = plan(task(plain("a", {at("a"): 30}), segmented("w", [{at("w"): 1}]), plain("unlogged", {})))
+    assert made.is_nothing_to_do
+    assert (made.left, made.refused, made.seen) == ((), (), "4.3")
+
+
+def test_a_status_that_is_open_stays_and_is_told() -> None:
+    made = plan(task(plain("a", {at("a"): 30}, status=1)))
+    assert made.is_nothing_to_do
+    assert "not closed" in made.notes[0]
