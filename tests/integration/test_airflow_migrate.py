@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tarfile
 import time
 import urllib.error
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 DAG = "migrate_checkpoints"
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+ENDED = ("success", "failed", "skipped", "upstream_failed")
 OLD, NEWER = APPLICATIONS["3.9.1"], APPLICATIONS["4.2.0"]
 
 
@@ -47,22 +49,35 @@ def path_of(named: dict[str, str]) -> Path:
     return Path(named["state_dir"]) / named["application_id"]
 
 
+def state_of(server: AirflowServer, run: str, task_id: str) -> str | None:
+    return next(task.state for task in server.tasks(DAG, run) if task.task_id == task_id)
+
+
 def asked(server: AirflowServer, run: str) -> dict[str, Any]:
     """What a person is shown, once the run waits for them."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        try:
-            found: dict[str, Any] = server.api("GET", _answers(run))
-            return found
-        except urllib.error.HTTPError as error:
-            assert error.code == 404, error.read()
-        assert server.api("GET", f"/dags/{DAG}/dagRuns/{quote(run)}")["state"] != "failed", server.why(DAG, run)
+    deadline = time.monotonic() + 180
+    while (state := state_of(server, run, "approve")) != "awaiting_input":
+        assert state not in ENDED, server.why(DAG, run)
+        assert time.monotonic() < deadline, server.tasks(DAG, run)
         time.sleep(0.5)
-    raise AssertionError(server.tasks(DAG, run))
+    found: dict[str, Any] = server.api("GET", _answers(run))
+    return found
 
 
 def answer(server: AirflowServer, run: str, chosen: str) -> None:
-    server.api("PATCH", _answers(run), {"chosen_options": [chosen], "params_input": {}})
+    """Answer as a person does, which is not within the second.
+
+    Until the scheduler has heard that the task that asks has ended, it takes one that goes on for one that was lost,
+    and asks again.
+    """
+    time.sleep(3)
+    deadline = time.monotonic() + 180
+    while (state := state_of(server, run, "approve")) not in ENDED:
+        if state == "awaiting_input":
+            with contextlib.suppress(urllib.error.HTTPError):  # it was answered just now
+                server.api("PATCH", _answers(run), {"chosen_options": [chosen], "params_input": {}})
+        assert time.monotonic() < deadline, server.tasks(DAG, run)
+        time.sleep(1)
 
 
 def _answers(run: str) -> str:
@@ -113,7 +128,7 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
         ("migrate.apply", "absent"): "skipped",
         ("migrate.apply", NEWER): "success",
         ("migrate.verify", OLD): "success",
-        ("migrate.verify", "absent"): "skipped",
+        ("migrate.verify", "1"): "skipped",  # one that never began has no name
         ("migrate.verify", NEWER): "success",
         ("outcome", ""): "failed",
     }, server.why(DAG, run)
@@ -137,7 +152,8 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
 def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: AirflowServer, tmp_path: Path) -> None:
     kept, moved = unpacked(tmp_path / "kept", "4.2.0"), unpacked(tmp_path / "moved", "4.2.0")
     before = fingerprint(path_of(kept))
-    runs = {name: server.trigger(DAG, {"directories": [one], "to": "4.3"}) for name, one in (("no", kept), ("yes", moved))}
+    conf = {"no": {"directories": [kept], "to": "4.3"}, "yes": {"directories": [moved], "to": "4.3"}}
+    runs = {name: server.trigger(DAG, conf[name]) for name in conf}
     for run in runs.values():
         asked(server, run)
     answer(server, runs["no"], "Reject")
@@ -145,7 +161,9 @@ def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: A
     meanwhile = fingerprint(path_of(moved) / TASK)
     answer(server, runs["yes"], "Approve")
     assert server.wait(DAG, runs["no"], 120) == "success", server.why(DAG, runs["no"])
-    assert {state for (task, _), state in states(server, runs["no"]).items() if task.startswith("migrate.")} == {"skipped"}
+    assert {state for (task, _), state in states(server, runs["no"]).items() if task.startswith("migrate.")} == {
+        "skipped"
+    }
     assert [one["outcome"] for one in server.xcom(DAG, runs["no"], "outcome")] == ["rejected"]
     assert fingerprint(path_of(kept)) == before
     assert server.wait(DAG, runs["yes"], 120) == "failed"
@@ -158,12 +176,10 @@ def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: A
 def test_spark_converts_where_it_is_asked_for_and_nobody_is_asked_where_the_run_says_so(
     server: AirflowServer, tmp_path: Path
 ) -> None:
-    up, down = unpacked(tmp_path / "up", "3.9.1"), tmp_path
-    conf = {"directories": [up], "to": "4.3", "engine": "spark", "approve": "none"}
+    conf = {"directories": [unpacked(tmp_path, "3.9.1")], "to": "4.3", "engine": "spark", "approve": "none"}
     run = server.trigger(DAG, conf)
     assert server.wait(DAG, run, 240) == "success", server.why(DAG, run)
     assert states(server, run)["migrate.verify", OLD] == "success"
     assert "Spark runs on local[1]" in log_of(server, run, "migrate.apply", OLD)
     assert "Spark runs" not in log_of(server, run, "plan", OLD)
     assert [one["outcome"] for one in server.xcom(DAG, run, "outcome")] == ["migrated"]
-    assert down.exists()
