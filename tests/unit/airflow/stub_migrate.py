@@ -54,6 +54,7 @@ def main() -> int:
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--report", type=Path)
     parser.add_argument("--here", action="store_true")
+    parser.add_argument("--master")
     given = parser.parse_args()
     jobs, request = Path(os.environ["STATECORE_SPARK_JOBS"]), given.request
     with (jobs / "migrations.jsonl").open("a") as calls:

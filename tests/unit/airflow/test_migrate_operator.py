@@ -23,7 +23,9 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
     return stub(tmp_path, monkeypatch)
 
 
-def operator(step: str, spark: StubSpark, **fields: Any) -> StatecoreMigrateOperator:
+def operator(
+    step: str, spark: StubSpark, options: dict[str, Any] | None = None, **fields: Any
+) -> StatecoreMigrateOperator:
     entry = {
         "name": "orders",
         "application_id": "orders",
@@ -35,7 +37,7 @@ def operator(step: str, spark: StubSpark, **fields: Any) -> StatecoreMigrateOper
         **fields,
     }
     job = str(spark.jobs / "migrate_checkpoints.py")
-    return StatecoreMigrateOperator(task_id=step, step=step, entry=entry, application=job)
+    return StatecoreMigrateOperator(task_id=step, step=step, entry=entry, application=job, **(options or {}))
 
 
 def test_the_module_is_that_of_the_job() -> None:
@@ -128,7 +130,7 @@ def test_where_the_driver_is_elsewhere_looks_are_made_there_too(
     connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     monkeypatch.setenv("PATH", f"{spark.bin}:/usr/bin:/bin")
-    operator("plan", spark, engine="spark").execute(context())
+    operator("plan", spark, {"durable": False}, engine="spark").execute(context())
     assert [call["here"] for call in asked(spark)] == [False]
 
 

@@ -73,10 +73,15 @@ def test_the_dag_explains_itself_and_never_runs_by_itself() -> None:
 
 
 def test_a_run_has_to_name_directories_and_release() -> None:
-    for given, lacks in (({"to": "4.3"}, "directories"), ({"directories": [{"application_id": "a"}]}, "directories")):
+    orders = [{"application_id": "a", "state_dir": "/srv"}]
+    for given, lacks in (
+        ({"to": "4.3"}, "directories"),
+        ({"directories": [{"application_id": "a"}], "to": "4.3"}, "state_dir"),
+        ({"directories": orders}, "Invalid input for param to"),
+    ):
         params = load().params
-        params.update(given)
         with pytest.raises(ParamValidationError, match=lacks):
+            params.update(given)
             params.validate()
 
 
