@@ -115,6 +115,14 @@ CONVERSION_POINTS: tuple[str, ...] = (
 )
 """The conversion of a copy of a task's directory to another release; the first two once a database."""
 
+REPAIR_POINTS: tuple[str, ...] = (
+    "repair.after-lock",
+    "repair.after-plan",
+    "repair.after-mending",
+    "repair.after-rebuild",
+)
+"""A repair; those of a placement lie before ``after-mending``, those of a restore before ``after-rebuild``."""
+
 FAULT_POINTS: tuple[str, ...] = (
     *PLACEMENT_POINTS,
     *RESTORE_POINTS,
@@ -125,6 +133,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *FETCH_POINTS,
     *SNAPSHOT_POINTS,
     *MIGRATE_POINTS,
+    *REPAIR_POINTS,
     *CONVERSION_POINTS,
 )
 """Every fault point there is."""

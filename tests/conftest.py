@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker
+from tests.harness.fleet import Fleet
 from tests.harness.spark_cluster import SparkCluster
 from tests.harness.streams import StreamsJvm
 
@@ -104,6 +105,16 @@ def streams_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamsJvm
     """One JVM with Kafka Streams, shared by the tests of a worker. A test that kills its JVM starts one of its own."""
     with StreamsJvm(tmp_path_factory.mktemp("streams") / "streams.log") as jvm:
         yield jvm
+
+
+@pytest.fixture(scope="session")
+def fleet(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """JVMs with Kafka Streams 3.9.1, 4.2.0 and 4.3.1, shared by the tests of a worker; each starts when it is needed.
+
+    A test may kill one: it then runs nothing of anybody else's, because tests leave nothing running.
+    """
+    with Fleet(broker.bootstrap_servers, tmp_path_factory.mktemp("fleet")) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

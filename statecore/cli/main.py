@@ -2,7 +2,8 @@
 
 What a command finds is printed on stdout, what it has to say on the way goes to stderr. With ``--json`` stdout holds
 exactly one JSON document, the result or the error. Exit codes are those of :mod:`statecore.errors`: 0 done, 2 a wrong
-command line, 10 to 15 by the kind of error, 1 a defect of this program, 130 interrupted, 143 terminated.
+command line, 10 to 15 by the kind of error, 20 to 22 by what the doctor found, 1 a defect of this program, 130
+interrupted, 143 terminated.
 
 A command is one module with ``add_arguments`` and ``run``; only the one that is used is imported, and it imports Spark,
 Kafka and Arrow only when it needs them, so that ``statecore --help`` answers at once.
@@ -30,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "advance": "bring the stores of a stopped application's state directory to the end of their changelogs",
     "checkpoint": "advance the newest snapshot of a repository by what was written since, once or as a service",
     "discover": "write the spec of an application from its topics, topology and state directory",
+    "doctor": "say what is wrong with a state directory, what becomes of it, and what to do",
     "dump": "print the rows of a store, decoded",
     "fetch": "bring stores from a repository into a state directory, so that the application starts from a snapshot",
     "fold": "merge the runs of the newest snapshot in a repository that have become many, so that they stay few",
@@ -60,6 +62,7 @@ State that stays fresh, while the application works:
   statecore checkpoint --spec stores.yaml --repository s3://states/production --follow
 
 A look at what is there:
+  statecore doctor --state-dir /var/lib/kafka-streams
   statecore info --state-dir /var/lib/kafka-streams
   statecore inspect --state-dir /var/lib/kafka-streams
   statecore dump --state-dir /var/lib/kafka-streams --application-id orders --store clicks --key string
@@ -69,7 +72,8 @@ A look at a repository:
   statecore snapshots --repository s3://states/production --application-id orders --snapshot newest
 
 Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by another, 12 corrupted, 13 invalid request,
-14 not found, 15 not enough room, 1 a defect, 130 interrupted, 143 terminated. 'statecore COMMAND --help' says more.
+14 not found, 15 not enough room, 1 a defect, 130 interrupted, 143 terminated; doctor: 20 warnings, 21 errors, 22 loss
+of data. 'statecore COMMAND --help' says more.
 """
 
 

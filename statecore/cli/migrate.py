@@ -15,7 +15,7 @@ from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.migrate_request import MigrateRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.migrate_report import MigratedTask, MigrateReport
+    from statecore.jobs.migrate_report import MigratedStore, MigratedTask, MigrateReport
 
 _SHOWN = 12
 
@@ -57,7 +57,7 @@ def show(report: MigrateReport) -> None:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for task in report.tasks:
         for store in task.stores:
-            what = "; ".join(store.steps) or "stays as it is"
+            what = "; ".join(_step(step, store) for step in store.steps) or "stays as it is"
             rows.setdefault((store.store, store.kind, what), []).append(task.task)
         if task.steps:
             rows.setdefault(("files beside the stores", "", "; ".join(task.steps)), []).append(task.task)
@@ -80,6 +80,13 @@ def show(report: MigrateReport) -> None:
     }
     kept = f"; what was moved aside lies in {report.kept} for a week" if report.kept else ""
     console.print(Text(said[report.outcome] + kept))
+
+
+def _step(step: str, store: MigratedStore) -> str:
+    """A step as it is said of all tasks at once: where its offsets are, is in the JSON document."""
+    for partition, offset in store.offsets.items():
+        step = step.replace(f"{partition} at {offset}", "its offset")
+    return step
 
 
 _WORDS = (("note", "notes"), ("left as it is", "left"), ("refused", "refused"))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import shortest_horizon_ms
 from statecore.errors import Invalid
 from statecore.jobs.checkpoint_request import CheckpointRequest
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
@@ -16,7 +17,6 @@ from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planned_tails import TAKEN_UP, PlannedTails, still_standing, topics_of
 from statecore.jobs.planning import check_unchanged, covers, plan_restore
 from statecore.jobs.snapshot_parents import SnapshotParents
-from statecore.jobs.soundness import shortest_horizon_ms
 from statecore.repository.manifest import TaskPart
 from statecore.repository.publication import Publication
 from statecore.repository.shelf import Shelf

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
+from statecore.changelog.horizon import shortest_horizon_ms
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
@@ -37,7 +38,6 @@ from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.parents import Key
 from statecore.jobs.plan import consumed, end_of, is_left
 from statecore.jobs.selection import check_partitions, select_stores
-from statecore.jobs.soundness import shortest_horizon_ms
 from statecore.jobs.under_way import heard_of
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.agreement import differences

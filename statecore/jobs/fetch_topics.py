@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.horizon import horizon_ms
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound
-from statecore.jobs.soundness import horizon_ms
 from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.repository.manifest import ChangelogEnd
 

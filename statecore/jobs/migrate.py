@@ -46,8 +46,8 @@ from statecore.jobs.migrate_report import (
 from statecore.jobs.migrate_request import MigrateRequest
 from statecore.jobs.processes import ProcessEngine
 from statecore.maintenance.conversion import StoreConversion, TaskConversion, plan_conversion
-from statecore.maintenance.inspection import check_application
 from statecore.maintenance.layout import application_directory
+from statecore.maintenance.sight import check_application
 from statecore.placement.apply import recover
 from statecore.placement.exchange import Exchange
 from statecore.placement.settlement import Outcome as Placed

@@ -14,7 +14,8 @@ from statecore.jobs.values import Choice, FilePath, Flag, Several, Text
 from statecore.spec.model import ProcessingGuarantee
 
 
-def _check_state_dir(_: str, path: str) -> None:
+def check_state_dir(_: str, path: str) -> None:
+    """Refuse an empty path."""
     if not path:
         raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
 
@@ -31,7 +32,7 @@ class MigrateRequest(Request):
             FilePath(where="on the machine where the application runs"),
             title="State directory",
             help="the application's state.dir",
-            check=_check_state_dir,
+            check=check_state_dir,
         ),
     )
     to: TargetRelease = field(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
+from statecore.changelog.horizon import delete_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.shapes import PartitionShape
 from statecore.changelog.weighing import Weights, weigh
@@ -34,7 +35,6 @@ from statecore.jobs.plan import (
 )
 from statecore.jobs.plan_request import PlanRequest
 from statecore.jobs.selection import check_partitions, select_stores
-from statecore.jobs.soundness import delete_retention_ms
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec

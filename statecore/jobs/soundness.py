@@ -17,7 +17,7 @@ things is shown of the tail of a compacted topic:
 - **It is whole.** Every offset of it lay in a record batch that was read, so compaction has removed nothing of it.
 
 The first needs the parent's age. The machine that read the parent's end is another one than the one that reads the
-tail, and each broker compacts by a clock of its own; `CLOCK_MARGIN_MS` is kept for what these clocks differ by. Where
+tail, and each broker compacts by a clock of its own; ``CLOCK_MARGIN_MS`` is kept for what these clocks differ by. Where
 more than that shows (a read that was over before the parent's end was read) age proves nothing, and the tail must be
 whole. How long deletes are kept is what the topic says now: who sets ``delete.retention.ms`` up, after a time in which
 it was low, makes parents of that time seem sounder than they are.
@@ -30,17 +30,13 @@ What the three come to for a whole plan is said by :mod:`statecore.jobs.tails`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, horizon_ms
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.duration import format_duration
-
-CLOCK_MARGIN_MS = 300_000
-"""What the clocks of the machines that take part may differ by: five minutes, as much as Kerberos lets them."""
-
-_DEFAULT_DELETE_RETENTION_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -107,34 +103,6 @@ def truncation(end: ParentEnd, epoch_end: int | None, *, called: str = "the pare
         f"{end.topic_partition} was truncated at {epoch_end}, below {called} {end.end}, and has other records since: "
         f"leader epoch {end.leader_epoch}, which {called} was read under, ends there"
     )
-
-
-def is_purely_compacted(topic: TopicDescription) -> bool:
-    """Whether compaction alone removes records of a topic: what its whole log does not have was deleted.
-
-    A topic whose policy nobody told does not count as one.
-    """
-    return topic.configs.get("cleanup.policy", "").strip() == "compact"
-
-
-def horizon_ms(topic: TopicDescription) -> int | None:
-    """How long deletes stay in a topic at least, in ms; ``None`` where it is not compacted, and they stay.
-
-    A topic whose policy nobody told counts as compacted.
-    """
-    if "compact" not in topic.configs.get("cleanup.policy", "compact"):
-        return None
-    return delete_retention_ms(topic)
-
-
-def delete_retention_ms(topic: TopicDescription) -> int:
-    """What a topic says of how long deletes are kept, in ms, whether it is compacted or not."""
-    return int(topic.configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS))
-
-
-def shortest_horizon_ms(topics: Iterable[TopicDescription]) -> int | None:
-    """The shortest of some topics' horizons, in ms; ``None`` where deletes stay in all of them."""
-    return min((found for topic in topics if (found := horizon_ms(topic)) is not None), default=None)
 
 
 def start_moved(end: ParentEnd, statistics: Sequence[ReadStatistics]) -> str | None:

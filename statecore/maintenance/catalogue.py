@@ -157,11 +157,11 @@ def _kinds() -> tuple[FindingKind, ...]:
             ".checkpoint says a greater offset than the store",
             "The file wins: what lies between the two offsets is never restored, and nobody is told.",
             "Move the file aside; the offset in the store is that of its rows.",
-            (Repair.MOVE_ASIDE,),
+            (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
         FindingKind(
             "checkpoint-stray",
-            warning,
+            error,
             ".checkpoint names a topic that no store has",
             "Kafka Streams 4.3 drops the entry; in global/ 4.2 and older fail at every start.",
             "Check whether the directory is this application's; then move the file aside.",
@@ -185,7 +185,7 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "older-release",
-            warning,
+            error,
             "written by Kafka Streams 4.2 or older",
             "4.3 takes the offsets over by itself where the directory was closed cleanly. It loses them of segmented "
             "stores without a segment, and under exactly-once deletes that task.",
@@ -256,6 +256,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.REBUILD,),
         ),
         FindingKind(
+            "database-unseen",
+            error,
+            "a database could not be looked at",
+            "Nothing is known of it: this process lacks rights or room for open files, the disk did not answer, or its "
+            "files changed at every try.",
+            "Run this as the user that the application runs as, and again; look at the kernel's log where the disk "
+            "failed.",
+        ),
+        FindingKind(
             "manifest-truncated",
             loss,
             "a database does not know files that lie in it",
@@ -291,6 +300,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "spec",
         ),
         FindingKind(
+            "store-unlogged",
+            loss,
+            "a store that has no changelog",
+            "Kafka Streams wants no offset of it and restores nothing into it: its rows are only here. Under "
+            "exactly-once they go with their task when the next start deletes that.",
+            "Keep copies of the directory (statecore snapshot); before a start that would delete the task, copy the "
+            "store first.",
+        ),
+        FindingKind(
             "store-undeclared",
             warning,
             "a store has a directory and is not declared",
@@ -301,7 +319,7 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "store-absent",
-            warning,
+            error,
             "a declared store has no directory",
             "The application makes it and restores it; under exactly-once the next start deletes the whole task.",
             "Rebuild the store, or correct the spec.",
@@ -351,30 +369,33 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "offset-past-end",
-            error,
+            loss,
             "an offset past the end of its changelog",
-            "The log was recreated or truncated. Kafka Streams throws the store away, or believes it and never "
-            "restores what comes.",
-            "Rebuild the store.",
+            "The log was recreated or truncated. Under exactly-once the next start deletes the task and restores what "
+            "the log has, which may be nothing; at-least-once it restores that over the rows that are there.",
+            "Find out what became of the topic, and keep a copy of the directory; then rebuild the store.",
             (Repair.REBUILD,),
             "brokers",
         ),
         FindingKind(
             "offset-before-start",
-            error,
+            loss,
             "an offset before the start of its changelog",
-            "Records in between are gone. Kafka Streams throws the store away (under exactly-once the task) and "
-            "restores it.",
+            "Records in between are gone. Under exactly-once the next start deletes the task and restores what is "
+            "left; at-least-once it restores that over the rows that are there, and what was deleted in between lives "
+            "on.",
             "Rebuild the store.",
             (Repair.REBUILD,),
             "brokers",
         ),
         FindingKind(
             "topic-missing",
-            error,
+            loss,
             "a store has a changelog that does not exist",
-            "The application makes an empty one; what the store holds is nowhere else.",
-            "Find out who deleted it. Check the application id; keep a copy of the directory (statecore snapshot).",
+            "What the store holds is nowhere else. The application makes an empty changelog; under exactly-once it "
+            "deletes the rows then, at-least-once it keeps them and no other instance will have them.",
+            "Keep a copy of the directory before the application starts (statecore snapshot --offline). Check the "
+            "application id and the cluster; find out who deleted the topic.",
             (),
             "brokers",
         ),

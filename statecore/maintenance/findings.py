@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import CATALOGUE, FindingKind, Repair, Severity
-
-
-class Trouble(NamedTuple):
-    """Something that is wrong, in a sentence.
-
-    Attributes:
-        what: what was found, and what Kafka Streams will make of it.
-        damage: whether only a restore mends it: rows that cannot be read, or that the application would miss without
-            noticing, or with which it cannot start.
-    """
-
-    what: str
-    damage: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from statecore.errors import Corrupted
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.releases import CHECKPOINT_FILE, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.findings import Trouble
-from statecore.maintenance.layout import StorePlace
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
 
 
@@ -47,15 +46,31 @@ def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[Leftover]
     return found
 
 
-def store_checkpoint(place: StorePlace) -> tuple[dict[TopicPartition, int], Trouble | None]:
-    """The offsets in a store's ``.checkpoint_<store>``, none without the file, and why they cannot be read."""
-    file = place.checkpoint_file
+class OffsetsRead(NamedTuple):
+    """What a file with offsets says.
+
+    Attributes:
+        offsets: by partition, -4 among them; empty without a file, and where it cannot be read.
+        there: whether there is such a file.
+        unreadable: why it cannot be read; empty where it can.
+        damaged: whether that is because its bytes are wrong.
+    """
+
+    offsets: dict[TopicPartition, int]
+    there: bool = True
+    unreadable: str = ""
+    damaged: bool = False
+
+
+def read_offsets(file: Path) -> OffsetsRead:
+    """The offsets in a ``.checkpoint``, a ``.checkpoint_<store>`` or a ``.position``, or why they cannot be read."""
     try:
-        return decode_checkpoint(file.read_bytes(), file.name), None
+        return OffsetsRead(decode_checkpoint(file.read_bytes(), file.name))
     except FileNotFoundError:
-        return {}, None
+        return OffsetsRead({}, there=False)
     except (Corrupted, OSError) as error:
-        return {}, Trouble(f"{file.name} cannot be read: {error}", damage=isinstance(error, Corrupted))
+        why = error.what if isinstance(error, Corrupted) else f"{file.name} cannot be read: {error}"
+        return OffsetsRead({}, unreadable=why, damaged=isinstance(error, Corrupted))
 
 
 def _meaning(file: Path) -> tuple[str, bool]:
@@ -75,10 +90,11 @@ def _meaning(file: Path) -> tuple[str, bool]:
 
 
 def _entries(file: Path) -> tuple[str, bool]:
-    try:
-        offsets = decode_checkpoint(file.read_bytes(), file.name)
-    except FileNotFoundError:
+    read = read_offsets(file)
+    if not read.there:
         return "offsets", False  # gone meanwhile
-    except (Corrupted, OSError) as error:
-        return f"cannot be read ({error})", isinstance(error, Corrupted)
-    return "offsets " + ", ".join(f"{partition} = {offset}" for partition, offset in sorted(offsets.items())), False
+    if read.unreadable:
+        return f"cannot be read ({read.unreadable})", read.damaged
+    return "offsets " + ", ".join(
+        f"{partition} = {offset}" for partition, offset in sorted(read.offsets.items())
+    ), False

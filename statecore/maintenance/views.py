@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from statecore.errors import KINDS, Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import GLOBAL
+from statecore.formats.releases import GLOBAL, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.catalogue import Severity
+from statecore.maintenance.findings import Finding
 from statecore.maintenance.leftovers import Leftover
 from statecore.placement.database_state import DatabaseState
 from statecore.placement.state_directory import partition_of
+from statecore.spec.model import StoreSpec
 from statecore.stores.lock_holder import Holder
+
+_DAMAGE = frozenset({"segments-disagree", "global-offset-unknown"})
+
+_DATABASE_FIELDS = (
+    *("name", "start", "end", "status", "rows", "bytes", "families", "older_rows", "broken", "error", "lost"),
+)
+
+
+def is_trouble(finding: Finding) -> bool:
+    """Whether an inspection says it: all that is more than a note, and what a store is that was upgraded in place."""
+    return finding.severity is not Severity.NOTE or finding.code == "older-rows"
+
+
+def is_damage(finding: Finding) -> bool:
+    """Whether only a restore mends it; some codes are that only where the evidence says so."""
+    return finding.code in _DAMAGE or bool(finding.evidence.get("damage"))
 
 
 @dataclass(frozen=True)
@@ -35,6 +54,12 @@ class DatabaseView:
         lost: files kept in ``lost/`` beside it: its MANIFEST did not name them when it was opened once.
         error: which kind of error that is (``Corrupted``, or ``Invalid`` and ``Capacity`` where this process could not
             look, for want of rights or open files); empty when it could be read.
+        cause: the code of the finding that it is; empty when it could be read.
+        family_rows: how many rows each family but ``offsets`` has.
+        unnamed: SST files that are whole and that its MANIFEST does not name.
+        cut: why its MANIFEST must have lost its end although RocksDB would open it; empty where nothing says so.
+        formats: format versions of its SST files, the greatest first, where they were looked at.
+        foreign: files in its directory that are not RocksDB's.
     """
 
     name: str
@@ -49,6 +74,17 @@ class DatabaseView:
     broken: str = ""
     error: str = ""
     lost: tuple[str, ...] = ()
+    cause: str = ""
+    family_rows: Mapping[str, int] = field(default_factory=dict)
+    unnamed: tuple[str, ...] = ()
+    cut: str = ""
+    formats: tuple[int, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def has_offsets_family(self) -> bool:
+        """Whether it was opened by a release that keeps offsets inside."""
+        return OFFSETS_COLUMN_FAMILY in self.families
 
 
 @dataclass(frozen=True)
@@ -62,13 +98,15 @@ class StoreView:
         kinds_left: what it may be, when the kind is ``?``.
         segmented: whether it is a directory of databases.
         databases: the store's, or its segments in order of time.
-        trouble: what is wrong with it.
-        damage: what of that only a restore mends: rows that cannot be read, or that the application would miss without
-            noticing, or with which it cannot start.
         outside: offsets that lie in ``.checkpoint_<store>``, for stores that do not manage their own.
         logged: whether it has a changelog, as declared, or as far as its databases tell.
         holder: who has one of its databases open, or ``None``; a processor on this library's stores is seen by nothing
             else.
+        findings: what was found of it, with sentences that have the store as their subject.
+        declared: what the spec says of it, if it says something.
+        in_use: whether it, or the application, is open, so that much is normal that else would be a finding.
+        mismatch: why it cannot be of the kind that is declared; empty where it can.
+        strange: why no class of Kafka Streams would open it; empty where one would.
     """
 
     task: str
@@ -77,11 +115,43 @@ class StoreView:
     kinds_left: str
     segmented: bool
     databases: tuple[DatabaseView, ...]
-    trouble: tuple[str, ...]
-    damage: tuple[str, ...]
     outside: Mapping[TopicPartition, int]
     logged: bool = True
     holder: Holder | None = None
+    findings: tuple[Finding, ...] = ()
+    declared: StoreSpec | None = None
+    in_use: bool = False
+    mismatch: str = ""
+    strange: str = ""
+
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """What is wrong with it, and what of it a person should know."""
+        return tuple(one.what for one in self.findings if is_trouble(one))
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What of that only a restore mends: rows that cannot be read, or that the application would miss without
+        noticing, or with which it cannot start.
+        """
+        return tuple(one.what for one in self.findings if is_damage(one))
+
+    @property
+    def readable(self) -> tuple[DatabaseView, ...]:
+        """Its databases that could be read."""
+        return tuple(one for one in self.databases if not one.broken)
+
+    @property
+    def topology(self) -> str | None:
+        """The named topology that it is of, or ``None``."""
+        named = self.task.rpartition("/")[0]
+        return named[2:-2] if named else None
+
+    @property
+    def keeps_offsets_inside(self) -> bool | None:
+        """Whether its databases keep offsets, as 4.3 does it; ``None`` where that differs, or nothing could be read."""
+        said = {one.has_offsets_family for one in self.databases if one.families}
+        return said.pop() if len(said) == 1 else None
 
     @property
     def keeps_no_offset(self) -> bool:
@@ -124,10 +194,9 @@ class Inspection:
         path: the directory.
         holder: who has its lock, or ``None``.
         estimated: whether rows are RocksDB's estimate instead of a count.
-        stores: by task.
+        stores: by task, each with what was found of it.
         leftovers: files beside the stores that mean something.
-        trouble: what is wrong beyond single stores.
-        damage: what of that is damage.
+        findings: what was found beyond single stores.
     """
 
     application_id: str
@@ -136,8 +205,17 @@ class Inspection:
     estimated: bool
     stores: tuple[StoreView, ...]
     leftovers: tuple[Leftover, ...]
-    trouble: tuple[str, ...]
-    damage: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """What is wrong beyond single stores."""
+        return tuple(dict.fromkeys(one.what for one in self.findings if is_trouble(one)))
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What of that is damage."""
+        return tuple(dict.fromkeys(one.what for one in self.findings if is_damage(one)))
 
     @property
     def exit_code(self) -> int:
@@ -152,7 +230,7 @@ class Inspection:
         return {
             "application_id": self.application_id,
             "path": str(self.path),
-            "lock": _holder_json(self.holder),
+            "lock": holder_json(self.holder),
             "rows_are": "estimated" if self.estimated else "counted",
             "stores": [_store_json(store) for store in self.stores],
             "leftovers": [asdict(leftover) for leftover in self.leftovers],
@@ -162,7 +240,8 @@ class Inspection:
         }
 
 
-def _holder_json(holder: Holder | None) -> dict[str, Any] | None:
+def holder_json(holder: Holder | None) -> dict[str, Any] | None:
+    """Who holds a lock, as JSON."""
     return {"process": holder.process, "command": holder.command} if holder else None
 
 
@@ -176,12 +255,15 @@ def _store_json(store: StoreView) -> dict[str, Any]:
         "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
         "logged": store.logged,
         "closed": store.closed,
-        "open_by": _holder_json(store.holder),
+        "open_by": holder_json(store.holder),
         "rows": store.rows,
         "bytes": store.bytes,
         "segmented": store.segmented,
         "databases": [
-            {**asdict(database), "offsets": {str(part): offset for part, offset in database.offsets.items()}}
+            {
+                **{name: getattr(database, name) for name in _DATABASE_FIELDS},
+                "offsets": {str(part): offset for part, offset in database.offsets.items()},
+            }
             for database in store.databases
         ],
         "trouble": list(store.trouble),

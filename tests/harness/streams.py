@@ -66,6 +66,7 @@ class StreamsJvm:
         java: str | None = None,
     ) -> None:
         self.log_file = log_file
+        self.version = streams_version
         log_file.parent.mkdir(parents=True, exist_ok=True)
         if java_options is None:
             archive = archives.options("streams") if streams_version == jars.KAFKA_VERSION else []

@@ -13,6 +13,12 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import main
+from statecore.maintenance.catalogue import Severity
+from statecore.maintenance.doctor import examine
+from statecore.maintenance.inspection import inspect
+from statecore.placement.state_directory import StateDirectory
+from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindCase, KindsApplication
 from tests.harness.queries import StoreQuery
@@ -35,12 +41,14 @@ class Looked:
     Attributes:
         world: it.
         running: what inspect said while it ran.
+        examined: what the doctor said then.
         answers: what it answered then.
         described: the text of its topology.
     """
 
     world: KindsWorld
     running: dict[str, Any]
+    examined: dict[str, Any]
     answers: Answers
     described: Path
 
@@ -103,13 +111,18 @@ def _run(
     with world.application() as running:
         world.feed(kinds.feed(world.base, PARTITIONS))
         answers = world.answers(running)
-        command = [sys.executable, "-m", "statecore.cli.main", "inspect", "--state-dir", str(world.state_dir), "--json"]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert process.returncode == 0, process.stderr
-        seen = json.loads(process.stdout)
+        seen, examined = (_beside(command, world) for command in ("inspect", "doctor"))
     described = world.state_dir / "describe.txt"
     described.write_text(world.description)
-    return Looked(world, seen, answers, described)
+    return Looked(world, seen, examined, answers, described)
+
+
+def _beside(name: str, world: KindsWorld) -> dict[str, Any]:
+    """What a command says in a process of its own, while the application runs in this one."""
+    command = [sys.executable, "-m", "statecore.cli.main", name, "--state-dir", str(world.state_dir), "--json"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.mark.parametrize("looked", APPLICATIONS, indirect=True)
@@ -140,6 +153,24 @@ def test_inspect_agrees_with_the_rows_and_offsets_of_a_closed_application(looked
             assert len(store["offsets"]) == (PARTITIONS if store["task"] == "global" else 1)
             assert not store["trouble"]
     assert sorted((path, path.stat().st_mtime_ns) for path in world.directory.rglob("*")) == before
+
+
+@pytest.mark.parametrize("looked", APPLICATIONS, indirect=True)
+def test_the_doctor_finds_nothing_while_it_runs_and_what_is_to_be_found_when_it_was_closed(looked: Looked) -> None:
+    world = looked.world
+    (running,) = looked.examined["applications"]
+    assert running["lock"] is not None
+    assert running["findings"] == []
+    before = sorted((path, path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in world.directory.rglob("*"))
+    directory, spec = StateDirectory(world.state_dir, world.application_id), parse_spec(world.spec())
+    found = examine(directory, spec=spec, scan=True)
+    said = {(one.code, one.store) for one in found.findings if one.severity is not Severity.NOTE}
+    empty = {store.store for store in inspect(directory, spec=spec).stores if store.segmented and not store.databases}
+    is_exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    assert said == {("segment-missing", store) for store in empty if is_exactly_once}
+    assert {one.code for one in found.findings} <= {"segment-missing"}
+    every = sorted((path, path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in world.directory.rglob("*"))
+    assert every == before
 
 
 @pytest.mark.parametrize("looked", APPLICATIONS, indirect=True)

@@ -55,7 +55,7 @@ BASE = (
     *("errors", "isolation", "metrics", "telemetry", "progress", "faults"),
     *("formats.checkpoint", "formats.kinds", "formats.offsets", "formats.position", "formats.segments"),
     *("changelog.client", "changelog.cluster", "changelog.groups", "changelog.model", "changelog.sockets"),
-    *("maintenance.inspection", "jobs.restores", "jobs.report_index", "jobs.request"),
+    *("maintenance.doctor", "maintenance.inspection", "jobs.restores", "jobs.report_index", "jobs.request"),
 )
 
 
@@ -133,7 +133,8 @@ def test_help_and_version_need_no_extra(words: list[str]) -> None:
     assert "statecore" in done.stdout
 
 
-def test_a_directory_can_be_inspected_without_extras(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["inspect", "doctor"])
+def test_a_directory_can_be_looked_at_without_extras(tmp_path: Path, command: str) -> None:
     code = f"""
 from pathlib import Path
 from statecore import RocksDBStore, StoreKind, TopicPartition
@@ -142,10 +143,13 @@ path = Path({str(tmp_path)!r}) / "app" / "0_0" / "rocksdb" / "counts"
 with RocksDBStore(path, StoreKind.TIMESTAMPED_KEY_VALUE, create_if_missing=True) as store:
     store.put(b"a", bytes(8) + b"1")
     store.commit({{TopicPartition("app-counts-changelog", 0): 0}})
-sys.exit(main(["inspect", "--state-dir", {str(tmp_path)!r}, "--json"]))
+sys.exit(main([{command!r}, "--state-dir", {str(tmp_path)!r}, "--json"]))
 """
     done = without_extras(code)
     assert done.returncode == 0, done.stderr
+    if command == "doctor":
+        assert json.loads(done.stdout)["applications"][0]["findings"] == []
+        return
     (store,) = json.loads(done.stdout)["applications"][0]["stores"]
     assert (store["store"], store["rows"], store["kind"]) == ("counts", 1, "timestamped-key-value")
 

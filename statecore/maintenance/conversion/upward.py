@@ -92,15 +92,18 @@ def _without_offsets(seen: TaskSight) -> tuple[str, ...]:
     inside = any(store.inside or store.outside for store in seen.stores)
     if seen.checkpoint is not None or inside or not older:
         return ()
-    rows = any(store.has_rows for store in seen.stores)
+    there_is_none = f"There is no {CHECKPOINT_FILE} in {seen.task}"
+    if not any(store.has_rows for store in seen.stores):
+        return (f"{there_is_none}, and its stores have no rows: there is nothing to save.",)
+    if seen.is_global:
+        return (
+            f"{there_is_none}: nobody knows up to which offset the rows are, so the topics are read from their start. "
+            "3.9 writes it only after 10,000 records; a release with offsets inside ends that by itself.",
+        )
     return (
-        f"There is no {CHECKPOINT_FILE} in {seen.task}"
-        + (
-            ": the instance died, or none of its stores is logged. Nobody knows up to which offset the rows are; what "
-            "is logged is restored from the start by the application, under exactly-once after it has wiped the task."
-            if rows
-            else ", and its stores have no rows: there is nothing to save."
-        ),
+        f"{there_is_none}: the instance died, or none of its stores is logged. Nobody knows up to which offset the "
+        "rows are; what is logged is restored from the start by the application, under exactly-once after it has "
+        "wiped the task.",
     )
 
 

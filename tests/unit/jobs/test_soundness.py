@@ -10,18 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statecore.changelog.horizon import CLOCK_MARGIN_MS
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.soundness import (
-    CLOCK_MARGIN_MS,
-    ParentEnd,
-    horizon_ms,
-    is_purely_compacted,
-    missed_deletes,
-    refusal,
-    start_moved,
-    truncation,
-)
+from statecore.jobs.soundness import ParentEnd, missed_deletes, refusal, start_moved, truncation
 
 HERE = TopicPartition("app-counts-changelog", 3)
 ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
@@ -122,24 +114,6 @@ def test_a_log_in_an_earlier_epoch_than_the_parents_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("policy", "retention", "expected"),
-    [
-        ("compact", HOUR, HOUR),
-        ("compact,delete", HOUR, HOUR),
-        ("delete, compact", 0, 0),
-        ("delete", HOUR, None),
-        ("", HOUR, None),
-        (None, HOUR, HOUR),
-        ("compact", None, 24 * HOUR),
-    ],
-)
-def test_deletes_are_kept_for_a_time_only_where_a_topic_is_compacted(
-    policy: str | None, retention: int | None, expected: int | None
-) -> None:
-    assert horizon_ms(topic(policy=policy, retention=retention)) == expected
-
-
 def test_a_tail_that_is_whole_is_sound_whatever_its_age() -> None:
     for read_at in (None, MOMENT, MOMENT + 50 * HOUR):
         assert missed(seen(), seen(), after=99 * HOUR, end=replace(END, read_at_ms=read_at)) is None
@@ -220,12 +194,3 @@ def test_a_parent_is_refused_exactly_where_what_it_read_is_not_in_the_log_any_mo
     assert (found is None) == (log[: parent.end] == read)
     if found is not None:
         assert re.search(r"app-counts-changelog-3 (was truncated at|ends at) \d+", found)
-
-
-@pytest.mark.parametrize(
-    ("policy", "pure"),
-    [("compact", True), (" compact ", True), ("compact,delete", False), ("delete,compact", False), ("delete", False)],
-)
-def test_only_a_topic_that_nothing_but_compaction_cleans_tells_by_what_it_lacks(policy: str, pure: bool) -> None:
-    assert is_purely_compacted(topic(policy=policy)) is pure
-    assert not is_purely_compacted(topic(policy=None))

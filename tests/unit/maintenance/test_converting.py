@@ -15,8 +15,10 @@ from statecore.formats.offsets import STATUS_KEY, decode_int64, offset_key
 from statecore.formats.position import decode_position
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance import converting
 from statecore.maintenance.converting import convert, verify_conversion
 from statecore.placement.trees import link_tree
+from statecore.stores import rocksdb_scan
 from statecore.stores.rocksdb_changes import ChangedDatabase, sst_formats
 from tests.unit.maintenance.conversion.tasks import OLDER, Task, declared, golden_task
 from tests.unit.maintenance.stored import CASES, golden, write_golden
@@ -123,6 +125,18 @@ def test_what_is_left_is_tidy_and_has_the_modes_that_it_had(directories: int, fi
                 assert stat.S_IMODE(path.stat().st_mode) == (directories if path.is_dir() else files), path
         assert all(not path.stat().st_size for path in task.path.rglob("*.log"))
         assert (task.path / "windows" / "windows.0" / "CURRENT").is_file()
+
+
+def test_many_rows_with_headers_come_into_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = write_golden(tmp_path / "app", "headers-key-value")
+    application_id = made["changelog"].removesuffix(f"-{made['store']}-changelog")
+    task = Task(tmp_path / "app" / made["task"], application_id)
+    monkeypatch.setattr(converting, "_RUN_BYTES", 20)
+    monkeypatch.setattr(rocksdb_scan, "_LIST_ROWS", 2)
+    (move,) = task.convert("4.2", lose_headers=True).stores[0].databases[0].moves
+    (rows,) = (families["keyValueWithTimestamp"] for families in task.databases.values())
+    assert len(rows) == move.rows > 4
+    assert 1 < len(list(task.path.rglob("*.sst"))) < move.rows
 
 
 def test_a_plan_travels_to_other_processes(tmp_path: Path) -> None:

@@ -516,7 +516,7 @@ def test_recovery_sweeps_what_is_dead_and_keeps_what_may_be_wanted(directory):
 def test_a_journal_of_another_version_is_refused(directory):
     (directory.work_path / "journal.json").write_text('{"version": 99}')
     with pytest.raises(
-        Invalid, match=r"journal\.json is not readable: .* of version 99, and this release knows 1, 2\."
+        Invalid, match=r"journal\.json is not readable: .* of version 99, and this release knows 1, 2, 3\."
     ):
         recover(directory)
     for torn in ("{", "[]", '{"version": 2}', '{"version": 2, "request_id": "r", "tasks": 7}'):

@@ -1,0 +1,126 @@
+"""What a repair of a state directory is asked for."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from statecore.jobs.declaration import Request, declare
+from statecore.jobs.migrate_request import check_state_dir
+from statecore.jobs.request import OWNER, WHAT, check_repository, check_request_id
+from statecore.jobs.task_names import check_tasks
+from statecore.jobs.values import Choice, FilePath, Flag, Several, Text
+from statecore.spec.model import ProcessingGuarantee
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairRequest(Request):
+    """A request to examine a state directory and to mend what is found."""
+
+    application_id: str = field(
+        metadata=declare(Text("ID"), title="Application id", help="Kafka Streams' application.id"),
+    )
+    state_dir: str = field(
+        metadata=declare(
+            FilePath(where="on the machine where the application runs"),
+            title="State directory",
+            help="the application's state.dir",
+            check=check_state_dir,
+        ),
+    )
+    apply: bool = field(
+        default=False,
+        metadata=declare(Flag(), title="Apply", help="do it; without it nothing is changed", section=WHAT),
+    )
+    approved: str = field(
+        default="",
+        metadata=declare(
+            Text("ID"),
+            title="Approved plan",
+            help="the id of the plan that was looked at; another one is not applied, because the directory has changed",
+            section=WHAT,
+            otherwise="whatever the plan is now",
+        ),
+    )
+    tasks: tuple[str, ...] = field(
+        default=(),
+        metadata=declare(
+            Several(Text("TASK")),
+            title="Tasks",
+            help="only these tasks, such as 0_1, or global",
+            section=WHAT,
+            otherwise="every task, and the global stores",
+            option="--task",
+            check=check_tasks,
+        ),
+    )
+    stores: tuple[str, ...] = field(
+        default=(),
+        metadata=declare(
+            Several(Text("NAME")),
+            title="Stores",
+            help="only these stores",
+            section=WHAT,
+            otherwise="every store",
+            option="--store",
+        ),
+    )
+    scan: bool = field(
+        default=False,
+        metadata=declare(Flag(), title="Scan", help="read every row first, and verify its checksum", section=WHAT),
+    )
+    offline: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Do not ask the brokers",
+            help="do without the brokers of the spec, so that offsets are not held against the topics",
+            section=WHAT,
+        ),
+    )
+    spec_path: str | None = field(
+        default=None,
+        metadata=declare(
+            FilePath("FILE"),
+            title="Spec path",
+            help="the application's stores.yaml; without it nothing can be rebuilt",
+            section=WHAT,
+            otherwise="what the directory itself tells",
+            option="--spec",
+        ),
+    )
+    processing_guarantee: ProcessingGuarantee | None = field(
+        default=None,
+        metadata=declare(
+            Choice(ProcessingGuarantee),
+            title="Guarantee",
+            help="the application's processing.guarantee",
+            section=WHAT,
+            otherwise="that of the spec; without one what is right under either is done",
+        ),
+    )
+    repository: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="rebuild stores from the newest snapshot that is sound, where that is cheaper than from their "
+            "changelogs",
+            section=WHAT,
+            otherwise="from their changelogs",
+            check=check_repository,
+        ),
+    )
+    owner: str | None = field(default=None, metadata=OWNER)
+    request_id: str = field(
+        default_factory=lambda: uuid.uuid4().hex,
+        metadata=declare(
+            Text("ID"),
+            title="Request id",
+            help="name of this request, in reports; a retry under it goes on with what it had rebuilt",
+            section=WHAT,
+            otherwise="a new one",
+            in_form=False,
+            check=check_request_id,
+        ),
+    )

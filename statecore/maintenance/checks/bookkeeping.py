@@ -1,0 +1,115 @@
+"""What a store says of itself: its offset, whether it was closed, and whether it is anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import GLOBAL
+from statecore.maintenance.catalogue import Repair, Severity
+from statecore.maintenance.checks.circumstances import Circumstances, TaskView, of_store
+from statecore.maintenance.findings import Finding
+from statecore.maintenance.views import StoreView
+
+_WIPING = frozenset({"store-not-closed", "offset-missing", "segment-missing", "store-absent", "older-release"})
+
+
+def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+    """What is wrong with offset and status of one store of one task.
+
+    What is normal while the application runs is not said of one that runs.
+    """
+    found = []
+    if store.keeps_offsets_inside is not False:
+        found += [*_missing(store, task, how), *_unknown(store)]
+    if store.closed is False and not store.in_use:
+        found.append(_not_closed(store, how))
+    return found
+
+
+def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+    if store.in_use or not store.logged:
+        return []
+    severity = how.severity(Severity.ERROR if store.rows else Severity.WARNING, Severity.ERROR)
+    if not store.databases:
+        what = "is a directory without a database"
+        return [] if store.segmented else [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
+    if not store.readable:
+        return []
+    if not store.kind.manages_offsets:
+        if store.store in task.stores or not how.release.offsets_inside:
+            return []
+        what = f"has no .checkpoint_{store.store}, where Kafka Streams keeps its offset: Kafka Streams restores it "
+    elif store.offsets or how.is_taken_over(store, task.checkpoint):
+        return []
+    else:
+        what = "has no offset: Kafka Streams restores it "
+    if store.task == GLOBAL:
+        severity = Severity.ERROR if store.rows else Severity.WARNING
+        what += "from the start of its topic"
+    else:
+        what += "from the start, and under exactly-once wipes its task"
+    return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
+
+
+def _unknown(store: StoreView) -> list[Finding]:
+    if OFFSET_UNKNOWN not in store.offsets.values():
+        return []
+    at = [partition for partition, offset in store.offsets.items() if offset == OFFSET_UNKNOWN]
+    if store.task == GLOBAL:
+        what = "has the offset -4: a global store with it fails every start"
+        severity = Severity.ERROR
+        return [
+            of_store(store, "global-offset-unknown", severity, what, repair=Repair.REBUILD, partitions=[*map(str, at)])
+        ]
+    if not store.rows or store.in_use:
+        return []
+    if store.kind.is_versioned:
+        what = (
+            "has rows and the offset -4: Kafka Streams replays its changelog over them, which changes them and, "
+            "with some histories, fails: restore it"
+        )
+        return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, damage=True)]
+    what = (
+        "has rows and the offset -4: Kafka Streams restores it from the start over them, and keys whose deletes the "
+        "changelog has no more live on"
+    )
+    return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
+
+
+def _not_closed(store: StoreView, how: Circumstances) -> Finding:
+    opened = [one.name for one in store.databases if one.status not in (None, 0)]
+    if store.task == GLOBAL:
+        what = "was not closed, its process died: under exactly-once every start of the application fails"
+        severity = how.severity(Severity.WARNING, Severity.ERROR)
+        return of_store(store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=opened)
+    what = "was not closed, its process died: under exactly-once the next start wipes the task, otherwise " + (
+        "it restores what came after the last flush" if store.logged else "what came after the last flush is lost"
+    )
+    severity = how.severity(Severity.WARNING, Severity.ERROR)
+    repair = None if how.is_at_least_once else Repair.REBUILD
+    return of_store(store, "store-not-closed", severity, what, repair=repair, databases=opened)
+
+
+def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], how: Circumstances) -> list[Finding]:
+    """The stores that are nowhere else, and which of them the next start deletes with their task.
+
+    Args:
+        stores: of all tasks.
+        found: what else was found.
+        how: the circumstances.
+    """
+    wiped = set()
+    if not how.is_at_least_once:
+        wiped = {one.task for one in found if one.code in _WIPING and one.severity.rank >= Severity.ERROR.rank}
+    result = []
+    for store in stores:
+        if store.logged or not store.databases:
+            continue
+        if store.task in wiped and store.rows:
+            what = "is not logged, and under exactly-once the next start deletes it with its task: copy it first"
+            result.append(of_store(store, "store-unlogged", Severity.LOSS, what, rows=store.rows))
+        else:
+            what = "is not logged: it needs no offset, and what it holds is nowhere else"
+            result.append(of_store(store, "store-unlogged", Severity.NOTE, what, rows=store.rows))
+    return result

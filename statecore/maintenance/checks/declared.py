@@ -1,0 +1,86 @@
+"""The directory, held against what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from statecore.formats.kinds import StoreKind
+from statecore.maintenance.catalogue import Repair, Severity
+from statecore.maintenance.checks.circumstances import Circumstances, of_store
+from statecore.maintenance.findings import Finding
+from statecore.maintenance.layout import StorePlace
+from statecore.maintenance.views import StoreView
+from statecore.spec.derived import task_of
+from statecore.spec.model import ApplicationSpec, StoreSpec
+
+
+def kind(store: StoreView) -> list[Finding]:
+    """A store that is not of the kind that is declared."""
+    if not store.mismatch:
+        return []
+    said = "" if store.declared is None else str(store.declared.kind)
+    return [of_store(store, "kind-mismatch", Severity.LOSS, store.mismatch, repair=Repair.REBUILD, declared=said)]
+
+
+def declared(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstances) -> list[Finding]:
+    """Stores that have no directory, or are not declared; tasks of subtopologies that are not.
+
+    Args:
+        spec: what is declared.
+        places: the directories of all stores of the application.
+        how: the circumstances.
+    """
+    return [*_absent(spec, places, how), *_undeclared(spec, places)]
+
+
+def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstances) -> list[Finding]:
+    seen = {(place.task, place.store) for place in places}
+    named = {(place.topology, place.store) for place in places}
+    severity = how.severity(Severity.WARNING, Severity.ERROR)
+    found = []
+    for store in (*spec.stores, *spec.global_stores):
+        if not store.is_logged or store.kind is StoreKind.IN_MEMORY:
+            continue  # Kafka Streams makes it when it starts, or never
+        if (store.topology, store.name) not in named:
+            what = f"{store.name} is declared and has no directory"
+            bad = severity if places else Severity.WARNING
+            found.append(
+                Finding("store-absent", what, bad, store=store.name, repair=Repair.REBUILD, evidence={"tasks": []})
+            )
+            continue
+        for task in sorted(_tasks_of(store, places)):
+            if (task, store.name) not in seen:
+                what = f"{store.name} is declared and has no directory in {task}"
+                found.append(Finding("store-absent", what, severity, task, store.name, repair=Repair.REBUILD))
+    return found
+
+
+def _tasks_of(store: StoreSpec, places: Sequence[StorePlace]) -> set[str]:
+    """The tasks there are of a store's subtopology."""
+    return {
+        place.task
+        for place in places
+        if place.topology == store.topology and place.subtopology == store.subtopology
+        if place.partition is None or place.task == task_of(store, place.partition)
+    }
+
+
+def _undeclared(spec: ApplicationSpec, places: Sequence[StorePlace]) -> list[Finding]:
+    every = (*spec.stores, *spec.global_stores)
+    subtopologies = {(store.topology, store.subtopology) for store in every}
+    names = {(store.topology, store.name) for store in every}
+    at_home = {(store.topology, store.subtopology, store.name) for store in every}
+    found: dict[tuple[str, str], Finding] = {}
+    for place in places:
+        if (place.topology, place.store) not in names:
+            what = f"{place.store} has a directory and is not declared"
+            found["", place.store] = Finding("store-undeclared", what, Severity.WARNING, store=place.store)
+        elif (place.topology, place.subtopology) not in subtopologies:
+            what = f"{place.task} is a task of the subtopology {place.subtopology}, of which no store is declared"
+            found[place.task, ""] = Finding("task-undeclared", what, Severity.WARNING, place.task)
+        elif (place.topology, place.subtopology, place.store) not in at_home:
+            what = f"{place.store} has a directory in {place.task} and is declared for another subtopology"
+            found[place.task, place.store] = Finding(
+                "store-undeclared", what, Severity.WARNING, place.task, place.store
+            )
+    return sorted(found.values(), key=lambda one: (one.task, one.store))

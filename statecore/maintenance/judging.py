@@ -1,0 +1,70 @@
+"""What is to be said of a state directory: all checks over what was read of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from statecore.maintenance.checks.bookkeeping import bookkeeping, unlogged
+from statecore.maintenance.checks.circumstances import Circumstances, TaskView
+from statecore.maintenance.checks.damage import damage
+from statecore.maintenance.checks.declared import declared, kind
+from statecore.maintenance.checks.families import families
+from statecore.maintenance.checks.offset_files import store_files, task_files
+from statecore.maintenance.checks.releases import half_migrated, releases
+from statecore.maintenance.checks.segments import segments
+from statecore.maintenance.checks.surroundings import surroundings, unfinished
+from statecore.maintenance.findings import Finding
+from statecore.maintenance.sight import Sight
+from statecore.maintenance.views import StoreView
+
+
+def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list[Finding]]:
+    """The stores that were looked at, each with its findings, and what there is to say beyond single stores.
+
+    Args:
+        sight: what was read.
+        how: under which circumstances it is judged.
+    """
+    beyond: list[Finding] = []
+    by_task: dict[str, list[StoreView]] = {}
+    for store in sight.stores:
+        by_task.setdefault(store.task, []).append(store)
+    of_stores = [_of_store(store, sight.tasks[store.task], how) for store in sight.stores]
+    whole_tasks = {place.task for place in sight.places if sight.whole} | {
+        task for task in by_task if len(by_task[task]) == sum(place.task == task for place in sight.places)
+    }
+    for name, task in sight.tasks.items():
+        stores = by_task.get(name, [])
+        if name in whole_tasks:
+            beyond += [*task_files(task, stores, how), *half_migrated(task, stores, how)]
+        if name in whole_tasks or not name:
+            beyond += surroundings(task, stores, how)
+    if sight.spec is not None and sight.whole:
+        beyond += declared(sight.spec, sight.places, how)
+    beyond += unfinished(sight.journal, sight.left)
+    everything = [*beyond, *(one for found in of_stores for one in found)]
+    nowhere_else = unlogged(sight.stores, everything, how)
+    stores_judged = tuple(
+        replace(
+            store,
+            findings=(
+                *found,
+                *(one for one in nowhere_else if (one.task, one.store) == (store.task, store.store)),
+            ),
+        )
+        for store, found in zip(sight.stores, of_stores, strict=True)
+    )
+    return stores_judged, beyond
+
+
+def _of_store(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
+    """What is wrong with one store of one task, what is worst for it first."""
+    return [
+        *kind(store),
+        *damage(store),
+        *segments(store, how),
+        *families(store),
+        *releases(store, task, how),
+        *bookkeeping(store, task, how),
+        *store_files(store, task),
+    ]

@@ -1,0 +1,337 @@
+"""What lies in an application's state directory, read without changing anything, also while it runs.
+
+Only what is there is told here; what is to be thought of it is for :mod:`statecore.maintenance.judging`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import gcd
+from pathlib import Path
+
+from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.filesystem import tree_bytes
+from statecore.formats.checkpoint import position_file
+from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE, TASK_NAME
+from statecore.formats.segments import default_segment_interval
+from statecore.maintenance.checks.circumstances import TaskView
+from statecore.maintenance.database_sight import Depth, headless, look_at_database
+from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
+from statecore.maintenance.layout import StorePlace, named_instead, store_places
+from statecore.maintenance.leftovers import Leftover, leftovers, read_offsets
+from statecore.maintenance.recognise import Seen, recognise
+from statecore.maintenance.rights import unusable
+from statecore.maintenance.views import DatabaseView, StoreView
+from statecore.placement.contents import Segment, directories_in
+from statecore.placement.journal import read_journal
+from statecore.placement.open_stores import writer_among
+from statecore.placement.settlement import REPLACED
+from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.progress import NullProgress, Progress
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.stores.lock_holder import Holder, lock_holder
+
+_NO_LEFTOVER = frozenset({"plans", "fetched", REPLACED})
+"""Directories in the work directory that stay there, or that a later job takes away."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was read of an application's directory.
+
+    Attributes:
+        directory: it.
+        holder: who has its lock, or ``None``.
+        spec: what is declared, or ``None``.
+        whole: whether all tasks and stores were looked at.
+        places: the directories of all stores, also of those that were not looked at.
+        stores: the stores that were looked at, by task.
+        tasks: what lies beside them, by task; of the application's own directory under ``""``.
+        leftovers: files beside the stores that mean something.
+        journal: the request whose directories were being swapped when it was interrupted; empty where none were.
+        left: what interrupted jobs have left in the work directory.
+        read_at_ms: when.
+    """
+
+    directory: StateDirectory
+    holder: Holder | None
+    spec: ApplicationSpec | None
+    whole: bool
+    places: tuple[StorePlace, ...]
+    stores: tuple[StoreView, ...]
+    tasks: Mapping[str, TaskView]
+    leftovers: tuple[Leftover, ...]
+    journal: str
+    left: tuple[str, ...]
+    read_at_ms: int
+
+
+def look(
+    directory: StateDirectory,
+    *,
+    spec: ApplicationSpec | None = None,
+    tasks: Sequence[str] = (),
+    stores: Sequence[str] = (),
+    depth: Depth = Depth(),  # noqa: B008  # it is frozen
+    progress: Progress | None = None,
+) -> Sight:
+    """Read an application's directory.
+
+    Args:
+        directory: it.
+        spec: what is declared; kinds come from it then.
+        tasks: only these tasks; all without.
+        stores: only these stores; all without.
+        depth: how closely databases are looked at.
+        progress: told the bytes of the databases that were looked at.
+
+    Raises:
+        NotFound: a task or store that was named is not there.
+        Invalid: the directory may not be read.
+    """
+    every = store_places(directory)
+    check_named("task", tasks, {place.task for place in every}, directory)
+    check_named("store", stores, {place.store for place in every}, directory)
+    places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
+    holder = lock_holder(directory.path / LOCK_FILE)
+    kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
+    progress = progress or NullProgress()
+    progress.phase("look", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
+    looked = []
+    for place in places:
+        kind = kinds[place.topology, place.store]
+        looked.append(_look(place, kind, _declared(spec, place), depth, progress, running=holder is not None))
+    progress.done()
+    logged = _logged(places, looked, spec)
+    views = [
+        replace(view, logged=logged[place.topology, place.store]) for place, view in zip(places, looked, strict=True)
+    ]
+    names = {place.task for place in every if not tasks or place.task in tasks}
+    beside = {name: _task(directory, name, [place for place in every if place.task == name]) for name in sorted(names)}
+    whole = not tasks and not stores
+    journal, left = ("", ()) if holder is not None or not whole else _unfinished(directory)
+    if whole:
+        beside[""] = _application(directory)
+    found = tuple(one for one in leftovers(directory, names))
+    return Sight(
+        directory, holder, spec, whole, tuple(every), tuple(views), beside, found, journal, left,
+        int(time.time() * 1000),
+    )  # fmt: skip
+
+
+def check_named(what: str, wanted: Sequence[str], known: set[str], directory: StateDirectory) -> None:
+    """Refuse a task or store that is not there. Raises ``NotFound``."""
+    for name in wanted:
+        if name not in known:
+            raise NotFound(
+                f"{directory.path} has no {what} {name}{named_instead(name, known)}",
+                action=f"Name a {what} that exists, or leave --{what} out.",
+                state_dir=str(directory.path),
+                **{what: name},
+            )
+
+
+def _declared(spec: ApplicationSpec | None, place: StorePlace) -> StoreSpec | None:
+    if spec is None:
+        return None
+    every = (*spec.stores, *spec.global_stores)
+    return next((one for one in every if (one.topology, one.name) == (place.topology, place.store)), None)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a store is, by all its tasks.
+
+    Attributes:
+        kind: its kind.
+        left: what else it may be, where that is not known.
+        mismatch: why it is not what is declared.
+        strange: why no class would open it, by task.
+    """
+
+    kind: StoreKind
+    left: str
+    mismatch: str = ""
+    strange: Mapping[str, str] = field(default_factory=dict)
+
+
+def _kinds(
+    every: list[StorePlace], wanted: set[tuple[str | None, str]], spec: ApplicationSpec | None
+) -> dict[tuple[str | None, str], _Kind]:
+    """Of which kind each store is: one look over all its tasks."""
+    kinds = {}
+    for topology, store in wanted:
+        places = [place for place in every if (place.topology, place.store) == (topology, store)]
+        places = [place for place in places if place.segmented == places[0].segmented]
+        declared = _declared(spec, places[0])
+        kind, left, mismatch = StoreKind.UNKNOWN, BUILT, ""
+        seen, strange = _recognised(places)
+        if seen is not None:
+            kind, left, *_ = conclude([*seen.evidence, *of_name(store, ())])
+        if declared is not None and declared.kind.can_be_built:
+            if seen is not None and declared.kind not in left:
+                mismatch = f"the spec says {declared.kind}, but what is on disk is {listed(left)}"
+            kind = declared.kind
+        said = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
+        kinds[topology, store] = _Kind(kind, said, mismatch, strange)
+    return kinds
+
+
+def _recognised(places: list[StorePlace]) -> tuple[Seen | None, dict[str, str]]:
+    """What a store is by all its tasks together, and in which of them it is nothing.
+
+    Where the tasks contradict each other, or one is damaged, each is looked at by itself: a damaged one tells nothing,
+    and one with families that no store has accuses no other.
+    """
+    with contextlib.suppress(StatecoreError):  # said where the database itself is looked at
+        together = recognise(places)
+        if not together.strange:
+            return together, {}
+        if len(places) == 1:
+            return None, {places[0].task: together.strange}
+    found, strange, text = [], {}, ""
+    for place in places if len(places) > 1 else ():
+        with contextlib.suppress(StatecoreError):
+            alone = recognise([place])
+            if alone.strange:
+                strange[place.task] = alone.strange
+            else:
+                found.append(place)
+    with contextlib.suppress(StatecoreError):
+        if found:
+            together = recognise(found)
+            if not together.strange:
+                return together, strange
+            text = together.strange
+    return None, strange | {place.task: text for place in found}
+
+
+def _logged(
+    places: Sequence[StorePlace], views: Sequence[StoreView], spec: ApplicationSpec | None
+) -> dict[tuple[str | None, str], bool]:
+    """Which stores have a changelog: as declared, else unless no task has an offset of it though it was closed."""
+    by_store: dict[tuple[str | None, str], list[StoreView]] = {}
+    for place, view in zip(places, views, strict=True):
+        by_store.setdefault((place.topology, place.store), []).append(view)
+    found = {
+        key: not any(view.databases for view in of_store) or not all(view.keeps_no_offset for view in of_store)
+        for key, of_store in by_store.items()
+    }
+    declared = {(place.topology, place.store): _declared(spec, place) for place in places}
+    return {key: logged if (store := declared[key]) is None else store.is_logged for key, logged in found.items()}
+
+
+def _look(
+    place: StorePlace, kind: _Kind, declared: StoreSpec | None, depth: Depth, progress: Progress, *, running: bool
+) -> StoreView:
+    """One store of one task."""
+    segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
+    interval = _interval(kind.kind, declared, segments)
+    holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no trouble
+    looked = [look_at_database(segment, interval, depth, progress.advance) for segment in segments]
+    databases = tuple(one for one in looked if one is not None)
+    # A segment in the making has no CURRENT yet, and one that expires has none any more.
+    if not running and holder is None:
+        databases += tuple(_headless(place))
+    outside = read_offsets(place.checkpoint_file).offsets
+    return StoreView(
+        place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
+        declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch,
+        strange=kind.strange.get(place.task, ""),
+    )  # fmt: skip
+
+
+def _headless(place: StorePlace) -> list[DatabaseView]:
+    paths = sorted(path for path in place.path.iterdir() if path.is_dir()) if place.segmented else [place.path]
+    return [found for path in paths if (found := headless(path)) is not None]
+
+
+def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:
+    """The length of the segments: as declared, else as far as the distances between them tell."""
+    if declared is not None and kind in WINDOWED_KINDS and declared.retention_ms is not None:
+        return declared.segment_interval_ms or default_segment_interval(kind, declared.retention_ms)
+    starts = [segment.start for segment in segments if segment.start is not None]
+    return gcd(*starts) if len(starts) > 1 else None
+
+
+def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) -> TaskView:
+    """What lies beside the stores of a task."""
+    path = directory.path / task
+    prefix = f"{CHECKPOINT_FILE}_"
+    files = _files_in(path)
+    stores = {
+        name.removeprefix(prefix): read
+        for name in files
+        if name.startswith(prefix) and not name.endswith(".tmp") and (read := read_offsets(path / name)).there
+    }
+    positions = {
+        place.store: read_offsets(path / position_file(place.store)).unreadable
+        for place in places
+        if position_file(place.store) in files
+    }
+    foreign = [
+        name
+        for name in files
+        if not name.startswith(CHECKPOINT_FILE) and not name.endswith((POSITION_SUFFIX, f"{POSITION_SUFFIX}.tmp"))
+        if not name.endswith(".lock")
+    ]
+    return TaskView(
+        task,
+        read_offsets(path / CHECKPOINT_FILE),
+        stores,
+        positions,
+        tuple(foreign),
+        int(path.stat().st_mtime * 1000),
+        tuple(unusable(directory.path, path)),
+    )
+
+
+def _application(directory: StateDirectory) -> TaskView:
+    """What lies in the application's own directory beside its tasks."""
+    known = {LOCK_FILE, PROCESS_FILE, GLOBAL, WORK_DIRECTORY, f"{PROCESS_FILE}.tmp"}
+    named = {place.task.partition("/")[0] for place in store_places(directory)}
+    foreign = []
+    for entry in sorted(os.scandir(directory.path), key=lambda one: one.name):
+        if entry.name not in known | named and not TASK_NAME.fullmatch(entry.name) and not entry.name.startswith("__"):
+            foreign.append(entry.name)
+    files = [directory.path / name for name in (LOCK_FILE, PROCESS_FILE)]
+    wrong = [one for file in files if file.exists() for one in unusable(directory.path, file)]
+    return TaskView("", read_offsets(Path(os.devnull) / "none"), {}, {}, tuple(foreign), 0, tuple(wrong))
+
+
+def _files_in(path: Path) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if not entry.is_dir())
+    except OSError:
+        return []
+
+
+def _unfinished(directory: StateDirectory) -> tuple[str, tuple[str, ...]]:
+    """The request of a placement that was interrupted, and what jobs have left in the work directory."""
+    work = directory.work_path
+    try:
+        journal = read_journal(work)
+        request = "" if journal is None else journal.request_id
+    except Invalid:
+        request = "unreadable"
+    left = []
+    for path in directories_in(work):
+        if path.name not in _NO_LEFTOVER and next(path.iterdir(), None) is not None:
+            left.append(path.name)
+    return request, tuple(sorted(left))
+
+
+def check_application(spec: ApplicationSpec | None, application_id: str) -> None:
+    """Refuse a spec of another application. Raises ``Invalid``."""
+    if spec is not None and spec.application_id != application_id:
+        raise Invalid(
+            f"{spec.source} is the spec of {spec.application_id}, not of {application_id}.",
+            action="Name the spec of this application.",
+            application_id=application_id,
+        )

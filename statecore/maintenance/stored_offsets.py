@@ -1,0 +1,153 @@
+"""What the stores of a state directory say of their changelogs: how far each has come, and in which of its files.
+
+Kafka Streams goes by the offset of the newest segment that has one, and by ``.checkpoint`` before all others. Releases
+before 4.3 keep no offset anywhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.errors import Corrupted
+from statecore.formats.checkpoint import decode_checkpoint
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.views import Inspection, StoreView
+from statecore.placement.state_directory import partition_of
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec
+from statecore.spec.reader import default_changelog
+
+
+@dataclass(frozen=True)
+class DatabasePlace:
+    """Where one database of a store lies.
+
+    Attributes:
+        path: its directory.
+        start: first ms of its segment; ``None`` for a store that is one database.
+        end: the ms behind it; ``None`` where it is not known.
+    """
+
+    path: Path
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class StoreOffsets:
+    """One store of one task.
+
+    Attributes:
+        task: ``0_1``, ``__north__/0_1`` or ``global``.
+        store: its name.
+        kind: what it is; ``?`` where nobody knows.
+        usual: the name that Kafka Streams gives to its changelog; empty for a global store, which has none.
+        declared: the topic that the spec says; empty without one.
+        offsets: changelog partition → what Kafka Streams goes by: the last applied offset, of a global store the next
+            one, or -4.
+        databases: where its rows lie.
+        closed: whether all of them were closed cleanly; ``None`` where none says so, as those of older releases.
+        in_use: whether somebody has it open, or holds the application's lock.
+        readable: whether all of them could be read.
+    """
+
+    task: str
+    store: str
+    kind: StoreKind
+    usual: str
+    offsets: Mapping[TopicPartition, int]
+    databases: tuple[DatabasePlace, ...] = ()
+    closed: bool | None = True
+    in_use: bool = False
+    readable: bool = True
+    declared: str = ""
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it is a global store."""
+        return self.task == GLOBAL
+
+    @property
+    def known(self) -> dict[TopicPartition, int]:
+        """Changelog partition → the first offset that the store has not, without those that are unknown."""
+        return {
+            partition: offset + (not self.is_global)
+            for partition, offset in sorted(self.offsets.items())
+            if offset != OFFSET_UNKNOWN
+        }
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions of which it says something; its task's, where its changelog is declared and it says none."""
+        number = partition_of(self.task)
+        if not self.offsets and self.declared and number is not None:
+            return [TopicPartition(self.declared, number)]
+        return sorted(self.offsets)
+
+    def is_source(self, topic: str) -> bool:
+        """Whether a topic is one that the application reads, and no changelog of its own, which has another name."""
+        return not self.is_global and topic != self.usual
+
+
+def stored_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) -> list[StoreOffsets]:
+    """What all logged stores of a directory say.
+
+    Args:
+        inspection: a look at the directory.
+        spec: what is declared.
+    """
+    files = {task: _checkpoint(inspection.path / task) for task in sorted({view.task for view in inspection.stores})}
+    return [_store(inspection, view, files[view.task], spec) for view in inspection.stores if view.logged]
+
+
+def _store(
+    inspection: Inspection, view: StoreView, file: Mapping[TopicPartition, int], spec: ApplicationSpec | None
+) -> StoreOffsets:
+    topology = view.task.rpartition("/")[0].removeprefix("__").removesuffix("__") or None
+    usual = "" if view.task == GLOBAL else default_changelog(inspection.application_id, view.store, topology)
+    declared = _declared(spec, view, topology)
+    changelog = declared or usual
+    offsets = dict(view.offsets)
+    for partition, offset in file.items():
+        if offset != OFFSET_UNKNOWN and (partition in offsets or partition.topic == changelog):
+            offsets[partition] = offset
+    in_use = inspection.holder is not None or view.holder is not None
+    return StoreOffsets(
+        view.task,
+        view.store,
+        view.kind,
+        usual,
+        offsets,
+        tuple(_place(inspection, view, one.name, one.start, one.end) for one in view.databases),
+        closed=view.closed,
+        in_use=in_use,
+        readable=not any(one.broken for one in view.databases),
+        declared=declared,
+    )
+
+
+def _declared(spec: ApplicationSpec | None, view: StoreView, topology: str | None) -> str:
+    if spec is None:
+        return ""
+    every = spec.global_stores if view.task == GLOBAL else spec.stores
+    store = next((one for one in every if one.name == view.store and one.topology == topology), None)
+    decided = store is not None and store.is_logged and store.changelog != UNKNOWN_CHANGELOG
+    return store.changelog if store is not None and decided else ""
+
+
+def _place(inspection: Inspection, view: StoreView, name: str, start: int | None, end: int | None) -> DatabasePlace:
+    task = inspection.path / view.task
+    return DatabasePlace(task / (view.store if view.segmented else PLAIN_PARENT) / name, start, end)
+
+
+def _checkpoint(task: Path) -> dict[TopicPartition, int]:
+    """What a task's ``.checkpoint`` says; nothing where there is none, or where it cannot be read."""
+    file = task / CHECKPOINT_FILE
+    with contextlib.suppress(OSError, Corrupted):  # said of the file itself, where files are looked at
+        return decode_checkpoint(file.read_bytes(), file.name)
+    return {}

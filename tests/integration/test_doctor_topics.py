@@ -1,0 +1,341 @@
+"""Directories of real Kafka Streams whose topics are not what they were: what it does with them, what the doctor finds.
+
+In each test the doctor looks first, because Kafka Streams changes what it opens; then Kafka Streams 4.3.1 shows what
+the finding means.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.reader import ChangelogReader
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.catalogue import Severity
+from statecore.maintenance.doctor_topics import TopicsLook, findings_of_topics, look_at_topics
+from statecore.maintenance.inspection import inspect
+from statecore.maintenance.stored_offsets import stored_offsets
+from statecore.maintenance.topic_samples import LAST_WRITE_KINDS, Limits, Shown, newest_records, shown_by
+from statecore.placement.state_directory import StateDirectory
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import parse_spec
+from tests.harness import directory, topics
+from tests.harness.broker import Broker
+from tests.harness.feeds import EVENTS, PRICES, REFERENCE, SOURCE, events
+from tests.harness.kinds import GLOBALS, PLAIN, SOURCES, KindsApplication
+from tests.harness.rebuilding import KindsWorld, eventually, restored
+from tests.harness.streams import StreamsFailed, StreamsJvm
+from tests.harness.tables import KINDS, PARTITIONS, World
+from tests.harness.topics import Record
+
+pytestmark = pytest.mark.integration
+
+GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+EXACTLY_ONCE = "exactly_once_v2"
+DELETABLE = {**topics.UNCLEANED, "cleanup.policy": "compact,delete", "retention.ms": "-1"}
+FORGETFUL = {**topics.COMPACTED, "min.cleanable.dirty.ratio": "1.0", "delete.retention.ms": "100"}
+"""Compacted only when the test says so; deletes go with the second compaction."""
+
+Tables = dict[tuple[str, str], dict[bytes, bytes]]
+
+
+def look(world: World | KindsWorld, spec: ApplicationSpec | None = None) -> TopicsLook:
+    """What the doctor finds, after which nothing in the directory has changed."""
+    inspection = inspect(StateDirectory(world.state_dir, world.application_id), spec=spec)
+    before = files_of(world.state_dir)
+    found = look_at_topics(inspection, world.servers, spec=spec, timeout=20)
+    assert inspection.holder is not None or files_of(world.state_dir) == before
+    return found
+
+
+def files_of(path: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its size and time."""
+    return {str(one): (one.stat().st_size, one.stat().st_mtime_ns) for one in path.rglob("*")}
+
+
+def codes(found: TopicsLook) -> dict[tuple[str, str], tuple[str, Severity]]:
+    """Code and severity by task and store; one each."""
+    assert len({(one.task, one.store) for one in found.findings}) == len(found.findings)
+    return {(one.task, one.store): (one.code, one.severity) for one in found.findings}
+
+
+def copy_of(world: World, name: str) -> World:
+    """The same application upon a copy of its directory as it is now."""
+    state_dir = world.state_dir.parent / name
+    shutil.copytree(world.state_dir, state_dir)
+    return world.at(state_dir)
+
+
+def changelog(world: World, store: str) -> str:
+    return f"{world.application_id}-{store}-changelog"
+
+
+def rows(world: World) -> Tables:
+    """The rows of each store, by task and store; values without what stamped ones begin with."""
+    found = directory.read_application(world.state_dir / world.application_id)
+    return {
+        (task, store): {
+            key: value[8:] if store == "stamped" else value
+            for name, rows in families.items()
+            if name != "offsets"
+            for key, value in rows
+        }
+        for (task, store), families in found.items()
+    }
+
+
+def recreate(world: World, records: Mapping[int, int], partitions: int = PARTITIONS) -> None:
+    """Delete both changelogs and create them again, with so many other records by partition."""
+    for topic in (changelog(world, store) for store in KINDS):
+        if topics.partitions(world.servers, topic):
+            topics.delete(world.servers, topic)
+        topics.create(world.servers, topic, partitions, topics.UNCLEANED)
+        for p, count in records.items():
+            topics.produce(world.servers, topic, [Record(b"other-%d" % n, b"other", p) for n in range(count)])
+
+
+def configure(servers: str, topic: str, settings: Mapping[str, str]) -> None:
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": servers})  # has to live until the answer is there
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def compact(broker: Broker, topic: str, partition: int, gone: bytes) -> None:
+    """Compact a partition until no record of a key is left."""
+    servers = broker.bootstrap_servers
+    configure(servers, topic, {"min.cleanable.dirty.ratio": "0.01"})
+    deadline = time.monotonic() + 90
+    while True:
+        filler = Record(b"filler", b"%d" % time.time_ns(), partition)
+        topics.compact(servers, topic, partition, broker.data_directory, filler)
+        if gone not in {record.key for record in topics.read(servers, topic, partition)}:
+            break
+        assert time.monotonic() < deadline, "the broker kept the deletes"
+    configure(servers, topic, {"min.cleanable.dirty.ratio": "1.0"})
+
+
+OF_EVENTS = KindsApplication(
+    "events",
+    tuple(
+        case
+        for case in PLAIN.cases
+        if case.kind not in ("join-window", "list", "grace-buffer")
+        and case.store not in ("grace-table", "sparse-window")
+    ),
+    lambda base, partitions: [(EVENTS, events(base, partitions, 60))],
+    PLAIN.properties,
+)
+"""The stores of one topic, in the default format."""
+
+
+def test_a_healthy_directory_gives_no_finding_running_or_closed_whatever_the_kind(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+) -> None:
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, EXACTLY_ONCE, OF_EVENTS, partitions=1)
+    with world.application():
+        world.feed(OF_EVENTS.feed(world.base, 1))
+        assert look(world).findings == ()
+    closed = look(world)
+    assert closed.findings == ()
+    assert not any("rows are not those" in one for one in closed.undecided)
+    assert look(world, parse_spec(world.spec())) == closed
+    shown: dict[str, set[Shown]] = {}
+    inspection = inspect(StateDirectory(world.state_dir, application_id))
+    with Cluster(world.servers) as cluster:
+        for store in stored_offsets(inspection):
+            if store.kind in LAST_WRITE_KINDS:
+                ((partition, following),) = store.known.items()
+                limits = Limits(time.monotonic() + 60)
+                newest = newest_records(ChangelogReader(cluster), partition, 0, following, limits)
+                assert newest is not None
+                shown[store.kind.value] = set(shown_by(store.kind, store.databases, newest).values())
+    assert len(shown) >= 8
+    assert {
+        kind for kind, seen in shown.items() if Shown.SAME not in seen or seen - {Shown.SAME, Shown.NOTHING}
+    } == set()
+
+
+@GUARANTEES
+def test_a_changelog_that_was_deleted_and_created_again(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    """With more records than the stores had, with fewer, not at all, and with fewer partitions."""
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
+    for store in KINDS:
+        topics.create(world.servers, changelog(world, store), PARTITIONS, topics.UNCLEANED)
+    world.feed(keys=20)
+    before = world.live()
+    had = rows(world)
+    assert look(world) == ((), ())
+    ends = [topics.end_offset(world.servers, changelog(world, "plain"), p) for p in range(PARTITIONS)]
+
+    recreate(world, {0: ends[0] + 5, 1: 3})
+    other = copy_of(world, "other")
+    found = look(other)
+    stores = [(task, store) for task in ("0_0", "0_1") for store in KINDS]
+    assert codes(found) == {
+        (task, store): ("topic-recreated" if task == "0_0" else "offset-past-end", Severity.LOSS)
+        for task, store in stores
+    }
+    recreated = next(one for one in found.findings if one.code == "topic-recreated")
+    assert recreated.evidence["looked_up"] == len(recreated.evidence["differing_offsets"]) == 16
+    other.reopen()
+    now = rows(other)
+    for store in KINDS:
+        mixed = now["0_0", store]
+        assert had["0_0", store].items() <= mixed.items(), "rows that no log has"
+        assert b"other-0" not in mixed, "and those that the log has before the offset are missing"
+        assert mixed[b"other-%d" % (ends[0] + 4)] == b"other"
+        old = {} if guarantee == EXACTLY_ONCE else had["0_1", store]
+        restored_then = old | {b"other-%d" % n: b"other" for n in range(3)}
+        assert now["0_1", store] in (restored_then, had["0_1", store]), "a race: sometimes the offset is believed"
+    after = look(other)
+    assert "0_0" not in {task for task, _ in codes(after)}, "rows of both logs: one key of the log is enough"
+    assert any("some of its rows are not those" in one for one in after.undecided)
+
+    recreate(world, {}, partitions=1)
+    few = copy_of(world, "few")
+    assert codes(look(few)) == {
+        (task, store): ("offset-past-end" if task == "0_0" else "partition-unknown", severity)
+        for (task, store), severity in zip(stores, [Severity.LOSS] * 2 + [Severity.ERROR] * 2, strict=True)
+    }
+    with pytest.raises(StreamsFailed, match="has invalid partitions: expected: 2; actual: 1"):
+        few.reopen()
+
+    for store in KINDS:
+        topics.delete(world.servers, changelog(world, store))
+    gone = copy_of(world, "gone")
+    found = look(gone)
+    assert codes(found) == dict.fromkeys(stores, ("topic-missing", Severity.LOSS))
+    assert found.findings[0].partition == TopicPartition(changelog(world, "plain"), 0)
+    answers, records = gone.reopen()
+    assert records == 0
+    assert topics.partitions(world.servers, changelog(world, "plain")) == PARTITIONS, "an empty one"
+    now = rows(gone)
+    if guarantee == EXACTLY_ONCE:
+        assert all(now[key] in ({}, had[key]) for key in had), "deleted, or by the same race believed"
+    else:
+        assert (now, answers) == (had, before)
+
+
+@GUARANTEES
+def test_records_and_deletes_behind_the_offset_that_are_gone(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    """DeleteRecords of the log of one store, compaction of the deletes of the other."""
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
+    topics.create(world.servers, changelog(world, "plain"), PARTITIONS, DELETABLE)
+    topics.create(world.servers, changelog(world, "stamped"), PARTITIONS, FORGETFUL)
+    world.feed(keys=20)
+    world.live()
+    older = copy_of(world, "older")
+    topics.produce(world.servers, world.input, [Record(b"key-%d" % n, None, n % 2) for n in (1, 2, 3, 4)])
+    topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"later", n % 2) for n in range(6, 16)])
+    with world.application() as running:
+        topics.wait_until_consumed(world.servers, application_id, [world.input])
+        right = world.answers(running)
+        topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"last", n % 2) for n in range(6, 16)])
+        assert look(world).findings == (), "while it restores and works"
+    assert look(world) == ((), ())
+    assert look(older) == ((), ()), "all of its tail is there"
+
+    end = topics.end_offset(world.servers, changelog(world, "plain"), 0)
+    topics.delete_records(world.servers, changelog(world, "plain"), 0, end - 2)
+    compact(broker, changelog(world, "stamped"), 1, b"key-1")
+    found = {(one.task, one.store): one for one in look(older).findings}
+    assert {found["0_0", "plain"].code, found["0_1", "stamped"].code} == {"offset-before-start", "stale"}
+    assert {one.code for key, one in found.items() if key[1] == "stamped"} == {"stale"}
+    assert found["0_1", "stamped"].evidence["missing"] > 1
+    assert found["0_1", "stamped"].severity is Severity.LOSS
+    by_spec = findings_of_topics(
+        inspect(StateDirectory(older.state_dir, application_id)),
+        world.servers,
+        spec=parse_spec(dict(older.request().spec or {})),
+    )
+    before_start = next(one for one in by_spec if one.code == "offset-before-start")
+    assert before_start.severity is (Severity.ERROR if guarantee == EXACTLY_ONCE else Severity.LOSS)
+
+    answers, _ = older.reopen()
+    now = rows(older)
+    assert answers["plain", 1] != right["plain", 1], "key-1 has been written again meanwhile"
+    assert {b"key-1", b"key-3"} <= now["0_1", "stamped"].keys(), "deleted keys live on"
+    assert not {b"key-1", b"key-3"} & now["0_1", "plain"].keys()
+    assert ({b"key-2", b"key-4"} <= now["0_0", "plain"].keys()) == (guarantee != EXACTLY_ONCE)
+    assert len(now["0_0", "plain"]) <= 2 or guarantee != EXACTLY_ONCE, "what is left of the log, and no more"
+
+
+def test_topics_that_others_write(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+) -> None:
+    """A source topic of which the group forgot what it had consumed, global topics that retention deletes from."""
+    both = KindsApplication(
+        "both",
+        (*SOURCES.cases, *GLOBALS.cases),
+        lambda base, partitions: [*SOURCES.feed(base, partitions), *GLOBALS.feed(base, partitions)],
+        SOURCES.properties,
+    )
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, "at_least_once", both)
+    with world.application() as running:
+        world.feed(both.feed(world.base, PARTITIONS))
+        assert look(world).findings == ()
+        expected = running.query_rows("global-plain", None)
+    assert look(world) == ((), ())
+
+    source, prices = world.inputs[SOURCE], world.inputs[PRICES]
+    end = topics.end_offset(world.servers, source, 0)
+    topics.commit(world.servers, application_id, {(source, 0): 3})
+    configure(world.servers, prices, {"cleanup.policy": "delete", "retention.ms": "3600000000"})
+    found = look(world)
+    assert codes(found) == {
+        ("0_0", "source-table"): ("source-ahead", Severity.LOSS),
+        ("global", "global-plain"): ("global-topic-not-compacted", Severity.WARNING),
+    }
+    assert (found.findings[0].evidence["committed"], found.findings[0].evidence["offset"]) == (3, end - 1)
+
+    topics.delete_records(world.servers, prices, 0, topics.end_offset(world.servers, prices, 0))
+    with world.application() as running:
+        assert restored(running) == {}
+        world.wait({SOURCE})  # the group consumes again what the table has
+        assert eventually(lambda: running.query_rows("global-plain", None), expected) == expected
+    shutil.rmtree(world.directory / "global")
+    with world.application() as running:
+        assert len(running.query_rows("global-plain", None)) < len(expected), "an instance that begins has fewer rows"
+
+    topics.produce(world.servers, prices, [Record(b"gone", b"before anybody reads it", 0)])
+    topics.delete_records(world.servers, prices, 0, topics.end_offset(world.servers, prices, 0))
+    before_start = [one for one in look(world).findings if one.code == "offset-before-start"]
+    assert [(one.task, one.store, one.severity) for one in before_start] == [("global", "global-plain", Severity.ERROR)]
+    application = world.application()
+    application.launch()
+    wiped = world.directory / "global" / "rocksdb" / "global-plain"
+    assert eventually(lambda: files_of(wiped), {}) == {}, "deleted; the next start reads the topic anew"
+    assert application.state != "RUNNING"
+    application.close(10)
+    with world.application():
+        pass
+
+    topics.forget_group(world.servers, application_id)
+    ahead = [one for one in look(world).findings if one.code == "source-ahead"]
+    assert {(one.task, one.evidence["committed"]) for one in ahead} == {("0_0", None), ("0_1", None)}
+    topics.delete(world.servers, source)
+    topics.delete(world.servers, world.inputs[REFERENCE])
+    missing = [one for one in look(world).findings if one.code == "topic-missing"]
+    assert {(one.store, one.severity) for one in missing} == {
+        ("source-table", Severity.ERROR),
+        ("global-table", Severity.ERROR),
+    }
+    kept = files_of(world.directory / "global")
+    application = world.application()
+    with pytest.raises(StreamsFailed, match="There are no partitions available for topic"):
+        application.launch()
+    application.close(10)
+    assert kept.keys() <= files_of(world.directory / "global").keys(), "it does not start, and deletes nothing"

@@ -1,0 +1,48 @@
+"""How long a topic keeps its deletes, by what it says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from statecore.changelog.horizon import horizon_ms, is_purely_compacted, shortest_horizon_ms
+from statecore.changelog.model import TopicDescription
+
+HOUR = 3_600_000
+
+
+def topic(policy: str | None, retention: int | None = HOUR) -> TopicDescription:
+    configs = {"cleanup.policy": policy, "delete.retention.ms": None if retention is None else str(retention)}
+    return TopicDescription("topic", "", 1, {name: value for name, value in configs.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("policy", "retention", "expected"),
+    [
+        ("compact", HOUR, HOUR),
+        ("compact,delete", HOUR, HOUR),
+        ("delete, compact", 0, 0),
+        ("delete", HOUR, None),
+        ("", HOUR, None),
+        (None, HOUR, HOUR),
+        ("compact", None, 24 * HOUR),
+    ],
+)
+def test_deletes_are_kept_for_a_time_only_where_a_topic_is_compacted(
+    policy: str | None, retention: int | None, expected: int | None
+) -> None:
+    assert horizon_ms(topic(policy, retention)) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "pure"),
+    [("compact", True), (" compact ", True), ("compact,delete", False), ("delete,compact", False), ("delete", False)],
+)
+def test_only_a_topic_that_nothing_but_compaction_cleans_tells_by_what_it_lacks(policy: str, pure: bool) -> None:
+    assert is_purely_compacted(topic(policy)) is pure
+    assert not is_purely_compacted(topic(None))
+
+
+def test_of_several_topics_the_shortest_time_counts_and_those_that_keep_deletes_do_not() -> None:
+    topics = [topic("delete", 1), topic("compact", 3 * HOUR), topic("compact,delete", 2 * HOUR)]
+    assert shortest_horizon_ms(topics) == 2 * HOUR
+    assert shortest_horizon_ms(topics[:1]) is None

@@ -1,0 +1,36 @@
+"""Every finding has a page that says what the catalogue says, and then what a person has to know."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from scripts.finding_pages import HEADINGS, INDEX, PAGES, index, wanted
+from statecore.maintenance.catalogue import CATALOGUE
+
+DOCS = PAGES.parent
+
+
+def test_every_code_has_a_page_and_every_page_a_code():
+    assert {path.stem for path in PAGES.glob("*.md")} - {INDEX.removesuffix(".md")} == set(CATALOGUE)
+
+
+def test_heads_and_index_are_those_of_the_catalogue():
+    different = [path.name for path, text in wanted().items() if path.read_text() != text]
+    assert different == []  # python -m scripts.finding_pages
+    assert all(f"]({code}.md)" in index() for code in CATALOGUE)
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_a_page_says_all_that_a_page_says(code):
+    page = (PAGES / f"{code}.md").read_text()
+    sections = re.split(r"^## (.*)\n", page, flags=re.MULTILINE)
+    assert tuple(sections[1::2]) == HEADINGS
+    assert all(text.strip() for text in sections[2::2])
+
+
+def test_pages_that_are_named_exist():
+    for path in (*PAGES.glob("*.md"), DOCS / "doctor.md"):
+        for link in re.findall(r"\]\(([^)#:]+\.md)", path.read_text()):
+            assert (path.parent / link).is_file(), (path.name, link)
