@@ -1,6 +1,7 @@
 """The operator of a migration: one step (plan, apply or verify) for one state directory.
 
-All three are one job of ``statecore.spark.migrate_job``, in a process beside the task. With the engine Spark
+All three are one job of ``statecore.spark.migrate_job``, in a process beside the task; who verifies asks ``statecore
+doctor`` as well. With the engine Spark
 ``spark-submit`` runs the step that changes something; the two that only look need no executor, and go there only where
 the driver is on another machine.
 
@@ -12,6 +13,7 @@ changed since has another one, and is refused.
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -19,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from statecore.airflow import reports
+from statecore.airflow import examination, reports
 from statecore.airflow.credentials import environment
 from statecore.airflow.failures import JobRefused, exception_for
 from statecore.airflow.hooks import checked_master
 from statecore.airflow.migration_plans import migration_path, reasons, short, table
 from statecore.airflow.migrations import SPARK
-from statecore.airflow.operators import request_id_of
+from statecore.airflow.operators import ended_without_a_word, request_id_of
 from statecore.airflow.requests import spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
@@ -100,9 +102,30 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
                 self.log.warning("%s works again: what it has is not looked at once more", self.application_id)
                 return {"looked": False, "map_index": context["ti"].map_index}
             raise
-        report = {**self._report(report_file), "host": socket.gethostname()}
+        report = self._report(report_file)
         self._judge(step, report, report_file)
-        return {**short(report), "report": str(report_file), "map_index": context["ti"].map_index}
+        found = self._examined(report, secrets) if step is Step.VERIFY else {}
+        return {**short(report), **found, "report": str(report_file), "map_index": context["ti"].map_index}
+
+    def _examined(self, report: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+        """Have ``statecore doctor`` look, where the directory is seen from here; how much it found, by severity."""
+        if self.entry["engine"] == SPARK and not self._driver_is_here():
+            return {}
+        lines: list[str] = []
+        with environment(secrets):
+            code = self._wait_for(examination.MODULE, examination.arguments(self.request), lambda _: None, lines.append)
+        found = examination.findings(lines)
+        if found is None:
+            self._log_lines(*lines)
+            died = ended_without_a_word("statecore doctor", f"exit code {code}")
+            raise exception_for(died.to_json(), self.retry_on, self.log)
+        self._log_lines(f"statecore doctor: {len(found)} findings", *map(examination.in_words, found[:_REASONS]))
+        left = {task["task"] for task in report["tasks"] if task["left"]}
+        try:
+            examination.check(found, left, f"{self.application_id} in {self.request['state_dir']}")
+        except Corrupted as error:
+            raise exception_for(error.to_json(), log=self.log) from error
+        return {"findings": dict(Counter(one["severity"] for one in found))}
 
     def _check_host(self) -> None:
         wanted, names = self.entry.get("host"), {socket.gethostname(), socket.getfqdn()}

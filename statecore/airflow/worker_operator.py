@@ -6,7 +6,7 @@ so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -64,15 +64,26 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         recorder = ProgressRecorder(context, self.log)
         recorder(_STARTING)
         # The report first, as for spark-submit.
-        self._process = JobProcess(module, ["--here", "--report", str(report_file), *arguments])
-        try:
-            code = self._process.wait(recorder, lambda line: self.log.info("%s", line))
-        finally:
-            self._process.kill()
-            self._process = None
+        arguments = ["--here", "--report", str(report_file), *arguments]
+        code = self._wait_for(module, arguments, recorder, lambda line: self.log.info("%s", line))
         if code != 0 and code not in known:
             self._raise_reported(report_file)
             died = ended_without_a_word("The job", f"exit code {code}" if code > 0 else f"signal {-code}")
             self._record_failure(report_file, request_id_of(context), died)
             raise exception_for(died.to_json(), self.retry_on, self.log)
         return code
+
+    def _wait_for(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        on_progress: Callable[[dict[str, Any]], None],
+        on_line: Callable[[str], None],
+    ) -> int:
+        """Run a module as a process that ends with the task; see :meth:`JobProcess.wait`."""
+        self._process = JobProcess(module, arguments)
+        try:
+            return self._process.wait(on_progress, on_line)
+        finally:
+            self._process.kill()
+            self._process = None

@@ -140,7 +140,8 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
     for number, plan in plans.items():
         applied = server.xcom(DAG, run, "migrate.apply", map_index=number)
         assert (applied["outcome"], applied["plan_id"]) == ("migrated", plan["plan_id"])
-        assert server.xcom(DAG, run, "migrate.verify", map_index=number)["outcome"] == "nothing to do"
+        verified = server.xcom(DAG, run, "migrate.verify", map_index=number)
+        assert (verified["outcome"], verified["findings"]) == ("nothing to do", {})
     # Nothing is left to do, so nobody is asked.
     again = server.trigger(DAG, {"directories": [old, newer], "to": "4.3"})
     assert server.wait(DAG, again, 120) == "success", server.why(DAG, again)

@@ -169,3 +169,23 @@ def test_a_spec_that_is_not_there_fails_its_own_directory(spark: StubSpark) -> N
     request = {"application_id": "orders", "state_dir": "/srv/state", "to": "4.3", "spec_path": "/nowhere/a.yaml"}
     with pytest.raises(JobRefused, match=r"There is no spec /nowhere/a\.yaml"):
         operator("plan", spark, request=request).execute(context())
+
+
+def test_who_verifies_asks_the_doctor_and_what_is_bad_fails(spark: StubSpark) -> None:
+    (spark.jobs / "orders.applied").touch()
+    warning = {"severity": "warning", "code": "file-leftover", "task": "", "store": "", "what": "A file."}
+    spark.behaves({"doctor": [warning]})  # type: ignore[dict-item]
+    assert operator("verify", spark).execute(context())["findings"] == {"warning": 1}
+    assert json.loads((spark.jobs / "doctor.json").read_text())[-2:] == ["--for", "4.3"]
+    spark.behaves({"doctor": [warning, {**warning, "severity": "error", "what": "Bad."}]})  # type: ignore[dict-item]
+    with pytest.raises(JobRefused, match=r"finds 1 things that are bad:\n  error file-leftover: Bad\."):
+        operator("verify", spark).execute(context())
+    spark.behaves({"doctor": None})
+    with pytest.raises(JobUnavailable, match="statecore doctor ended without a word: exit code 1"):
+        operator("verify", spark).execute(context())
+
+
+def test_who_plans_or_applies_asks_no_doctor(spark: StubSpark) -> None:
+    for step in ("plan", "apply"):
+        operator(step, spark).execute(context())
+    assert not (spark.jobs / "doctor.json").exists()
