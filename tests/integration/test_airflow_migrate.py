@@ -28,6 +28,9 @@ OLD, NEWER = APPLICATIONS["3.9.1"], APPLICATIONS["4.2.0"]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
     home = tmp_path_factory.mktemp("migrate") / "airflow"
+    settings = home / "config" / "airflow_local_settings.py"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("from statecore.airflow.queues import task_instance_mutation_hook\n")
     one = AirflowServer(home, spark_master="local[1]")
     try:
         one.start().wait_healthy()
@@ -99,7 +102,8 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
     old, newer = unpacked(tmp_path / "a", "3.9.1"), unpacked(tmp_path / "b", "4.2.0")
     absent = {"application_id": "absent", "state_dir": str(tmp_path)}
     before = {named["application_id"]: fingerprint(path_of(named)) for named in (old, newer)}
-    run = server.trigger(DAG, {"directories": [old, absent, newer], "to": "4.3"})
+    conf = {"directories": [old, absent, {**newer, "queue": "of-b"}], "to": "4.3"}
+    run = server.trigger(DAG, conf)
     shown = asked(server, run)
     assert shown["subject"] == "Migrate 2 state directories to Kafka Streams 4.3?"
     assert shown["defaults"] == ["Reject"]
@@ -132,6 +136,9 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
         ("migrate.verify", NEWER): "success",
         ("outcome", ""): "failed",
     }, server.why(DAG, run)
+    found = server.api("GET", f"/dags/{DAG}/dagRuns/{quote(run)}/taskInstances")["task_instances"]
+    assert {one["map_index"] for one in found if one["queue"] == "of-b"} == {2}
+    assert sum(one["queue"] == "of-b" for one in found) == 3, "plan, apply and verify"
     assert "has no application absent" in log_of(server, run, "plan", "absent")
     assert f"absent in {tmp_path}: not planned" in log_of(server, run, "outcome")
     assert server.xcom(DAG, run, "approve", "answer")["by"] == server.user

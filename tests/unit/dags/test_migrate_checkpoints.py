@@ -46,6 +46,11 @@ def conf(*applications: str, **fields: Any) -> dict[str, Any]:
     return {"directories": directories, "to": "4.3", "approve": "none", **fields}
 
 
+def validated(params: Any, given: dict[str, Any]) -> Any:
+    params.update(given)
+    return params.validate()
+
+
 def outcome(run: Any) -> Any:
     (task,) = [one for one in run.get_task_instances() if one.task_id == "outcome"]
     return task.xcom_pull(task_ids="outcome")
@@ -81,8 +86,7 @@ def test_a_run_has_to_name_directories_and_release() -> None:
     ):
         params = load().params
         with pytest.raises(ParamValidationError, match=lacks):
-            params.update(given)
-            params.validate()
+            validated(params, given)
 
 
 def test_a_run_does_every_directory_and_names_it_in_the_grid(spark: StubSpark) -> None:
