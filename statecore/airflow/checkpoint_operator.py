@@ -14,20 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from statecore.airflow import refusals, reports
 from statecore.airflow.failures import exception_for
 from statecore.airflow.hooks import checked_master
-from statecore.airflow.job_process import JobProcess
-from statecore.airflow.job_progress import ProgressRecorder
-from statecore.airflow.operators import (
-    StatecoreSparkOperator,
-    ended_without_a_word,
-    ran_on,
-    request_id_of,
-)
+from statecore.airflow.operators import ran_on, request_id_of
 from statecore.airflow.settings import Settings
+from statecore.airflow.worker_operator import StatecoreWorkerOperator
 from statecore.errors import StatecoreError
 from statecore.jobs.report_index import directory_name
 
@@ -42,10 +36,8 @@ SPARK_WANTED = 64
 KEPT_REPORTS = 400
 """Reports of checkpoints of an application that stay: at one every five minutes those of 33 hours."""
 
-_STARTING = {"event": "begin", "phase": "starting", "count": 0, "total": None, "unit": "", "seconds": 0.0}
 
-
-class StatecoreCheckpointOperator(StatecoreSparkOperator):
+class StatecoreCheckpointOperator(StatecoreWorkerOperator):
     """Makes a checkpoint of an application and returns the summary of its report.
 
     Args:
@@ -59,12 +51,9 @@ class StatecoreCheckpointOperator(StatecoreSparkOperator):
         JobRefused, JobUnavailable, AirflowException: see there.
     """
 
-    may_do_without_spark: ClassVar[bool] = True
-
     def __init__(self, *, refusal: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.refusal = refusal
-        self._process: JobProcess | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the checkpoint, read its report, return the summary."""
@@ -80,13 +69,6 @@ class StatecoreCheckpointOperator(StatecoreSparkOperator):
             file = reports.report_path(directory, self.application_id, request_id_of(context))
             forget_old(file, f"{context['ti'].dag_id}_", KEPT_REPORTS)
 
-    def on_kill(self) -> None:
-        """End the job with the task."""
-        if self._process is not None:
-            self._process.kill()
-        elif self._hook is not None:
-            super().on_kill()
-
     def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
         little = [] if settings.spark_from is None else ["--little", str(settings.spark_from)]
         if self._done_here(context, report_file, ["--request", argument, *little]):
@@ -97,24 +79,8 @@ class StatecoreCheckpointOperator(StatecoreSparkOperator):
 
     def _done_here(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:
         """Whether the job could be done without Spark, and was."""
-        recorder = ProgressRecorder(context, self.log)
-        recorder(_STARTING)
-        # The report first, as for spark-submit.
-        arguments = ["--here", "--report", str(report_file), *arguments, *self._master()]
-        self._process = JobProcess(MODULE, arguments)
-        try:
-            code = self._process.wait(recorder, lambda line: self.log.info("%s", line))
-        finally:
-            self._process.kill()
-            self._process = None
-        if code == SPARK_WANTED:
-            return False
-        if code != 0:
-            self._raise_reported(report_file)
-            died = ended_without_a_word("The job", f"exit code {code}" if code > 0 else f"signal {-code}")
-            self._record_failure(report_file, request_id_of(context), died)
-            raise exception_for(died.to_json(), self.retry_on, self.log)
-        return True
+        code = self._run_here(context, MODULE, [*arguments, *self._master()], report_file, known=(SPARK_WANTED,))
+        return code == 0
 
     def _master(self) -> list[str]:
         """Tells the job for which engine it plans; where nobody knows it is not asked for, as a rule."""

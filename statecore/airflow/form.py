@@ -39,6 +39,22 @@ def params_of(
     }
 
 
+def object_schema(request: type[Request], names: Collection[str], needed: Collection[str]) -> dict[str, Any]:
+    """The JSON schema of one of several things that a form takes at once: an object of fields of their request.
+
+    Args:
+        request: the request's dataclass.
+        names: its fields.
+        needed: those of them that each has to say.
+    """
+    declared = declared_fields(request)
+    fields = {
+        name: {**declared[name].said.value.schema(), "description": _description(declared[name], needed=True)}
+        for name in names
+    }
+    return {"type": "object", "properties": fields, "required": list(needed), "additionalProperties": False}
+
+
 def applications_param(specs: Collection[str]) -> Param:
     """The Param that says whose stores are meant; ``specs`` are the site's default."""
     return required(
@@ -144,14 +160,20 @@ def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
         schema["section"] = said.section
     if needed or declared.required:
         return required(site, **schema)
-    if kind.may_be_empty:
+    if _may_be_empty(declared):
         schema["type"] = ["null", schema["type"]]
+        if "enum" in schema:
+            schema["enum"] = [None, *schema["enum"]]
     default = site if site is not None else declared.default
     return Param(None if default is None or default == "" else kind.to_form(default), **schema)
 
 
 def _description(declared: DeclaredField, *, needed: bool) -> str:
     said = declared.said
-    empty = f"Empty: {declared.otherwise}" if said.value.may_be_empty and declared.otherwise and not needed else ""
+    empty = f"Empty: {declared.otherwise}" if _may_be_empty(declared) and declared.otherwise and not needed else ""
     sentences = (said.help[:1].upper() + said.help[1:], said.value.hint(), empty)
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def _may_be_empty(declared: DeclaredField) -> bool:
+    return declared.said.value.may_be_empty or (declared.default is None and not declared.required)

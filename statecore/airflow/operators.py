@@ -230,10 +230,14 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         if "error" in report:
             raise exception_for(report, self.retry_on, self.log)
         try:
-            reports.check_report(report)
+            self._check_report(report)
         except reports.ReportError as cause:
             raise JobRefused(f"{cause} The job itself succeeded; its report: {report_file}") from cause
         return report
+
+    def _check_report(self, report: Mapping[str, Any]) -> None:
+        """Make sure that it is understood. Raises ``ReportError``."""
+        reports.check_report(report)
 
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
         parts = reports.parts_by_store(report)

@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 
 from statecore.airflow.job_progress import PROGRESS_KEY
 
-OPERATORS = ("StatecoreSparkOperator", "StatecoreCheckpointOperator")
+OPERATORS = ("StatecoreSparkOperator", "StatecoreCheckpointOperator", "StatecoreMigrateOperator")
 """Whose tasks are shown. Names of classes, which are not imported here: the API server needs nothing of Spark."""
 
 app = FastAPI(

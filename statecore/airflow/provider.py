@@ -15,7 +15,10 @@ def get_provider_info() -> dict[str, Any]:
         "name": "statecore",
         "description": "Rebuilds the state of Kafka Streams applications, as Spark jobs that Airflow schedules.",
         "operators": [
-            {"integration-name": "statecore", "python-modules": ["statecore.airflow.operators"]},
+            {
+                "integration-name": "statecore",
+                "python-modules": ["statecore.airflow.operators", "statecore.airflow.migrate_operator"],
+            },
         ],
         "hooks": [
             {"integration-name": "statecore", "python-modules": ["statecore.airflow.hooks"]},

@@ -93,7 +93,11 @@ def restore_requests(params: Mapping[str, Any], without: Collection[str] = ()) -
 
 
 def check_names(
-    params: Mapping[str, Any], request: type[Request], without: Collection[str], others: Collection[str] = ()
+    params: Mapping[str, Any],
+    request: type[Request],
+    without: Collection[str],
+    others: Collection[str] = (),
+    of: str = "applications",
 ) -> None:
     """Refuse a parameter that there is not: Airflow takes any, and a misspelt one would mean everything.
 
@@ -102,12 +106,13 @@ def check_names(
         request: the request whose fields the form shows.
         without: fields that it does not show.
         others: names that it has besides.
+        of: the one that says what is meant.
 
     Raises:
         Invalid: there is no parameter of some name.
     """
     settings = {field.name for field in fields(SparkSettings)} - {"conf"}
-    known = {"applications", "spark_conf", *settings, *form_names(request, without), *others}
+    known = {of, "spark_conf", *settings, *form_names(request, without), *others}
     if unknown := sorted(set(params) - known):
         raise Invalid(
             " ".join(f"This Dag has no parameter {name!r}{suggestion(name, known) or '.'}" for name in unknown),

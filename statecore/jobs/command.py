@@ -16,6 +16,7 @@ from statecore.filesystem import write_durably
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.declaration import Request
 from statecore.jobs.job import spec_of
+from statecore.jobs.migrate_report import MigrateReport
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report import RestoreReport
 from statecore.progress import MachineProgress, Progress
@@ -27,7 +28,9 @@ RequestT = TypeVar("RequestT", bound=Request)
 class Run(Protocol):
     """Runs the job of a request."""
 
-    def __call__(self, request: Any, progress: Progress, faults: FaultPoints, /) -> RestoreReport | RestorePlan:
+    def __call__(
+        self, request: Any, progress: Progress, faults: FaultPoints, /
+    ) -> RestoreReport | RestorePlan | MigrateReport:
         """Run it."""
 
 
@@ -61,7 +64,8 @@ def run_command(options: argparse.Namespace, kind: type[Request], run: Run) -> i
     try:
         request: Any = request_in(options, kind)
         attempt = Attempt.begin("", getattr(request, "state_dir", ""), request.request_id)
-        application_id = spec_of(request).application_id
+        # The request of a migration says it, and may go without a spec.
+        application_id = getattr(request, "application_id", None) or spec_of(request).application_id
         attempt = replace(attempt, application_id=application_id)
         # A job that is killed leaves this word, rather than none.
         _write(options.report, attempt.begun())

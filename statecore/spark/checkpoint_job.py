@@ -14,14 +14,10 @@ so is this process.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
 
 from statecore.faults import FaultPoints
 from statecore.jobs.checkpoint import LITTLE, run_checkpoint
@@ -31,6 +27,7 @@ from statecore.jobs.engine import Engine, HandedOver, Workers
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.planned_tails import TAKEN_UP
 from statecore.jobs.report import RestoreReport
+from statecore.jobs.starter import end_with_the_starter
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 from statecore.spec.model import ApplicationSpec
@@ -75,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     engine: Engine = SparkEngine(options.master)
     if options.here:
         engine = NotHere(engine)
-        _end_with_the_starter()
+        end_with_the_starter()
 
     def run(request: CheckpointRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
         result = run_checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)
@@ -88,21 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_command(options, CheckpointRequest, run)
     except HandedOver:
         return SPARK_WANTED
-
-
-def _end_with_the_starter() -> None:
-    signal.signal(signal.SIGTERM, _leave)  # scratch directories go on the way out
-    threading.Thread(target=_listen, name="starter", daemon=True).start()
-
-
-def _leave(*_: Any) -> NoReturn:
-    raise SystemExit(128 + signal.SIGTERM)
-
-
-def _listen() -> None:
-    while os.read(0, 1024):
-        pass
-    os._exit(128 + signal.SIGHUP)
 
 
 if __name__ == "__main__":

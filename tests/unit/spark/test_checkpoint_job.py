@@ -55,7 +55,7 @@ def test_long_tails_want_spark_and_leave_no_error(
 
     seen: list[int] = []
     monkeypatch.setattr(checkpoint_job, "run_checkpoint", starts)
-    monkeypatch.setattr(checkpoint_job, "_end_with_the_starter", lambda: None)
+    monkeypatch.setattr(checkpoint_job, "end_with_the_starter", lambda: None)
     code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--here", *arguments)
     assert (code, "error" in said, "finished" in said) == (SPARK_WANTED, False, False)
     assert (said["application_id"], seen) == ("app", [little])

@@ -1,0 +1,24 @@
+"""Spark job: make the state directory of one application what another release of Kafka Streams opens.
+
+::
+
+    spark-submit spark_jobs/migrate_checkpoints.py --report report.json \\
+        --request '{"application_id": "orders", "state_dir": "/var/lib/kafka-streams", "to": "4.3", "apply": true}'
+
+The request's fields are those of ``statecore.jobs.migrate_request.MigrateRequest``; without ``apply`` the plan is
+reported, and nothing is changed. The report, or the error that stopped the job, is written to ``--report`` as one JSON
+document; the exit code is the error's.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from statecore.progress import MachineProgress
+
+if __name__ == "__main__":
+    # Loading all that a migration needs takes a while, and whoever looks at the task should see that it is alive.
+    MachineProgress().phase("loading")
+    from statecore.spark.migrate_job import main
+
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What operators have in common that need no Spark for most of what they do: the job as a process beside the task.
+
+The process ends with its task (``job_process.py``); Spark, and its connection, are wanted only where the operator says
+so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from statecore.airflow.failures import exception_for
+from statecore.airflow.job_process import JobProcess
+from statecore.airflow.job_progress import ProgressRecorder
+from statecore.airflow.operators import StatecoreSparkOperator, ended_without_a_word, request_id_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_STARTING = {"event": "begin", "phase": "starting", "count": 0, "total": None, "unit": "", "seconds": 0.0}
+
+
+class StatecoreWorkerOperator(StatecoreSparkOperator):
+    """Runs a job in a process beside the task, or by Spark; see :class:`StatecoreSparkOperator` for its arguments."""
+
+    may_do_without_spark: ClassVar[bool] = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._process: JobProcess | None = None
+
+    def on_kill(self) -> None:
+        """End the job with the task."""
+        if self._process is not None:
+            self._process.kill()
+        elif self._hook is not None:
+            super().on_kill()
+
+    def _run_here(
+        self,
+        context: Context,
+        module: str,
+        arguments: Sequence[str],
+        report_file: Path,
+        *,
+        known: Collection[int] = (),
+    ) -> int:
+        """Have a module do the job in a process of its own.
+
+        Args:
+            context: the task's.
+            module: it.
+            arguments: what it is given besides ``--here`` and ``--report``.
+            report_file: where it reports.
+            known: exit codes besides 0 that are no failure.
+
+        Returns:
+            Its exit code.
+
+        Raises:
+            JobRefused, JobUnavailable: as the job has reported, or because it ended without a word.
+        """
+        recorder = ProgressRecorder(context, self.log)
+        recorder(_STARTING)
+        # The report first, as for spark-submit.
+        arguments = ["--here", "--report", str(report_file), *arguments]
+        code = self._wait_for(module, arguments, recorder, lambda line: self.log.info("%s", line))
+        if code != 0 and code not in known:
+            self._raise_reported(report_file)
+            died = ended_without_a_word("The job", f"exit code {code}" if code > 0 else f"signal {-code}")
+            self._record_failure(report_file, request_id_of(context), died)
+            raise exception_for(died.to_json(), self.retry_on, self.log)
+        return code
+
+    def _wait_for(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        on_progress: Callable[[dict[str, Any]], None],
+        on_line: Callable[[str], None],
+    ) -> int:
+        """Run a module as a process that ends with the task; see :meth:`JobProcess.wait`."""
+        self._process = JobProcess(module, arguments)
+        try:
+            return self._process.wait(on_progress, on_line)
+        finally:
+            self._process.kill()
+            self._process = None

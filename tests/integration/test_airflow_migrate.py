@@ -1,0 +1,193 @@
+"""``migrate_checkpoints``: real Airflow, real directories of older releases, and a person's answer by the REST API."""
+
+from __future__ import annotations
+
+import contextlib
+import tarfile
+import time
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from demo.airflow_server import AirflowServer
+from statecore.placement.trees import fingerprint
+from tests.golden.make_older import APPLICATIONS, TASK
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+DAG = "migrate_checkpoints"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+ENDED = ("success", "failed", "skipped", "upstream_failed")
+OLD, NEWER = APPLICATIONS["3.9.1"], APPLICATIONS["4.2.0"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
+    home = tmp_path_factory.mktemp("migrate") / "airflow"
+    settings = home / "config" / "airflow_local_settings.py"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("from statecore.airflow.queues import task_instance_mutation_hook\n")
+    one = AirflowServer(home, spark_master="local[1]")
+    try:
+        one.start().wait_healthy()
+        yield one
+    finally:
+        one.stop()
+
+
+def unpacked(root: Path, version: str) -> dict[str, str]:
+    """A state directory as that version left it, as a run names it."""
+    directory = root / APPLICATIONS[version]
+    directory.mkdir(parents=True)
+    with tarfile.open(GOLDEN / f"kafka-streams-{version}-task.tar.gz") as archive:
+        archive.extractall(directory, filter="data")
+    return {"application_id": APPLICATIONS[version], "state_dir": str(root)}
+
+
+def path_of(named: dict[str, str]) -> Path:
+    return Path(named["state_dir"]) / named["application_id"]
+
+
+def state_of(server: AirflowServer, run: str, task_id: str) -> str | None:
+    return next(task.state for task in server.tasks(DAG, run) if task.task_id == task_id)
+
+
+def asked(server: AirflowServer, run: str) -> dict[str, Any]:
+    """What a person is shown, once the run waits for them."""
+    deadline = time.monotonic() + 180
+    while (state := state_of(server, run, "approve")) != "awaiting_input":
+        assert state not in ENDED, server.why(DAG, run)
+        assert time.monotonic() < deadline, server.tasks(DAG, run)
+        time.sleep(0.5)
+    found: dict[str, Any] = server.api("GET", _answers(run))
+    return found
+
+
+def answer(server: AirflowServer, run: str, chosen: str) -> None:
+    """Answer as a person does, which is not within the second.
+
+    Until the scheduler has heard that the task that asks has ended, it takes one that goes on for one that was lost,
+    and asks again.
+    """
+    time.sleep(3)
+    deadline = time.monotonic() + 180
+    while (state := state_of(server, run, "approve")) not in ENDED:
+        if state == "awaiting_input":
+            with contextlib.suppress(urllib.error.HTTPError):  # it was answered just now
+                server.api("PATCH", _answers(run), {"chosen_options": [chosen], "params_input": {}})
+        assert time.monotonic() < deadline, server.tasks(DAG, run)
+        time.sleep(1)
+
+
+def _answers(run: str) -> str:
+    return f"/dags/{DAG}/dagRuns/{quote(run)}/taskInstances/approve/-1/hitlDetails"
+
+
+def states(server: AirflowServer, run: str) -> dict[tuple[str, str], str | None]:
+    return {(task.task_id, task.name): task.state for task in server.tasks(DAG, run)}
+
+
+def log_of(server: AirflowServer, run: str, task_id: str, name: str = "") -> str:
+    (found,) = [task for task in server.tasks(DAG, run) if (task.task_id, task.name) == (task_id, name)]
+    return server.task_log(DAG, run, found)
+
+
+def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_the_others(
+    server: AirflowServer, tmp_path: Path
+) -> None:
+    old, newer = unpacked(tmp_path / "a", "3.9.1"), unpacked(tmp_path / "b", "4.2.0")
+    absent = {"application_id": "absent", "state_dir": str(tmp_path)}
+    before = {named["application_id"]: fingerprint(path_of(named)) for named in (old, newer)}
+    conf = {"directories": [old, absent, {**newer, "queue": "of-b"}], "to": "4.3"}
+    run = server.trigger(DAG, conf)
+    shown = asked(server, run)
+    assert shown["subject"] == "Migrate 2 state directories to Kafka Streams 4.3?"
+    assert shown["defaults"] == ["Reject"]
+    plans = {
+        number: server.xcom(DAG, run, "plan", map_index=number)
+        for number, named in enumerate((old, absent, newer))
+        if named is not absent
+    }
+    for plan in plans.values():
+        assert plan["plan_id"] in shown["body"]
+        assert (plan["outcome"], plan["tasks"], plan["changed"]) == ("planned", 1, 1)
+    assert f"| {OLD} | `{old['state_dir']}` | 3.9 or 4.2 | 1 of 1 |" in shown["body"]
+    assert "| `0_1` | `stamped` | the column family offsets is added" in shown["body"]
+    assert "| absent |" in shown["body"]
+    assert "its task *plan* failed" in shown["body"]
+    assert {named["application_id"]: fingerprint(path_of(named)) for named in (old, newer)} == before
+    answer(server, run, "Approve")
+    assert server.wait(DAG, run, 120) == "failed"
+    assert states(server, run) == {
+        ("read_directories", ""): "success",
+        ("plan", OLD): "success",
+        ("plan", "absent"): "failed",
+        ("plan", NEWER): "success",
+        ("approve", ""): "success",
+        ("migrate.apply", OLD): "success",
+        ("migrate.apply", "absent"): "skipped",
+        ("migrate.apply", NEWER): "success",
+        ("migrate.verify", OLD): "success",
+        ("migrate.verify", "1"): "skipped",  # one that never began has no name
+        ("migrate.verify", NEWER): "success",
+        ("outcome", ""): "failed",
+    }, server.why(DAG, run)
+    found = server.api("GET", f"/dags/{DAG}/dagRuns/{quote(run)}/taskInstances")["task_instances"]
+    assert {one["map_index"] for one in found if one["queue"] == "of-b"} == {2}
+    assert sum(one["queue"] == "of-b" for one in found) == 3, "plan, apply and verify"
+    assert "has no application absent" in log_of(server, run, "plan", "absent")
+    assert f"absent in {tmp_path}: not planned" in log_of(server, run, "outcome")
+    assert server.xcom(DAG, run, "approve", "answer")["by"] == server.user
+    for named in (old, newer):
+        assert not (path_of(named) / TASK / ".checkpoint").exists()
+    for number, plan in plans.items():
+        applied = server.xcom(DAG, run, "migrate.apply", map_index=number)
+        assert (applied["outcome"], applied["plan_id"]) == ("migrated", plan["plan_id"])
+        verified = server.xcom(DAG, run, "migrate.verify", map_index=number)
+        assert (verified["outcome"], verified["findings"]) == ("nothing to do", {})
+    # Nothing is left to do, so nobody is asked.
+    again = server.trigger(DAG, {"directories": [old, newer], "to": "4.3"})
+    assert server.wait(DAG, again, 120) == "success", server.why(DAG, again)
+    assert states(server, again)["approve", ""] == "skipped"
+    assert "Nothing is to be done: Kafka Streams 4.3 opens what is there." in log_of(server, again, "approve")
+    assert [one["outcome"] for one in server.xcom(DAG, again, "outcome")] == ["nothing to do"] * 2
+
+
+def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: AirflowServer, tmp_path: Path) -> None:
+    kept, moved = unpacked(tmp_path / "kept", "4.2.0"), unpacked(tmp_path / "moved", "4.2.0")
+    before = fingerprint(path_of(kept))
+    conf = {"no": {"directories": [kept], "to": "4.3"}, "yes": {"directories": [moved], "to": "4.3"}}
+    runs = {name: server.trigger(DAG, conf[name]) for name in conf}
+    for run in runs.values():
+        asked(server, run)
+    answer(server, runs["no"], "Reject")
+    (path_of(moved) / TASK / "plain.position").unlink()
+    meanwhile = fingerprint(path_of(moved) / TASK)
+    answer(server, runs["yes"], "Approve")
+    assert server.wait(DAG, runs["no"], 120) == "success", server.why(DAG, runs["no"])
+    assert {state for (task, _), state in states(server, runs["no"]).items() if task.startswith("migrate.")} == {
+        "skipped"
+    }
+    assert [one["outcome"] for one in server.xcom(DAG, runs["no"], "outcome")] == ["rejected"]
+    assert fingerprint(path_of(kept)) == before
+    assert server.wait(DAG, runs["yes"], 120) == "failed"
+    (apply,) = [task for task in server.tasks(DAG, runs["yes"]) if task.task_id == "migrate.apply"]
+    assert (apply.state, apply.try_number) == ("failed", 1)
+    assert "was approved: the directory has changed since" in server.task_log(DAG, runs["yes"], apply)
+    assert fingerprint(path_of(moved) / TASK) == meanwhile
+
+
+def test_spark_converts_where_it_is_asked_for_and_nobody_is_asked_where_the_run_says_so(
+    server: AirflowServer, tmp_path: Path
+) -> None:
+    conf = {"directories": [unpacked(tmp_path, "3.9.1")], "to": "4.3", "engine": "spark", "approve": "none"}
+    run = server.trigger(DAG, conf)
+    assert server.wait(DAG, run, 240) == "success", server.why(DAG, run)
+    assert states(server, run)["migrate.verify", OLD] == "success"
+    assert "Spark runs on local[1]" in log_of(server, run, "migrate.apply", OLD)
+    assert "Spark runs" not in log_of(server, run, "plan", OLD)
+    assert [one["outcome"] for one in server.xcom(DAG, run, "outcome")] == ["migrated"]

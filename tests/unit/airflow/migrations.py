@@ -1,0 +1,39 @@
+"""What tests of migrations share: the stub of their job, beside the task and under ``spark-submit``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.airflow import examination, migrate_operator
+from tests.unit.airflow.home import ROOT
+from tests.unit.airflow.stub import StubSpark
+
+_JOB = """
+import runpy, sys
+sys.path.insert(0, {root!r})
+runpy.run_module("tests.unit.airflow.stub_migrate", run_name="__main__")
+"""
+
+
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
+    """A site on which the stub does the migrations."""
+    made = StubSpark(tmp_path / "spark")
+    (made.jobs / "migrate_checkpoints.py").write_text(_JOB.format(root=str(ROOT)))
+    monkeypatch.setattr(sys, "executable", str(made.python))
+    monkeypatch.setattr(migrate_operator, "MODULE", "tests.unit.airflow.stub_migrate")
+    monkeypatch.setattr(examination, "MODULE", "tests.unit.airflow.stub_doctor")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
+    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(made.jobs))
+    return made
+
+
+def asked(spark: StubSpark) -> list[dict[str, Any]]:
+    """What the job was given so far."""
+    file = spark.jobs / "migrations.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []

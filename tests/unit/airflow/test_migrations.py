@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import jsonschema
+import pytest
+
+from statecore.airflow.migrations import approved_within, migrate_entries, migration_params
+from statecore.errors import Invalid
+from statecore.jobs.migrate_request import MigrateRequest
+
+ORDERS = {"application_id": "orders", "state_dir": "/srv/state"}
+
+
+def params(*directories: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    form = {name: param.value for name, param in migration_params(None).items() if param.has_value}
+    return {**form, "directories": list(directories), "to": "4.3", **fields}
+
+
+def test_the_form_has_the_fields_of_the_request_but_those_of_a_directory_and_of_a_step() -> None:
+    form = migration_params(None)
+    fields = set(MigrateRequest(application_id="a", state_dir="/s", to="4.3").to_json()) - {"request_id"}  # type: ignore[arg-type]
+    assert fields - set(form) == {"application_id", "state_dir", "spec_path", "apply", "approved"}
+    assert set(form) - fields == {"directories", "approve", "approve_within", "engine"}
+    assert not form["to"].has_value
+    assert not form["directories"].has_value
+    assert form["to"].schema["enum"] == ["3.9", "4.2", "4.3"]
+
+
+def test_a_guarantee_may_be_left_to_the_spec() -> None:
+    form = migration_params(None)["processing_guarantee"]
+    assert form.resolve() is None
+    assert form.schema["enum"] == [None, "at_least_once", "exactly_once_v2"]
+    assert "Empty: that of the spec" in (form.description or "")
+
+
+@pytest.mark.parametrize(
+    ("directory", "fits"),
+    [
+        (ORDERS, True),
+        ({**ORDERS, "spec_path": "/a.yaml", "host": "a", "queue": "q"}, True),
+        ({"application_id": "orders"}, False),
+        ({**ORDERS, "statedir": "/x"}, False),
+        ({**ORDERS, "application_id": ""}, False),
+    ],
+)
+def test_a_directory_is_held_against_its_schema(directory: dict[str, Any], fits: bool) -> None:
+    schema = migration_params(None)["directories"].schema
+    assert jsonschema.Draft202012Validator(schema).is_valid([directory]) is fits
+
+
+def test_with_the_site_s_state_dir_a_directory_needs_none() -> None:
+    schema = migration_params("/srv/all")["directories"].schema
+    assert jsonschema.Draft202012Validator(schema).is_valid([{"application_id": "orders"}])
+    first, second = migrate_entries(params({"application_id": "orders"}, {**ORDERS, "application_id": "b"}), "/srv/all")
+    assert (first["request"]["state_dir"], second["request"]["state_dir"]) == ("/srv/all", "/srv/state")
+
+
+def test_an_entry_is_the_request_of_a_directory_with_what_the_form_says() -> None:
+    said = {"processing_guarantee": "at_least_once", "lose_headers": True, "tasks": ["0_1"], "executor_memory": "2g"}
+    named = {**ORDERS, "spec_path": "/a.yaml", "host": "host-a"}
+    (entry,) = migrate_entries(params(named, engine="spark", **said))
+    assert entry == {
+        "name": "orders",
+        "application_id": "orders",
+        "host": "host-a",
+        "engine": "spark",
+        "conf": {"spark.executor.memory": "2g"},
+        "request": {
+            **ORDERS,
+            "spec_path": "/a.yaml",
+            "to": "4.3",
+            "tasks": ["0_1"],
+            "processing_guarantee": "at_least_once",
+            "lose_headers": True,
+        },
+    }
+    assert not MigrateRequest.from_json(entry["request"]).apply
+
+
+def test_directories_of_one_application_are_told_apart() -> None:
+    names = [
+        entry["name"]
+        for entry in migrate_entries(
+            params(
+                {**ORDERS, "host": "a"},
+                {**ORDERS, "host": "b"},
+                {**ORDERS, "state_dir": "/other"},
+                {**ORDERS, "application_id": "x"},
+            )
+        )
+    ]
+    assert names == ["orders in /srv/state on a", "orders in /srv/state on b", "orders in /other", "x"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (params(ORDERS, {**ORDERS, "state_dir": "/srv/state/"}), "is named twice"),
+        (params({**ORDERS, "state_dir": "state"}), "is relative"),
+        (params({**ORDERS, "spec_path": "a.yaml"}), "is relative"),
+        (params({**ORDERS, "application_id": "../orders"}), "is no application id"),
+        (params(ORDERS, tasks=["nonsense"]), "nonsense"),
+        (params(ORDERS, approve_within="soon"), "approve_within is not well-formed"),
+        (params(ORDERS, approve_within="0s"), "approve_within is not well-formed"),
+        (params(ORDERS, aprove="none"), "no parameter 'aprove'"),
+        (params(ORDERS, applications=[]), "no parameter 'applications'"),
+        (params(ORDERS, apply=True), "no parameter 'apply'"),
+        (params(ORDERS, to="5.0"), "5.0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_looked_at(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        migrate_entries(given)
+
+
+def test_an_answer_has_its_time() -> None:
+    assert approved_within({"approve_within": "30m"}) == timedelta(minutes=30)
