@@ -48,7 +48,9 @@ from statecore.maintenance.topic_findings import (
     source_partitions,
 )
 from statecore.maintenance.topic_samples import (
+    KEYS,
     LAST_WRITE_KINDS,
+    MANY_KEYS,
     Later,
     Limits,
     Newest,
@@ -66,6 +68,7 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
 _FETCH_BYTES = 1 << 20
 _NAMED = 5
+_LISTED = 16
 
 
 class TopicsLook(NamedTuple):
@@ -282,18 +285,22 @@ class _Logs:
     def _recreated(
         self, store: StoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
     ) -> Iterator[Finding]:
-        following = store.known[partition]
-        if following <= log.log_start or store.is_global or store.is_source(partition.topic):
+        following, start = store.known[partition], log.log_start
+        if following <= start or store.is_global or store.is_source(partition.topic):
             return  # rows of topics that others write need not be their records, byte by byte
         why = self._why_not(store, following, log)
-        newest = None if why else newest_records(self.reader, partition, log.log_start, following, self.limits)
+        newest = None if why else newest_records(self.reader, partition, start, following, self.limits)
         shown = {} if newest is None else _shown(store, newest)
         if newest is None or not shown:
             because = why or "no row could be compared"
             self._leave(store, f"whether its changelog is the one that it was made of is not known, {because}")
             return
+        if len(newest.written) == KEYS and not {Shown.SAME, Shown.EXPLAINED} & set(shown.values()) and differing(shown):
+            many = newest_records(self.reader, partition, start, following, self.limits, MANY_KEYS)
+            if many is not None and (seen := _shown(store, many)):
+                newest, shown = many, seen
         different = differing(shown)
-        later = self._later(partition, store.known[partition], log, different) if different else None
+        later = self._later(partition, following, log, different) if different else None
         proven = [] if later is None else proof(newest, shown, later)
         if not proven or not _has_rows(store):
             unexplained = len(different) if later is None else len(set(different) - later.keys)
@@ -313,7 +320,8 @@ class _Logs:
             log_end=log.log_end,
             topic_id=topic.topic_id,
             looked_up=len(shown),
-            differing_offsets=offsets,
+            differing=len(offsets),
+            differing_offsets=offsets[-_LISTED:],
         )
 
     def _why_not(self, store: StoreOffsets, following: int, log: LogOffsets) -> str:
@@ -322,6 +330,8 @@ class _Logs:
             return "it is in use"
         if not store.readable:
             return "it cannot be read"
+        if not store.agreed:
+            return "its segments, or a file, say other offsets"
         if not store.closed:
             return "it does not say that it was closed, so rows may be ahead of its offset"
         if store.kind is StoreKind.UNKNOWN:

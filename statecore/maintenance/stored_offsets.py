@@ -54,6 +54,7 @@ class StoreOffsets:
         closed: whether all of them were closed cleanly; ``None`` where none says so, as those of older releases.
         in_use: whether somebody has it open, or holds the application's lock.
         readable: whether all of them could be read.
+        agreed: whether all of them say these offsets, which no file overrules.
     """
 
     task: str
@@ -65,6 +66,7 @@ class StoreOffsets:
     closed: bool | None = True
     in_use: bool = False
     readable: bool = True
+    agreed: bool = True
     declared: str = ""
 
     @property
@@ -128,6 +130,7 @@ def _store(
         closed=view.closed,
         in_use=in_use,
         readable=not any(one.broken for one in view.databases),
+        agreed=all(said == offsets.get(part) for one in view.databases for part, said in one.offsets.items()),
         declared=declared,
     )
 

@@ -46,6 +46,10 @@ Windows of joins keep duplicates, which the changelog numbers by itself; version
 KEYS = 16
 """Keys that are looked up of a partition."""
 
+MANY_KEYS = 512
+"""Keys that are looked up where the newest ones say that the log is another one: a store that lost its last updates has
+the rows of older ones."""
+
 LEAST_KEYS = 3
 """So many of them have to say that the log is another one, unless it has no more."""
 
@@ -128,7 +132,7 @@ class Limits:
 
 
 def newest_records(
-    reader: ChangelogReader, partition: TopicPartition, start: int, end: int, limits: Limits
+    reader: ChangelogReader, partition: TopicPartition, start: int, end: int, limits: Limits, keys: int = KEYS
 ) -> Newest | None:
     """The last records of the newest keys of ``[start, end)``; ``None`` where that would take too much.
 
@@ -138,6 +142,7 @@ def newest_records(
         start: the log's start.
         end: the first offset that the store has not.
         limits: how much may be read.
+        keys: how many keys.
 
     Raises:
         Retryable: no broker answered.
@@ -150,8 +155,8 @@ def newest_records(
         batches = _all_of(reader, OffsetRange(*partition, begin, end), IsolationLevel.READ_COMMITTED, limits)
         if batches is None:
             return found
-        found = _newest_of(batches, whole=begin == start)
-        if found.whole or len(found.written) >= KEYS:
+        found = _newest_of(batches, keys, whole=begin == start)
+        if begin == start or len(found.written) >= keys:
             break
     return found
 
@@ -181,7 +186,7 @@ def _all_of(
     return batches
 
 
-def _newest_of(batches: Sequence[pa.RecordBatch], *, whole: bool) -> Newest:
+def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> Newest:
     """What some batches in offset order say of the newest of their keys."""
     written: dict[bytes, Written] = {}
     earlier: dict[bytes, set[bytes]] = {}
@@ -194,7 +199,7 @@ def _newest_of(batches: Sequence[pa.RecordBatch], *, whole: bool) -> Newest:
             if key in written:
                 if value is not None:
                     earlier.setdefault(key, set()).add(value)
-            elif len(written) < KEYS:
+            elif len(written) < keys:
                 written[key] = Written(key, value, timestamp, offset)
             else:
                 full = True

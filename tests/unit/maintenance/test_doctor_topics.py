@@ -18,7 +18,9 @@ from kafka.protocol.metadata import MetadataRequest
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS
 from statecore.errors import Invalid, Retryable
+from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.doctor_topics import TopicsLook, findings_of_topics, look_at_topics
 from statecore.maintenance.inspection import inspect
@@ -155,9 +157,39 @@ def test_a_store_of_another_log_is_found_by_its_rows(tmp_path: Path, brokers: Sc
         "log_end": 6,
         "topic_id": topic.topic_id.hex,
         "looked_up": 5,
+        "differing": 5,
         "differing_offsets": [0, 1, 2, 3, 4],
     }
     assert "5 of the 5 newest keys have another value or none (offsets 0, 1, 2, 3, 4)" in found.what
+
+
+def test_a_store_that_lost_its_last_updates_is_of_no_other_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    """As a store of windows is after a crash: the newest keys are looked up first, and all of them differ."""
+    older = [(n, b"old-%d" % n, b"v") for n in range(100)]
+    lost = [(100 + n, b"new-%d" % n, b"v") for n in range(100)]
+    written(tmp_path, 199, rows=sorted((key, value) for _, key, value in older))
+    brokers.add(TOPIC, [part(log(*older, *lost))])
+    findings, (undecided,) = looked(tmp_path, brokers)
+    assert findings == ()
+    assert "some of its rows are not those" in undecided
+
+
+def test_of_another_log_that_is_long_many_keys_are_looked_up(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, 999)
+    brokers.add(TOPIC, [part(log(*((n, b"other-%d" % n, b"v") for n in range(1_000))))])
+    (found,) = looked(tmp_path, brokers).findings
+    assert found.code == "topic-recreated"
+    assert (found.evidence["looked_up"], found.evidence["differing"]) == (512, 512)
+    assert found.evidence["differing_offsets"] == list(range(984, 1_000))
+
+
+def test_an_offset_that_a_file_overrules_is_not_that_of_the_rows(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+    written(tmp_path, 1)
+    (tmp_path / "app/0_0/.checkpoint").write_bytes(encode_checkpoint({TopicPartition(TOPIC, 0): 4}))
+    brokers.add(TOPIC, [part(OTHER)])
+    findings, (undecided,) = looked(tmp_path, brokers)
+    assert findings == ()
+    assert "its segments, or a file, say other offsets" in undecided
 
 
 def test_one_row_of_the_log_is_enough_for_none_and_is_told(tmp_path: Path, brokers: ScriptedBrokers) -> None:
