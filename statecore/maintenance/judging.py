@@ -32,10 +32,10 @@ def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list
         by_task.setdefault(store.task, []).append(store)
     of_stores = [_of_store(store, sight.tasks[store.task], how) for store in sight.stores]
     there = Counter(place.task for place in sight.places)
-    whole_tasks = {task for task, count in there.items() if len(by_task.get(task, ())) == count}
+    whole_tasks = {task for task in sight.tasks if task and len(by_task.get(task, ())) == there[task]}
     for name, task in sight.tasks.items():
         stores = by_task.get(name, [])
-        if name in whole_tasks:
+        if name in whole_tasks and (stores or sight.holder is None):
             beyond += [*task_files(task, stores, how), *half_migrated(task, stores, how)]
         if name in whole_tasks or not name:
             beyond += surroundings(task, stores, how)

@@ -240,6 +240,14 @@ def test_entries_of_no_store_are_stray(tmp_path):
     assert one.evidence["entries"] == ["app-gone-changelog-0", "app-s-changelog-1"]
 
 
+def test_a_task_without_stores_is_looked_at_too(tmp_path):
+    plain(tmp_path)
+    (tmp_path / "app/0_1").mkdir()
+    assert codes(tmp_path) == {}
+    checkpoint(tmp_path, ("app-s-changelog", 1, 7), task="0_1")
+    assert [(one.code, one.task) for one in diagnose(tmp_path).findings] == [("checkpoint-stray", "0_1")]
+
+
 def test_a_source_topic_is_not_stray_where_a_store_has_no_offset_of_its_own(tmp_path):
     write_database(tmp_path / "app/0_0/rocksdb/table", {"default": [(b"k", b"v")]})
     checkpoint(tmp_path, ("profiles", 0, 7))
