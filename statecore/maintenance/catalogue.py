@@ -188,7 +188,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             error,
             "written by Kafka Streams 4.2 or older",
             "4.3 takes the offsets over by itself where the directory was closed cleanly. It loses them of segmented "
-            "stores without a segment, and under exactly-once deletes that task.",
+            "stores without a segment, takes none over of stores that never had a record, and under exactly-once "
+            "deletes the tasks of both.",
             "Run statecore migrate --to 4.3 before the application starts on 4.3.",
         ),
         FindingKind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from statecore.maintenance.checks.bookkeeping import bookkeeping, unlogged
@@ -30,12 +31,11 @@ def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list
     for store in sight.stores:
         by_task.setdefault(store.task, []).append(store)
     of_stores = [_of_store(store, sight.tasks[store.task], how) for store in sight.stores]
-    whole_tasks = {place.task for place in sight.places if sight.whole} | {
-        task for task in by_task if len(by_task[task]) == sum(place.task == task for place in sight.places)
-    }
+    there = Counter(place.task for place in sight.places)
+    whole_tasks = {task for task in sight.tasks if task and len(by_task.get(task, ())) == there[task]}
     for name, task in sight.tasks.items():
         stores = by_task.get(name, [])
-        if name in whole_tasks:
+        if name in whole_tasks and (stores or sight.holder is None):
             beyond += [*task_files(task, stores, how), *half_migrated(task, stores, how)]
         if name in whole_tasks or not name:
             beyond += surroundings(task, stores, how)
@@ -44,17 +44,16 @@ def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list
     beyond += unfinished(sight.journal, sight.left)
     everything = [*beyond, *(one for found in of_stores for one in found)]
     nowhere_else = unlogged(sight.stores, everything, how)
+    of_unlogged = {(one.task, one.store): one for one in nowhere_else}
     stores_judged = tuple(
-        replace(
-            store,
-            findings=(
-                *found,
-                *(one for one in nowhere_else if (one.task, one.store) == (store.task, store.store)),
-            ),
-        )
+        replace(store, findings=(*found, *_given(of_unlogged.get((store.task, store.store)))))
         for store, found in zip(sight.stores, of_stores, strict=True)
     )
     return stores_judged, beyond
+
+
+def _given(finding: Finding | None) -> list[Finding]:
+    return [] if finding is None else [finding]
 
 
 def _of_store(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:

@@ -112,13 +112,18 @@ def look(
     views = [
         replace(view, logged=logged[place.topology, place.store]) for place, view in zip(places, looked, strict=True)
     ]
-    names = {place.task for place in every if not tasks or place.task in tasks}
-    beside = {name: _task(directory, name, [place for place in every if place.task == name]) for name in sorted(names)}
+    by_task: dict[str, list[StorePlace]] = {}
+    for place in every:
+        if not tasks or place.task in tasks:
+            by_task.setdefault(place.task, []).append(place)
+    found = tuple(leftovers(directory, by_task))
+    if not tasks and not stores:  # one without any store may have files that say something
+        by_task = {name: [] for name in directory.task_directories()} | by_task
+    beside = {name: _task(directory, name, by_task[name]) for name in sorted(by_task)}
     whole = not tasks and not stores
     journal, left = ("", ()) if holder is not None or not whole else _unfinished(directory)
     if whole:
         beside[""] = _application(directory)
-    found = tuple(one for one in leftovers(directory, names))
     return Sight(
         directory, holder, spec, whole, tuple(every), tuple(views), beside, found, journal, left,
         int(time.time() * 1000),

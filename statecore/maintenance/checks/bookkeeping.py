@@ -45,7 +45,7 @@ def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Findi
     else:
         what = "has no offset: Kafka Streams restores it "
     if store.task == GLOBAL:
-        severity = Severity.ERROR if store.rows else Severity.WARNING
+        severity = Severity.WARNING
         what += "from the start of its topic"
     else:
         what += "from the start, and under exactly-once wipes its task"

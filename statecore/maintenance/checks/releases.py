@@ -64,23 +64,27 @@ def _older(store: StoreView, task: TaskView, how: Circumstances) -> Finding:
     )
     if how.is_taken_over(store, task.checkpoint):
         return of_store(store, "older-release", Severity.NOTE, what, kept=True)
-    if OFFSET_UNKNOWN in how.entries_of(store, task.checkpoint).values() and not store.rows:
-        return of_store(store, "older-release", Severity.NOTE, what, kept=True)
-    what += f", which says none of it: {how.release.name} restores it from the start"
+    unknown = OFFSET_UNKNOWN in how.entries_of(store, task.checkpoint).values()
+    what += f", which says {'-4' if unknown else 'nothing'} of it: {how.release.name} restores it from the start"
+    at_least_once = Severity.WARNING if store.rows else Severity.NOTE
     if store.task == GLOBAL:
-        return of_store(store, "older-release", Severity.WARNING, what, kept=False)
-    severity = how.severity(Severity.WARNING, Severity.ERROR)
+        return of_store(store, "older-release", at_least_once, what, kept=False)
     what += ", and under exactly-once deletes its task"
-    return of_store(store, "older-release", severity, what, kept=False)
+    return of_store(store, "older-release", how.severity(at_least_once, Severity.ERROR), what, kept=False)
 
 
 def _beside(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
     """A release that reads ``.checkpoint`` alone."""
     if how.entries_of(store, task.checkpoint) or task.checkpoint.unreadable:
         return []
-    severity = how.severity(Severity.ERROR if store.rows else Severity.WARNING, Severity.ERROR)
     why = f"has no offset in {CHECKPOINT_FILE}" if task.checkpoint.there else f"has no {CHECKPOINT_FILE} beside it"
-    what = f"{why}: Kafka Streams {how.release.name} restores it from the start, and under exactly-once wipes its task"
+    if store.task == GLOBAL:
+        what, severity = f"{why}: Kafka Streams {how.release.name} reads its topic from the start", Severity.WARNING
+    else:
+        severity = how.severity(Severity.ERROR if store.rows else Severity.WARNING, Severity.ERROR)
+        what = (
+            f"{why}: Kafka Streams {how.release.name} restores it from the start, and under exactly-once wipes its task"
+        )
     return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 

@@ -103,7 +103,7 @@ def test_a_spec_gives_application_and_guarantee(run, tmp_path):
         "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
         "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
     )
-    assert run("--spec", str(spec))[0] == 20
+    assert run("--spec", str(spec), "--offline")[0] == 20
     code, _, err = run("--spec", str(spec), "--processing-guarantee", "exactly_once_v2")
     assert (code, "Leave --processing-guarantee out" in err) == (13, True)
     code, _, err = run("--spec", str(spec), "--application-id", "other")

@@ -240,6 +240,14 @@ def test_entries_of_no_store_are_stray(tmp_path):
     assert one.evidence["entries"] == ["app-gone-changelog-0", "app-s-changelog-1"]
 
 
+def test_a_task_without_stores_is_looked_at_too(tmp_path):
+    plain(tmp_path)
+    (tmp_path / "app/0_1").mkdir()
+    assert codes(tmp_path) == {}
+    checkpoint(tmp_path, ("app-s-changelog", 1, 7), task="0_1")
+    assert [(one.code, one.task) for one in diagnose(tmp_path).findings] == [("checkpoint-stray", "0_1")]
+
+
 def test_a_source_topic_is_not_stray_where_a_store_has_no_offset_of_its_own(tmp_path):
     write_database(tmp_path / "app/0_0/rocksdb/table", {"default": [(b"k", b"v")]})
     checkpoint(tmp_path, ("profiles", 0, 7))
@@ -284,6 +292,18 @@ def test_an_older_directory_without_its_checkpoint_is_restored_or_deleted(tmp_pa
     assert codes(tmp_path, application, guarantee=ALOS) == {"older-release": WARNING}
     assert codes(tmp_path, application, guarantee=EOS) == {"older-release": ERROR}
     assert codes(tmp_path, application, guarantee=EOS, release=RELEASES["4.2"]) == {"offset-missing": ERROR}
+
+
+def test_an_empty_store_at_minus_4_takes_its_task_with_it_at_the_upgrade(tmp_path):
+    """Seen: 4.3.1 does not take -4 over, and under exactly-once deletes a task in which a store has no offset."""
+    application = unpacked(tmp_path, "4.2.0")
+    write_database(tmp_path / application / "0_1/rocksdb/empty", {"default": []})
+    file = tmp_path / application / "0_1/.checkpoint"
+    file.write_text(file.read_text().replace("\n2\n", f"\n3\n{application}-empty-changelog 1 -4\n"))
+    assert codes(tmp_path, application, guarantee=ALOS) == {"older-release": NOTE}
+    found = [one for one in diagnose(tmp_path, application, guarantee=EOS).findings if one.severity is ERROR]
+    assert [(one.code, one.store) for one in found] == [("older-release", "empty")]
+    assert codes(tmp_path, application, guarantee=EOS, release=RELEASES["4.2"]) == {}
 
 
 def test_a_store_without_a_segment_is_harmless_to_older_releases(tmp_path):
