@@ -39,6 +39,7 @@ LONGEST_FIRST = (
     "integration/test_restore_stopped.py",
     "integration/test_spark_cluster.py",
     "integration/test_airflow_cluster.py",
+    "integration/test_fleet.py",
     "integration/test_legacy_offsets.py",
     "integration/test_versioned_started.py",
     "integration/test_wheel.py",

@@ -30,6 +30,7 @@ from statecore.extras import explained
 COMMANDS: dict[str, str] = {
     "advance": "bring the stores of a stopped application's state directory to the end of their changelogs",
     "checkpoint": "advance the newest snapshot of a repository by what was written since, once or as a service",
+    "diff": "hold a state directory against another one, a snapshot, or its changelogs: rows missing, extra, different",
     "discover": "write the spec of an application from its topics, topology and state directory",
     "doctor": "say what is wrong with a state directory, what becomes of it, and what to do",
     "dump": "print the rows of a store, decoded",
@@ -66,6 +67,7 @@ A look at what is there:
   statecore info --state-dir /var/lib/kafka-streams
   statecore inspect --state-dir /var/lib/kafka-streams
   statecore dump --state-dir /var/lib/kafka-streams --application-id orders --store clicks --key string
+  statecore diff --state-dir /var/lib/kafka-streams --spec stores.yaml --with-changelog
 
 A look at a repository:
   statecore snapshots --repository s3://states/production

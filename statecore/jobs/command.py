@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from statecore.documents import encoded, parsed
 from statecore.errors import Invalid, StatecoreError
@@ -21,6 +21,8 @@ from statecore.jobs.plan import RestorePlan
 from statecore.jobs.report import RestoreReport
 from statecore.progress import MachineProgress, Progress
 from statecore.telemetry import metered
+
+RequestT = TypeVar("RequestT", bound=Request)
 
 
 class Run(Protocol):
@@ -60,7 +62,7 @@ def run_command(options: argparse.Namespace, kind: type[Request], run: Run) -> i
     """
     attempt = Attempt.begin("", "", "")
     try:
-        request: Any = kind.from_json(_parsed(options.request))
+        request: Any = request_in(options, kind)
         attempt = Attempt.begin("", getattr(request, "state_dir", ""), request.request_id)
         # The request of a migration says it, and may go without a spec.
         application_id = getattr(request, "application_id", None) or spec_of(request).application_id
@@ -79,6 +81,11 @@ def run_command(options: argparse.Namespace, kind: type[Request], run: Run) -> i
     else:
         _write(options.report, result.to_json())
     return 0
+
+
+def request_in(options: argparse.Namespace, kind: type[RequestT]) -> RequestT:
+    """The request that ``--request`` has. Raises ``Invalid`` where it has none of that kind."""
+    return kind.from_json(_parsed(options.request))
 
 
 def say(line: str) -> None:

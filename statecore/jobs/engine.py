@@ -9,7 +9,7 @@ exception into text and the operator needs its kind (:class:`Failure`); what an 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -140,3 +140,22 @@ class Engine(Protocol):
             job: what is done, for lists of jobs: ``restore``.
             spec: the application it is done for.
         """
+
+
+@dataclass(frozen=True)
+class Started:
+    """Workers that a job has already, as the engine of another job that it runs.
+
+    Attributes:
+        workers: they; nobody lets them go at the end of the other job.
+    """
+
+    workers: Workers
+
+    def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
+        """See :class:`Engine`."""
+        return self.workers.parallelism()
+
+    def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002
+        """See :class:`Engine`."""
+        return nullcontext(self.workers)

@@ -229,6 +229,13 @@ def consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
     return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
 
 
+def ended(seen: LogOffsets, end: int | None) -> LogOffsets:
+    """A log as far as an offset, where it goes on; all of it without one."""
+    if end is None:
+        return seen
+    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
+
+
 def _nothing_known(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
     return {}
 

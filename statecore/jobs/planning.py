@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
@@ -30,6 +31,7 @@ from statecore.jobs.plan import (
     RestorePlan,
     consumed,
     end_of,
+    ended,
     is_left,
     make_plan,
 )
@@ -71,6 +73,7 @@ def plan_restore(
     only: Callable[[Key], bool] = lambda _: True,
     versioned_ms: int | None = None,
     builds: bool = True,
+    ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PlannedRestore:
@@ -91,6 +94,7 @@ def plan_restore(
         versioned_ms: how old, in ms, a parent may be of which a versioned store is taken over as it is; ``None`` to
             make all that are not left to Kafka Streams of the whole of their changelogs.
         builds: whether stores are built of what is read, on a disk.
+        ends: offsets that logs are read no farther than, where they go on.
         clock: monotonic seconds.
         sleep: waits for seconds.
 
@@ -109,14 +113,14 @@ def plan_restore(
     offsets = cluster.log_offsets(_partitions(wanted))
     read = _partitions({store: parts for store, parts in wanted.items() if not is_left(store, request.versioned)})
     deadline = clock() + request.transaction_wait
-    while (open_ones := _open_transactions(spec, offsets, read)) and clock() < deadline:
+    while (open_ones := _open_transactions(spec, offsets, read, ends)) and clock() < deadline:
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(open_ones)}
     reused = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
     committed = committed_offsets(cluster, spec.application_id, reused)
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
     sources = {part: consumed(offsets[part], committed[part]) for part in reused}
-    seen = {**offsets, **sources}
+    seen = {part: ended(log, ends.get(part)) for part, log in {**offsets, **sources}.items()}
     chosen = (
         NO_PARENTS
         if candidates is None
@@ -195,11 +199,15 @@ def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartitio
 
 
 def _open_transactions(
-    spec: ApplicationSpec, offsets: Mapping[TopicPartition, LogOffsets], read: Sequence[TopicPartition]
+    spec: ApplicationSpec,
+    offsets: Mapping[TopicPartition, LogOffsets],
+    read: Sequence[TopicPartition],
+    ends: Mapping[TopicPartition, int],
 ) -> Sequence[TopicPartition]:
+    """Partitions of which an open transaction keeps back records that are wanted."""
     if spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
         return []
-    return [part for part in read if end_of(offsets[part], spec.processing_guarantee) < offsets[part].log_end]
+    return [part for part in read if offsets[part].last_stable < ended(offsets[part], ends.get(part)).log_end]
 
 
 def _refuse_unknown_progress(

@@ -47,7 +47,7 @@ from statecore.jobs.report import RestoreReport
 from statecore.jobs.reporting import cpu_of, store_report, work_of
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates
-from statecore.jobs.restore_plan import PlannedRestoreOf, check_plan, plan_anew, taken_up
+from statecore.jobs.restore_plan import PlannedRestoreOf, Until, check_plan, plan_anew, taken_up
 from statecore.jobs.room import doubts, ensured_room
 from statecore.jobs.run_keeper import ShelfAddress
 from statecore.jobs.stages import build_images, publish_rows, read_runs, stores_to_build
@@ -70,6 +70,7 @@ def run_restore(
     *,
     faults: FaultPoints | None = None,
     say: Callable[[str], None] | None = None,
+    until: Until | None = None,
 ) -> RestoreReport | RestorePlan:
     """Rebuild the stores of a request.
 
@@ -79,6 +80,8 @@ def run_restore(
         progress: told how far it is; ``None`` for nobody.
         faults: points at which tests let the process die.
         say: told what is about to be replaced, before it is; with ``plan_only`` the plan's notes.
+        until: for a request of which no earlier try is to be found: some stores, and the offsets that they end at;
+            ``None`` for all that the request names, at the ends of their logs.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
@@ -90,7 +93,7 @@ def run_restore(
         StatecoreError: a defect of this program.
     """
     try:
-        return _run_restore(request, progress or NullProgress(), engine, faults or NO_FAULTS, say or nobody)
+        return _run_restore(request, progress or NullProgress(), engine, faults or NO_FAULTS, say or nobody, until)
     except FaultInjected:
         raise
     except Exception as error:
@@ -98,7 +101,12 @@ def run_restore(
 
 
 def _run_restore(
-    request: RestoreRequest, progress: Progress, engine: Engine, faults: FaultPoints, say: Callable[[str], None]
+    request: RestoreRequest,
+    progress: Progress,
+    engine: Engine,
+    faults: FaultPoints,
+    say: Callable[[str], None],
+    until: Until | None,
 ) -> RestoreReport | RestorePlan:
     spec = spec_of(request)
     directory = None
@@ -111,7 +119,7 @@ def _run_restore(
         progress.phase("plan")
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
             candidates = RestoreCandidates(request, spec, directory, shelf, {})
-            planned = plan_anew(cluster, spec, request, candidates, lambda: engine.expected(spec))
+            planned = plan_anew(cluster, spec, request, candidates, lambda: engine.expected(spec), until=until)
         progress.done()
         room = []
         if directory is not None and planned.disk is not None:
@@ -125,14 +133,15 @@ def _run_restore(
         assert shelf is not None  # the request has one of the two
         home: JobHome = RepositoryHome(shelf, request.request_id)
         with engine.start("restore", spec) as workers:
-            return _Restore(request, Surroundings(spec, home, progress, faults, say), None, shelf).run(workers)
+            return _Restore(request, Surroundings(spec, home, progress, faults, say), None, shelf, until).run(workers)
     owner_note = directory.owner_note()  # before the lock, which makes the directory that would then be its own model
     with directory.lock():
         faults.reach("restore.after-lock")
         say(owner_note)
         home = DirectoryHome(directory.work_path, staging_base(request.staging_dir, directory), request.request_id)
         with engine.start("restore", spec) as workers:
-            return _Restore(request, Surroundings(spec, home, progress, faults, say), directory, shelf).run(workers)
+            around = Surroundings(spec, home, progress, faults, say)
+            return _Restore(request, around, directory, shelf, until).run(workers)
 
 
 class _Restore(Job):
@@ -143,14 +152,20 @@ class _Restore(Job):
         around: see :class:`Job`.
         directory: the application's directory, locked by this process; ``None`` where nothing is placed.
         shelf: where a snapshot is published; ``None`` for nowhere. One of the two there is.
+        until: the offsets that a new plan ends at; ``None`` for the ends of the logs.
     """
 
     def __init__(
-        self, request: RestoreRequest, around: Surroundings, directory: StateDirectory | None, shelf: Shelf | None
+        self,
+        request: RestoreRequest,
+        around: Surroundings,
+        directory: StateDirectory | None,
+        shelf: Shelf | None,
+        until: Until | None,
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
         self.request, self.directory = request, directory
-        self.shelf = shelf
+        self.shelf, self.until = shelf, until
         self.resumes = False
         self.placement = uuid.uuid4().hex
         self.refused: dict[tuple[Key, str], str] = {}
@@ -255,7 +270,8 @@ class _Restore(Job):
     def _new_plan(self, workers: Workers, why: tuple[str, ...]) -> PlannedRestoreOf:
         staging = str(self._staging_base().absolute()) if self.directory is not None else ""
         with self._cluster() as cluster:
-            planned = plan_anew(cluster, self.spec, self.request, self._candidates(), workers.parallelism, staging)
+            candidates, until = self._candidates(), self.until
+            planned = plan_anew(cluster, self.spec, self.request, candidates, workers.parallelism, staging, until)
             self._placement(planned)
             room = []
             if self.directory is not None and planned.disk is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.formats.releases import LOCK_FILE
+from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.estimate import DiskNeed
 from statecore.jobs.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.home import JobHome
@@ -29,6 +30,19 @@ from statecore.repository.manifest import TaskPart
 from statecore.repository.rebase import advanced
 from statecore.spec.model import ApplicationSpec
 from statecore.stores.lock_holder import lock_holder
+
+
+@dataclass(frozen=True)
+class Until:
+    """Stores as they were at given offsets, for whoever holds others against them.
+
+    Attributes:
+        keys: the stores that are meant, by task and name.
+        ends: by changelog partition the offset that is read no farther than, where the log goes on.
+    """
+
+    keys: frozenset[Key]
+    ends: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +80,7 @@ def plan_anew(
     candidates: RestoreCandidates,
     parallelism: Callable[[], int],
     staging: str = "",
+    until: Until | None = None,
 ) -> PlannedRestoreOf:
     """A new plan.
 
@@ -76,6 +91,7 @@ def plan_anew(
         candidates: what the stores may be put upon.
         parallelism: batches that the engine works on at once.
         staging: the directory below which it is built.
+        until: the offsets that it ends at; ``None`` for the ends of the logs.
 
     Raises:
         Invalid: see :func:`statecore.jobs.planning.plan_restore`; or stores of the state directory were to be built
@@ -87,6 +103,8 @@ def plan_anew(
     stays = left_as_they_are(asked, request.stores) if request.start_from == HERE else ()
 
     def only(key: Key) -> bool:
+        if until is not None and key not in until.keys:
+            return False
         return request.start_from != HERE or (key[1] not in stays and candidates.has_store(key))
 
     planned = plan_restore(
@@ -97,6 +115,7 @@ def plan_anew(
         candidates=candidates,
         cost=cost if request.start_from == CHEAPEST else None,
         only=only,
+        ends={} if until is None else until.ends,
     )
     parents, refused, dearer = planned.chosen
     plan, kept = _without_what_is_done(planned.plan)

@@ -95,11 +95,11 @@ def read_runs(
     ]
     place.prepare()
     progress.phase("read", plan.offsets, "offsets")
-    with _Watch(_Offsets(place), progress) as watch:
+    with Watch(_Offsets(place), progress) as watch:
         batches = batched(
             tasks, [task.offset_range.end - task.offset_range.start for task in tasks], workers.parallelism()
         )
-        results = _run(workers, batches, read_ranges, f"the changelogs of {plan.application_id} were read")
+        results = run_batches(workers, batches, read_ranges, f"the changelogs of {plan.application_id} were read")
     progress.advance(plan.offsets - watch.seen)
     progress.done()
     grouped: dict[tuple[str, str], list[RangeResult]] = defaultdict(list)
@@ -149,7 +149,9 @@ def publish_rows(
         return {}
     progress.phase("rows", len(tasks), "stores")
     batches = batched(tasks, [_BATCH_OFFSETS] * len(tasks), workers.parallelism())
-    results = _run(workers, batches, publish_versions, f"rows of versioned stores of {plan.application_id} were made")
+    results = run_batches(
+        workers, batches, publish_versions, f"rows of versioned stores of {plan.application_id} were made"
+    )
     progress.advance(len(results))
     progress.done()
     return {(result.task, result.store): result for result in results}
@@ -216,8 +218,8 @@ def build_images(
     ]
     progress.phase("build", len(tasks), "stores")
     batches = batched(tasks, [store.size for store in largest_first], workers.parallelism())
-    with _Watch(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
-        results = _run(workers, batches, build_stores, f"the images of {application_id} were built")
+    with Watch(_Images([(task.task, task.store) for task in tasks], directory), progress) as watch:
+        results = run_batches(workers, batches, build_stores, f"the images of {application_id} were built")
     progress.advance(len(results) - watch.seen)
     progress.done()
     places = [staging.image_path(directory, result.task, result.store) for result in results]
@@ -252,8 +254,8 @@ def _merge(
     if not tasks:
         return merged
     progress.phase("merge", len(tasks), "slices")
-    with _Watch(_Slices(place, tasks, workers.parallelism()), progress) as watch:
-        slices = _run(workers, batches, merge_slices, f"runs of {application_id} were merged")
+    with Watch(_Slices(place, tasks, workers.parallelism()), progress) as watch:
+        slices = run_batches(workers, batches, merge_slices, f"runs of {application_id} were merged")
     progress.advance(len(slices) - watch.seen)
     progress.done()
     for found in slices:
@@ -290,13 +292,26 @@ def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> l
     return batches
 
 
-def _run(
+def run_batches(
     workers: Workers,
     batches: Sequence[Sequence[TaskT]],
     work: Callable[[Sequence[TaskT]], list[ResultT | Failure]],
     doing: str,
 ) -> list[ResultT]:
-    """Have all batches worked on; when all have ended, a failure is raised."""
+    """Have all batches worked on.
+
+    Args:
+        workers: who does the work.
+        batches: what is worked on.
+        work: the function that workers call with a batch.
+        doing: what is being done, to follow "while" in an error.
+
+    Returns:
+        All results.
+
+    Raises:
+        StatecoreError: what stopped a task, when all have ended.
+    """
     if not batches:
         return []
     answers = workers.run(work, batches, doing)
@@ -307,7 +322,7 @@ def _run(
     return [answer for answer in answers if not isinstance(answer, Failure)]
 
 
-class _Watch:
+class Watch:
     """Looks how far the workers are while a stage runs, and says so even where nothing has moved.
 
     Args:
@@ -325,7 +340,7 @@ class _Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> Watch:
         self._thread.start()
         return self
 

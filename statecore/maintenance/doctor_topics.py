@@ -147,6 +147,7 @@ def look_at_topics(
     Raises:
         Retryable: no broker answered in time, or a log cannot be read now.
         Invalid: the brokers do not let this client in, or a log was truncated meanwhile.
+        NotFound: a topic went between two questions.
         Corrupted: the brokers hold a record batch that is not what it must be.
     """
     stores = stored_offsets(inspection, spec)

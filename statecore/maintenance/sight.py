@@ -20,6 +20,7 @@ from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE, TASK_NAME
 from statecore.formats.segments import default_segment_interval
 from statecore.maintenance.checks.circumstances import TaskView
+from statecore.maintenance.database import Database
 from statecore.maintenance.database_sight import Depth, headless, look_at_database
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
 from statecore.maintenance.layout import StorePlace, named_instead, store_places
@@ -107,7 +108,7 @@ def look(
         kind = kinds[place.topology, place.store]
         looked.append(_look(place, kind, _declared(spec, place), depth, progress, running=holder is not None))
     progress.done()
-    logged = _logged(places, looked, spec)
+    logged = _logged(every, places, looked, spec)
     views = [
         replace(view, logged=logged[place.topology, place.store]) for place, view in zip(places, looked, strict=True)
     ]
@@ -212,18 +213,35 @@ def _recognised(places: list[StorePlace]) -> tuple[Seen | None, dict[str, str]]:
 
 
 def _logged(
-    places: Sequence[StorePlace], views: Sequence[StoreView], spec: ApplicationSpec | None
+    every: Sequence[StorePlace], places: Sequence[StorePlace], views: Sequence[StoreView], spec: ApplicationSpec | None
 ) -> dict[tuple[str | None, str], bool]:
     """Which stores have a changelog: as declared, else unless no task has an offset of it though it was closed."""
     by_store: dict[tuple[str | None, str], list[StoreView]] = {}
     for place, view in zip(places, views, strict=True):
         by_store.setdefault((place.topology, place.store), []).append(view)
-    found = {
-        key: not any(view.databases for view in of_store) or not all(view.keeps_no_offset for view in of_store)
-        for key, of_store in by_store.items()
-    }
-    declared = {(place.topology, place.store): _declared(spec, place) for place in places}
-    return {key: logged if (store := declared[key]) is None else store.is_logged for key, logged in found.items()}
+    found = {}
+    for place in places:
+        key = place.topology, place.store
+        if key in found:
+            continue
+        declared, of_store = _declared(spec, place), by_store[key]
+        if declared is not None:
+            found[key] = declared.is_logged
+        elif any(view.databases for view in of_store) and all(view.keeps_no_offset for view in of_store):
+            tasks = {view.task for view in of_store}
+            others = [one for one in every if (one.topology, one.store) == key and one.task not in tasks]
+            found[key] = any(_keeps_offset(other) for other in others)
+        else:
+            found[key] = True
+    return found
+
+
+def _keeps_offset(place: StorePlace) -> bool:
+    """Whether a store of a task that is not looked at otherwise is one that is logged, as far as its newest tells."""
+    for path in place.databases[-1:]:
+        with contextlib.suppress(StatecoreError), Database(path) as database:
+            return not database.state.keeps_no_offset
+    return False
 
 
 def _look(

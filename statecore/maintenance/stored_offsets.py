@@ -123,7 +123,8 @@ def _store(
         view.kind,
         usual,
         offsets,
-        tuple(_place(inspection, view, one.name, one.start, one.end) for one in view.databases),
+        # Undeclared, an interval is what the segments that are there allow, and may be a multiple of the right one.
+        tuple(_place(inspection, view, one.name, one.start, one.end if declared else None) for one in view.databases),
         closed=view.closed,
         in_use=in_use,
         readable=not any(one.broken for one in view.databases),

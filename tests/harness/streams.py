@@ -126,6 +126,9 @@ class StreamsJvm:
         self.process.wait()
         with contextlib.suppress(Exception):
             self.gateway.close()
+        # Else every Java object that Python forgets from now on tries to reach the JVM, and logs that it cannot
+        # whenever garbage is collected, in the middle of anything.
+        self.gateway._gateway_client.is_connected = False
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):

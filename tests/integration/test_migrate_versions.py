@@ -81,7 +81,8 @@ def test_stores_of_every_kind_go_up_and_down_and_nothing_is_restored(
     plans = converted(world, "4.3", spec)
     made = [one.directory for plan in plans for store in plan.stores for one in store.databases if one.create]
     assert made or kinds is SMALL, "sparse-window has no segment in the last partition: its offset would be lost"
-    assert {plan.task for plan in plans if plan.left and spec} == (set() if said_of_globals else {GLOBAL})
+    if spec is not None:  # else Kafka Streams takes over what only its topology tells: the source table's offset
+        assert {plan.task for plan in plans if plan.left} == (set() if said_of_globals else {GLOBAL})
     with world.on("4.3") as running:
         restored = world.restored(running)
         assert restored.keys() == (set() if said_of_globals else {"global-table"}), restored

@@ -358,3 +358,35 @@ def test_a_plan_of_what_a_directory_has_answers_its_request_and_does_not_miss_th
     assert not covers(
         alone, spec(a={"kind": "window", "retention": "1h"}, b={"kind": "window", "retention": "1h"}), request()
     )
+
+
+def test_a_plan_that_is_to_end_at_offsets_reads_no_farther_and_waits_for_no_transaction_behind_them() -> None:
+    """Whoever holds a store against its changelog wants what was there at the store's own offset."""
+    first, second = TopicPartition("app-a-changelog", 0), TopicPartition("app-a-changelog", 1)
+    waited: list[float] = []
+    made = plan_restore(
+        cast(Cluster, FakeCluster(seen=LogOffsets(0, 90, 100))),
+        spec(a={"kind": "key-value"}),
+        request(transaction_wait=1.0),
+        parallelism=lambda: 2,
+        ends={first: 40, second: 90},
+        clock=lambda: float(len(waited)),
+        sleep=waited.append,
+    )
+    assert [(part.partition, part.end, part.committed_offset, part.tail_left) for part in made.plan.partitions] == [
+        (0, 40, 39, 0),
+        (1, 90, 89, 0),
+    ]
+    assert [part.was_all for part in made.plan.partitions] == [False, True]
+    assert not waited
+    made = plan_restore(
+        cast(Cluster, FakeCluster(seen=LogOffsets(0, 90, 100))),
+        spec(a={"kind": "key-value"}),
+        request(transaction_wait=1.0),
+        parallelism=lambda: 2,
+        ends={first: 40, second: 200},
+        clock=lambda: float(len(waited)),
+        sleep=waited.append,
+    )
+    assert [(part.partition, part.end) for part in made.plan.partitions] == [(0, 40), (1, 90)]
+    assert waited

@@ -624,6 +624,17 @@ def test_only_what_is_named_is_examined(tmp_path):
         diagnose(tmp_path, tasks=["0_7"])
 
 
+def test_whether_a_store_is_logged_is_told_by_all_its_tasks_whatever_is_examined(tmp_path):
+    plain(tmp_path, offset=None)
+    plain(tmp_path, task="0_1")
+    plain(tmp_path, offset=None, store="u")
+    plain(tmp_path, offset=None, store="u", task="0_1")
+    expected = {("offset-missing", "s"), ("store-unlogged", "u")}
+    for tasks in ([], ["0_0"]):
+        found = diagnose(tmp_path, tasks=tasks).findings
+        assert {(one.code, one.store) for one in found} == expected
+
+
 def test_the_brokers_are_asked_about_what_was_seen(tmp_path):
     plain(tmp_path, status=1)
     asked = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.formats.releases import RELEASES
+from statecore.formats.releases import CURRENT, RELEASES
 from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.doctor import examine
 from statecore.placement.state_directory import StateDirectory
@@ -34,10 +34,9 @@ def test_every_directory_is_found_to_be_what_was_done_to_it(tmp_path, name):
     found = diagnose(application, spec=parse_spec(golden.spec), scan=True).findings
     assert set(golden.findings) <= {one.code for one in found}
     assert codes(found) <= {*golden.findings, *golden.tolerated}
-    # Without a spec nothing else is said, and nothing less.
-    guarantee = ProcessingGuarantee(golden.guarantee)
-    alone = diagnose(application, guarantee=guarantee).findings
-    assert codes(alone) == codes(found)
+    if golden.release == CURRENT.name:  # without a spec nothing else is said, and nothing less
+        alone = diagnose(application, guarantee=ProcessingGuarantee(golden.guarantee)).findings
+        assert codes(alone) == codes(found)
 
 
 @pytest.mark.parametrize("name", golden_names(moment="clean"))
@@ -57,6 +56,7 @@ def test_every_damage_is_found_where_it_is_and_nothing_else(tmp_path, name):
     found = diagnose(
         application,
         spec=parse_spec(golden.spec) if "spec" in damage.needs else None,
+        tasks=[damage.task] if damage.task and "spec" not in damage.needs else [],  # the others are as they were
         guarantee=ProcessingGuarantee(golden.guarantee),
         scan="scan" in damage.needs,
         cleanup_max_age_ms=DAY_MS if "cleanup" in damage.needs else None,
@@ -65,4 +65,4 @@ def test_every_damage_is_found_where_it_is_and_nothing_else(tmp_path, name):
     said = [(one.task, one.code, one.severity.value, one.what) for one in found]
     assert set(damage.findings) <= {one.code for one in found}, said
     assert codes(found) <= {*damage.findings, *damage.also}, said
-    assert {one.task for one in found if one.code in damage.findings} == {damage.task} or not damage.task, said
+    assert {one.task for one in found if one.code in damage.findings} <= {damage.task} or not damage.task, said

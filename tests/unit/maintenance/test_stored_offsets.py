@@ -14,7 +14,8 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import parse_spec
 from tests.unit.maintenance.stored import offsets, write_database, write_golden
 
-CHANGELOG = TopicPartition("app-s-changelog", 1)
+TOPIC = "app-s-changelog"
+CHANGELOG = TopicPartition(TOPIC, 1)
 SPEC = {
     "application_id": "app",
     "bootstrap_servers": "localhost:1",
@@ -105,6 +106,18 @@ def test_segments_lie_where_they_are_and_the_newest_ones_offset_counts(tmp_path:
     assert {place.path for place in one.databases} == {root / name for name in made["segments"]}
     assert all(place.start is not None for place in one.databases)
     assert len(one.known) == 1
+
+
+def test_where_a_segment_ends_is_known_only_where_it_is_declared(tmp_path: Path) -> None:
+    """Of two segments that are two intervals apart the distance tells nothing."""
+    for start in (0, 600_000):
+        families = {"default": [(b"k" + start.to_bytes(8) + bytes(4), b"v")], "offsets": offsets(TOPIC, 1, 5)}
+        write_database(tmp_path / f"app/0_1/s/s.{start}", families)
+    (undeclared,) = said(tmp_path).values()
+    assert [(place.start, place.end) for place in undeclared.databases] == [(0, None), (600_000, None)]
+    window = {"kind": "window", "retention": "10m"}
+    (declared,) = said(tmp_path, {**SPEC, "subtopologies": {"0": {"stores": {"s": window}}}}).values()
+    assert [(place.start, place.end) for place in declared.databases] == [(0, 300_000), (600_000, 900_000)]
 
 
 def test_a_store_that_is_not_logged_is_left_out(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""How far a store of a state directory has come: the offsets and positions that the application would go by.
+
+Up to 4.2 they lie in files beside the stores, and where ``.checkpoint`` names a store it wins over what the store says
+itself. Of a store with segments Kafka Streams goes by the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from statecore.errors import NotFound
+from statecore.filesystem import tree_bytes
+from statecore.formats.checkpoint import decode_checkpoint, position_file
+from statecore.formats.offsets import OFFSET_UNKNOWN, POSITION_KEY
+from statecore.formats.position import (
+    Position,
+    decode_position,
+    merge_position,
+    offsets_of_position,
+    position_of_offsets,
+)
+from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.database import Database
+from statecore.maintenance.layout import StorePlace
+from statecore.placement.contents import Segment
+from statecore.stores.rocksdb_directory import has_database
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a store has come, and what it is on disk.
+
+    Attributes:
+        offsets: changelog partition → what counts when the application starts; -4 where that is not known.
+        position: input partition → greatest offset seen, merged over the segments.
+        databases: by the start of the segment in ms, or ``None`` where the store has none.
+        families: all column families of them.
+        file_bytes: bytes of them.
+    """
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    position: Mapping[TopicPartition, int] = field(default_factory=dict)
+    databases: Mapping[int | None, Path] = field(default_factory=dict)
+    families: frozenset[str] = frozenset()
+    file_bytes: int = 0
+
+
+def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
+    """Look at a store. Segments that expire meanwhile are passed over.
+
+    Args:
+        place: its directory.
+        changelogs: the topics that entries of ``.checkpoint`` may name for it.
+
+    Raises:
+        Corrupted: a database, or a file beside it, cannot be read.
+        Invalid: this user may not look.
+    """
+    offsets: Mapping[TopicPartition, int] = {}
+    position: Position = {}
+    families: frozenset[str] = frozenset()
+    databases: dict[int | None, Path] = {}
+    size = 0
+    for segment in _segments(place):
+        with suppress(NotFound), Database(segment.path) as database:
+            said = database.state.offsets
+            offsets = said or offsets
+            entries = dict(database.rows(OFFSETS_COLUMN_FAMILY))
+            if POSITION_KEY in entries:
+                merge_position(position, decode_position(entries[POSITION_KEY]))
+            families |= database.families
+            databases[segment.start] = segment.path
+            size += tree_bytes(segment.path)
+    directory = place.checkpoint_file.parent
+    if not known(offsets):
+        offsets = {**offsets, **_of_file(place.checkpoint_file)}
+    topics = {*changelogs, *(part.topic for part in offsets)}
+    for part, offset in _of_file(directory / CHECKPOINT_FILE).items():
+        if part.topic in topics and (offset != OFFSET_UNKNOWN or part not in offsets):
+            offsets = {**offsets, part: offset}
+    merge_position(position, position_of_offsets(_of_file(directory / position_file(place.store))))
+    return Standing(offsets, offsets_of_position(position), databases, families, size)
+
+
+def known(offsets: Mapping[TopicPartition, int]) -> bool:
+    """Whether anything tells how far a store has come."""
+    return bool(offsets) and OFFSET_UNKNOWN not in offsets.values()
+
+
+def _segments(place: StorePlace) -> tuple[Segment, ...]:
+    """Its databases, the oldest segment first; those that have no time in their name are none."""
+    if place.segmented:
+        return tuple(segment for segment in place.segments if segment.start is not None)
+    return (Segment(place.path, None),) if has_database(place.path) else ()
+
+
+def _of_file(path: Path) -> dict[TopicPartition, int]:
+    try:
+        return decode_checkpoint(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,35 @@
+"""What ``spark_jobs/diff.py`` runs: a request as JSON in, a report or an error as JSON out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from statecore.documents import encoded
+from statecore.errors import StatecoreError
+from statecore.filesystem import write_durably
+from statecore.jobs.command import parser_of, request_in, say
+from statecore.jobs.diff import run_diff
+from statecore.jobs.diff_request import DiffRequest
+from statecore.progress import MachineProgress
+from statecore.spark.engine import SparkEngine
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job.
+
+    Returns:
+        The exit code: that of the verdict, or of the error's kind. Report or error lie in the file named by
+        ``--report``.
+    """
+    options = parser_of("diff.py", "Compare a state directory.", "DiffRequest").parse_args(arguments)
+    options.report.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        request = request_in(options, DiffRequest)
+        report = run_diff(request, SparkEngine(options.master), MachineProgress(), say=say)
+    except StatecoreError as error:
+        write_durably(options.report, encoded(error.to_json()))
+        sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
+        return error.exit_code
+    write_durably(options.report, encoded(report.to_json()))
+    return report.verdict.exit_code

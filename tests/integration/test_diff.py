@@ -1,0 +1,265 @@
+"""State directories that real Kafka Streams made, held against their changelogs, snapshots and copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rocksdict
+
+from statecore.jobs.diff import run_diff
+from statecore.jobs.diff_report import DiffReport, Only, Verdict
+from statecore.jobs.diff_request import DiffRequest
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.request import RestoreRequest
+from statecore.jobs.restore import run_restore
+from statecore.jobs.snapshot import run_snapshot
+from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.maintenance.row_diff import Difference, RowCounts
+from statecore.repository.repository import make_repository
+from tests.harness.broker import Broker
+from tests.harness.kinds import HEADERS, PLAIN, KindsApplication
+from tests.harness.rebuilding import PARTITIONS, KindsWorld
+from tests.harness.shop import Shop
+from tests.harness.spark_cluster import SPARK_HOME, SparkCluster
+from tests.harness.streams import StreamsJvm
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).resolve().parents[2]
+WORLDS: dict[str, tuple[KindsApplication, str]] = {
+    "plain": (PLAIN, "exactly_once_v2"),
+    "headers": (HEADERS, "at_least_once"),
+}
+
+
+@pytest.fixture(scope="module")
+def worlds() -> dict[str, KindsWorld]:
+    """What has happened already: every application lives once, whatever the order of the tests is."""
+    return {}
+
+
+@pytest.fixture
+def world(
+    lived: str,
+    worlds: dict[str, KindsWorld],
+    broker: Broker,
+    streams_jvm: StreamsJvm,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> KindsWorld:
+    """An application that was fed and closed; nobody changes its directory."""
+    if lived not in worlds:
+        kinds, guarantee = WORLDS[lived]
+        application_id = f"diff-{lived}-{uuid.uuid4().hex[:8]}"
+        made = KindsWorld(broker, streams_jvm, application_id, tmp_path_factory.mktemp("diff"), guarantee, kinds)
+        with made.application():
+            made.feed(kinds.feed(made.base, PARTITIONS))
+        worlds[lived] = made
+    return worlds[lived]
+
+
+@pytest.fixture
+def copy(world: KindsWorld, tmp_path: Path) -> Path:
+    """A state.dir with a copy of the application's directory, to be damaged."""
+    shutil.copytree(world.directory, tmp_path / "copy" / world.application_id)
+    return tmp_path / "copy"
+
+
+plain = pytest.mark.parametrize("lived", ["plain"])
+
+
+def diff(world: KindsWorld, state_dir: Path, **asked: Any) -> DiffReport:
+    request = DiffRequest(spec=world.spec(), state_dir=str(state_dir), transaction_wait=5.0, **asked)
+    return run_diff(request, InProcessEngine())
+
+
+def left(state_dir: Path) -> Mapping[str, tuple[int, ...]]:
+    """Every file and directory below: times, links, size."""
+    found = {str(path): path.stat() for path in state_dir.rglob("*")}
+    return {name: (one.st_mtime_ns, one.st_ctime_ns, one.st_nlink, one.st_size) for name, one in found.items()}
+
+
+def change(database: Path, family: str, rows: Mapping[bytes, bytes | None]) -> None:
+    """Write rows of a database, or delete them."""
+    options = rocksdict.Options(raw_mode=True)
+    names = rocksdict.Rdict.list_cf(str(database), options)
+    opened = rocksdict.Rdict(str(database), options, column_families=dict.fromkeys(names, options))
+    handle = opened if family == "default" else opened.get_column_family(family)
+    for key, value in rows.items():
+        if value is None:
+            del handle[key]
+        else:
+            handle[key] = value
+    if handle is not opened:
+        handle.close()
+    opened.close()
+    (database / "rocksdict-config.json").unlink()
+
+
+def counts(report: DiffReport) -> dict[tuple[str, str], RowCounts]:
+    """How the rows compare of the stores that are not equal."""
+    return {(one.task, one.store): one.counts for one in report.stores if not one.counts.are_equal}
+
+
+@pytest.mark.parametrize("lived", list(WORLDS))
+def test_every_store_of_every_kind_is_what_its_changelog_says(world: KindsWorld) -> None:
+    before = left(world.state_dir)
+    report = diff(world, world.state_dir, with_changelog=True)
+    assert left(world.state_dir) == before
+    assert counts(report) == {}
+    assert report.verdict is Verdict.EQUAL
+    on_disk = {case.store for case in world.kinds.cases if case.kind != "in-memory"}
+    assert {store.store for store in report.stores} == on_disk
+    for store in report.stores:
+        assert (store.compared.rows, store.compared.digest) == (
+            store.compared.reference_rows,
+            store.compared.reference_digest,
+        )
+        assert not store.offsets or store.offsets == store.reference_offsets
+    assert report.counts.equal > 300
+    assert not report.left_out
+    assert not any("go on behind" in note for note in report.notes)
+
+
+@plain
+def test_lost_updates_are_found_by_store_task_and_segment(world: KindsWorld, copy: Path) -> None:
+    rows = world.rows()
+    task = copy / world.application_id / "0_0"
+    of_table = rows["0_0", "key-value"]["default"]
+    (first, _), (second, old), *_ = of_table
+    change(task / "rocksdb" / "key-value", "default", {first: None, second: old + b"!", b"\xff nobody": b"wrote it"})
+    segment = min(name for at, name in rows if at == "0_0" and name.startswith("window/")).partition("/")[2]
+    late = rows["0_0", f"window/{segment}"]["default"][0][0]
+    change(task / "window" / segment, "default", {late: None})
+    shutil.rmtree(task / "rocksdb" / "timestamped-key-value")
+    before = left(copy)
+
+    report = diff(world, copy, with_changelog=True, tasks=("0_0",), examples=1)
+    assert left(copy) == before
+    lost = len(rows["0_0", "timestamped-key-value"]["keyValueWithTimestamp"])
+    assert counts(report) == {
+        ("0_0", "key-value"): RowCounts(equal=len(of_table) - 2, missing=1, extra=1, different=1),
+        ("0_0", "window"): RowCounts(
+            equal=sum(len(rows[key]["default"]) for key in rows if key[0] == "0_0" and key[1].startswith("window/"))
+            - 1,
+            missing=1,
+        ),
+        ("0_0", "timestamped-key-value"): RowCounts(missing=lost),
+    }
+    assert report.verdict is Verdict.DIFFERENT
+    found = {store.store: store for store in report.stores}
+    (of_segment,) = found["window"].compared.segments
+    assert (of_segment.segment, of_segment.counts.missing) == (int(segment.rpartition(".")[2]), 1)
+    (example,) = found["window"].compared.examples
+    assert (example.difference, example.key) == (Difference.MISSING, late.hex())
+    assert example.words["window_start"] == str(int.from_bytes(late[-12:-4]))
+    assert {one.difference for one in found["key-value"].compared.examples} == set(Difference)
+    assert found["timestamped-key-value"].only is Only.REFERENCE
+
+
+@plain
+def test_a_snapshot_is_what_was_taken_and_a_copy_that_has_changed_is_told_from_it(
+    world: KindsWorld, copy: Path, tmp_path: Path
+) -> None:
+    repository = (tmp_path / "repository").as_uri()
+    make_repository(repository)
+    taken = SnapshotRequest(spec=world.spec(), state_dir=str(copy), repository=repository, tasks=("0_1",))
+    published = run_snapshot(taken)
+    before = left(copy)
+    report = diff(world, copy, with_snapshot="latest", repository=repository, tasks=("0_1",))
+    assert (report.verdict, counts(report)) == (Verdict.EQUAL, {})
+    assert published.snapshot in report.reference
+    assert {store.verdict for store in report.stores} == {Verdict.EQUAL}
+    assert left(copy) == before
+
+    (key, _), *_ = world.rows()["0_1", "session/" + segment_of(world, "0_1", "session")]["default"]
+    segment = copy / world.application_id / "0_1" / "session" / segment_of(world, "0_1", "session")
+    change(segment, "default", {key: b"other"})
+    report = diff(world, copy, with_snapshot=published.snapshot, repository=repository, tasks=("0_1",))
+    assert {at: one.different for at, one in counts(report).items()} == {("0_1", "session"): 1}
+    assert not list(copy.glob(".statecore*"))
+
+
+def segment_of(world: KindsWorld, task: str, store: str) -> str:
+    """The oldest segment of a store that has rows."""
+    return min(name for at, name in world.rows() if at == task and name.startswith(f"{store}/")).partition("/")[2]
+
+
+@plain
+def test_while_the_application_runs_what_it_has_flushed_is_compared(world: KindsWorld, copy: Path) -> None:
+    running = KindsWorld.__new__(KindsWorld)
+    running.__dict__.update(world.__dict__, state_dir=copy)
+    with running.application():
+        # Task 1_1 has a window store without a segment: under exactly-once Kafka Streams wipes it at every start.
+        report = diff(world, copy, with_state_dir=str(world.state_dir), tasks=("0_0", "0_1", "1_0"))
+    assert report.running
+    assert not report.reference_running
+    assert any("is in use by" in note for note in report.notes)
+    assert counts(report) == {}
+
+
+def test_a_store_that_is_behind_is_held_against_the_log_up_to_its_own_offset(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path)
+    for name, count in (("behind", 500), ("there", 100)):
+        shop.write(count)
+        run_restore(RestoreRequest(spec=shop.spec, state_dir=str(tmp_path / name)), InProcessEngine())
+    behind = {"spec": shop.spec, "state_dir": str(tmp_path / "behind")}
+    report = run_diff(DiffRequest(**behind, with_changelog=True), InProcessEngine())
+    assert report.verdict is Verdict.EQUAL
+    assert report.counts.equal > 0
+    assert all(store.offsets == store.reference_offsets for store in report.stores)
+    assert any("Changelogs go on behind the stores" in note for note in report.notes)
+
+    report = run_diff(DiffRequest(**behind, with_state_dir=str(tmp_path / "there")), InProcessEngine())
+    assert report.verdict is Verdict.AT_OTHER_OFFSETS
+    assert report.counts.missing or report.counts.different
+
+
+@plain
+def test_executors_of_a_cluster_build_and_compare(
+    world: KindsWorld, copy: Path, tmp_path: Path, spark_cluster: SparkCluster
+) -> None:
+    (key, _), *_ = world.rows()["0_1", "key-value"]["default"]
+    change(copy / world.application_id / "0_1" / "rocksdb" / "key-value", "default", {key: None})
+    spark_cluster.await_idle()
+    known = {one["id"] for one in spark_cluster.applications()}
+    conf = (
+        *(f"spark.pyspark.python={sys.executable}", f"spark.executorEnv.PYTHONPATH={ROOT}"),
+        *("spark.executor.memory=512m", "spark.cores.max=2", "spark.driver.host=127.0.0.1"),
+    )
+    request = {
+        "spec": world.spec(),
+        "state_dir": str(copy),
+        "with_changelog": True,
+        "stores": ["key-value", "window"],
+    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    done = subprocess.run(
+        [
+            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", spark_cluster.master),
+            *(word for one in conf for word in ("--conf", one)),
+            *(str(ROOT / "spark_jobs" / "diff.py"), "--report", str(tmp_path / "report.json")),
+            *("--request", json.dumps(request)),
+        ],
+        env={**kept, "PYTHONPATH": str(ROOT), "PYSPARK_DRIVER_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == Verdict.DIFFERENT.exit_code, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    found = {(one["task"], one["store"]): one["compared"]["counts"] for one in report["stores"]}
+    assert found.pop(("0_1", "key-value"))["missing"] == 1
+    assert not any(one["missing"] or one["extra"] or one["different"] for one in found.values())
+    assert (report["ran_on"]["master"], report["ran_on"]["executors"]) == (spark_cluster.master, 2)
+    (mine,) = [one for one in spark_cluster.applications() if one["id"] not in known]
+    assert spark_cluster.executors_of(mine["id"]) == set(spark_cluster.hosts)
+    assert not list(copy.glob(".statecore*"))
