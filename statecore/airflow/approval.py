@@ -55,7 +55,9 @@ class MigrationApproval(ApprovalOperator):
         if not changed:
             refused = sum(plan is None for _, plan in plans)
             others = f"; {refused} of {len(plans)} were refused" if refused else ""
-            raise AirflowSkipException(f"Nothing is to be done: Kafka Streams {to} opens what is there{others}.")
+            why = f"Nothing is to be done: Kafka Streams {to} opens what is there{others}."
+            self.log.info("%s", why)  # Airflow's own line does not say it
+            raise AirflowSkipException(why)
         if context["params"]["approve"] == NONE:
             self.log.info("%d plans are applied without asking anybody", changed)
             return approved(plans)

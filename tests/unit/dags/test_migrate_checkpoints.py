@@ -125,12 +125,15 @@ def test_what_cannot_be_applied_is_not_looked_at_again_and_fails_the_run(spark: 
     assert found["migrate.verify", 1] == "success"
 
 
-def test_where_nothing_is_to_be_done_the_run_is_green_and_nothing_is_applied(spark: StubSpark) -> None:
+def test_where_nothing_is_to_be_done_the_run_is_green_and_nothing_is_applied(
+    spark: StubSpark, capsys: pytest.CaptureFixture[str]
+) -> None:
     (spark.jobs / "orders.applied").touch()
     run = load().test(run_conf=conf("orders", approve="ask"))
     assert str(run.state) == "success"
     found = states(run)
     assert found["approve", -1] == "skipped"
+    assert "Nothing is to be done: Kafka Streams 4.3 opens what is there." in capsys.readouterr().out
     assert [one["outcome"] for one in outcome(run)] == ["nothing to do"]
     assert not [call for call in asked(spark) if call["request"].get("apply")]
 
