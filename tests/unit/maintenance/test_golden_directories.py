@@ -15,7 +15,8 @@ from statecore.maintenance.inspection import inspect
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import read_spec
 from tests.golden.directories import HERE, golden_directories, names, unpacked
-from tests.harness.damage import AT_LEAST_ONCE, DAMAGES, EXACTLY_ONCE, index_block, tables_of
+from tests.harness.damage import AT_LEAST_ONCE, DAMAGES, EXACTLY_ONCE
+from tests.harness.damaging import index_block, tables_of
 from tests.harness.directory import databases
 from tests.harness.fleet import VERSIONS, Moment
 
