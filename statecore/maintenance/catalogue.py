@@ -109,6 +109,16 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.REBUILD,),
         ),
         FindingKind(
+            "offset-foreign",
+            loss,
+            "a store has the offset of another task's or application's changelog",
+            "The directory is not this task's: two were exchanged, or one was copied. Kafka Streams finds no offset of "
+            "the store's own: at-least-once it restores it from the start, over rows that are another's, and answers "
+            "with both; under exactly-once it deletes the task and restores it.",
+            "Put the directories back where they belong, or rebuild the store.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
             "global-offset-unknown",
             error,
             "a global store says that its offset is unknown (-4)",

@@ -100,6 +100,11 @@ def _copy_task(application: Path) -> None:
     shutil.copytree(application / TASK, application / "7_0")
 
 
+def _copied_over(application: Path) -> None:
+    shutil.rmtree(application / TASK)
+    shutil.copytree(application / f"{TASK[:-1]}{1 - int(TASK[-1])}", application / TASK)
+
+
 def _set_aside(application: Path) -> None:
     database = database_of(application, PLAIN)
     (database / "lost").mkdir()
@@ -198,6 +203,8 @@ def _of_bookkeeping() -> dict[str, Damage]:
         "offset-past-end": Damage(
             _to_database(_offset(lambda offset: offset + 5)), ("offset-past-end",), needs=_BROKERS
         ),
+        "task-of-another": Damage(_copied_over, ("offset-foreign",)),
+        "task-of-another-exactly-once": Damage(_copied_over, ("offset-foreign",), EXACTLY_ONCE),
         "offset-behind": Damage(_to_database(_offset(lambda offset: offset - 5)), ()),
         "segments-disagree": Damage(_older_segment_behind, ("segments-disagree",)),
         "segments-disagree-exactly-once": Damage(_older_segment_behind, ("segments-disagree",), EXACTLY_ONCE),

@@ -10,8 +10,11 @@ from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, TaskView, of_store
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.views import StoreView
+from statecore.placement.state_directory import partition_of
 
-_WIPING = frozenset({"store-not-closed", "offset-missing", "segment-missing", "store-absent", "older-release"})
+_WIPING = frozenset(
+    {"store-not-closed", "offset-missing", "offset-foreign", "segment-missing", "store-absent", "older-release"}
+)
 
 
 def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
@@ -21,7 +24,7 @@ def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Fi
     """
     found = []
     if store.keeps_offsets_inside is not False:
-        found += [*_missing(store, task, how), *_unknown(store)]
+        found += [*_missing(store, task, how), *_unknown(store), *_foreign(store, how)]
     if store.closed is False and not store.in_use:
         found.append(_not_closed(store, how))
     return found
@@ -50,6 +53,24 @@ def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Findi
     else:
         what += "from the start, and under exactly-once wipes its task"
     return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
+
+
+def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
+    """Offsets of a changelog partition that is not this store's, where it has none of its own."""
+    partition = partition_of(store.task)
+    if partition is None or not store.logged:
+        return []
+    topic = how.changelog_of(store) if store.declared is not None else None  # prefixes of topics may be set
+    strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
+    if not strange or len(strange) < len(store.offsets):
+        return []
+    what = (
+        f"has the offset of {strange[0]}, which is not its changelog: the directory is of another task or application; "
+        "at-least-once Kafka Streams restores the store over these rows, under exactly-once it wipes the task"
+    )
+    severity = how.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
+    named = [str(one) for one in strange]
+    return [of_store(store, "offset-foreign", severity, what, repair=Repair.REBUILD, partitions=named)]
 
 
 def _unknown(store: StoreView) -> list[Finding]:

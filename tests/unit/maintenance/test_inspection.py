@@ -41,7 +41,7 @@ def trouble_of(tmp_path, **wanted):
 def plain(tmp_path, task="0_0", offset=7, status=0, rows=3):
     families = {
         "default": [(b"k%d" % i, b"v") for i in range(rows)],
-        "offsets": offsets("app-s-changelog", 0, offset, status),
+        "offsets": offsets("app-s-changelog", int(task[-1]), offset, status),
     }
     write_database(tmp_path / f"app/{task}/rocksdb/s", families)
 
