@@ -12,7 +12,8 @@ from tests.unit.jobs.test_diff import OTHERS, ROWS, write
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> list[str]:
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("COLUMNS", "160")
     here, there = tmp_path / "here", tmp_path / "there"
     return ["diff", "--application-id", "app", "--state-dir", str(here), "--with-state-dir", str(there)]
 

@@ -195,9 +195,10 @@ def test_inspect_is_readable_at_eighty_columns(run, state_dir):
 
 
 def test_trouble_is_marked_where_it_is_and_said_at_the_end(run, state_dir):
-    for task in ("0_2", "0_3"):
-        families = {"default": [], "keyValueWithTimestamp": [], "offsets": offsets("shop-orders-changelog", 2, 7, 1)}
-        write_database(state_dir / f"shop/{task}/rocksdb/orders", families)
+    for partition in (2, 3):
+        said = offsets("shop-orders-changelog", partition, 7, 1)
+        families = {"default": [], "keyValueWithTimestamp": [], "offsets": said}
+        write_database(state_dir / f"shop/0_{partition}/rocksdb/orders", families)
     _, out, _ = run("inspect", "--application-id", "shop")
     assert [line[:5] for line in out.splitlines() if "7  not closed" in line] == ["! 0_2", "! 0_3"]
     assert "orders in 0_2, 0_3: was not closed" in out
