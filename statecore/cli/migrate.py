@@ -1,7 +1,7 @@
 """``statecore migrate``: make a state directory what another release of Kafka Streams opens.
 
 Without ``--apply`` the plan is printed, and nothing is changed. Exit 0 when it can be done, 13 (``Invalid``) when
-something is refused.
+something is refused; 14 (``NotFound``) when there is no such directory, with ``--if-there`` 0.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def show(report: MigrateReport) -> None:
     if not any(row[1].strip("?") for row in cells):  # which matters to no step
         columns, cells = columns[:1] + columns[2:], [row[:1] + row[2:] for row in cells]
     title = f"{report.application_id} in {report.state_dir}, for Kafka Streams {report.to}"
-    print_table(console, title, columns, cells, left=set(columns), spare=("kind",))
+    if report.tasks:
+        print_table(console, title, columns, cells, left=set(columns), spare=("kind",))
     for title, of in _WORDS:
         for why, tasks in _grouped(report, of).items():
             console.print(Text(f"{title}: {_tasks(tasks)}: {why}"))
@@ -75,7 +76,9 @@ def show(report: MigrateReport) -> None:
         Outcome.PLANNED: f"plan {report.plan_id}: {changed} of {len(report.tasks)} tasks would be migrated; nothing "
         "was changed. Do it with --apply",
         Outcome.REFUSED: "refused; nothing was changed",
-        Outcome.UNCHANGED: f"nothing to do: Kafka Streams {report.to} opens it as it is",
+        Outcome.UNCHANGED: f"nothing to do: Kafka Streams {report.to} opens it as it is"
+        if report.tasks
+        else "nothing to do: there is no state of it yet",
         Outcome.MIGRATED: f"migrated {changed} of {len(report.tasks)} tasks in {report.seconds:.1f} s",
     }
     kept = f"; what was moved aside lies in {report.kept} for a week" if report.kept else ""

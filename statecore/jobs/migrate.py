@@ -27,14 +27,15 @@ from pathlib import Path
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.formats.releases import GLOBAL, LOCK_FILE, RELEASES
-from statecore.jobs.attempt import utc_now
+from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, RELEASES
+from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.convert_tasks import Converted, ConvertTask, convert_tasks
 from statecore.jobs.engine import Engine, Failure, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.home import DirectoryHome
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import Job, Surroundings, nobody
+from statecore.jobs.migrate_owner import of_another
 from statecore.jobs.migrate_report import (
     MIGRATION_SUFFIX,
     MigratedStore,
@@ -56,6 +57,7 @@ from statecore.placement.trees import fingerprint
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import load_spec
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.lock_holder import lock_holder
 
 _FEW, _LITTLE = 64, 64 << 20
@@ -86,7 +88,7 @@ def run_migrate(
         What was done, or would be.
 
     Raises:
-        NotFound: there is no such application or task.
+        NotFound: there is no such application or task, and the request does not say that this may be.
         Invalid: something cannot be migrated, of which all is named; or the plan is not the one that was approved;
             nothing was changed.
         Fenced: the application runs, or another job does; nothing was changed.
@@ -97,7 +99,13 @@ def run_migrate(
     try:
         spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
         check_application(spec, request.application_id)
-        found = application_directory(Path(request.state_dir), request.application_id)
+        try:
+            found = application_directory(Path(request.state_dir), request.application_id)
+        except NotFound as error:
+            if not request.if_there:
+                raise
+            say(error.what)
+            return _nothing_there(request)
         directory = StateDirectory(found.state_dir, found.application_id, request.owner)
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
         around = Surroundings(spec or _unknown(request), home, progress or NullProgress(), faults, say)
@@ -176,7 +184,7 @@ class _Migration(Job):
         """What would be done to each task, and the id of that plan."""
         there = [*self.directory.task_directories(), *([GLOBAL] if self.directory.global_path.is_dir() else [])]
         missing = [task for task in self.request.tasks if task not in there]
-        if missing or not there:
+        if missing or not (there or self.request.if_there):
             raise NotFound(
                 f"{self.directory.path} has no task{f' {missing[0]}' if missing else ''}; "
                 f"there are: {', '.join(there) or 'none'}.",
@@ -188,21 +196,28 @@ class _Migration(Job):
         plans, seen = [], {}
         for task in wanted:
             seen[task] = fingerprint(self.directory.task_path(task))
-            plans.append(
-                plan_conversion(
-                    task,
-                    self.directory.task_path(task),
-                    self.to,
-                    application_id=self.request.application_id,
-                    spec=self.declared,
-                    exactly_once=self._exactly_once(),
-                    lose_headers=self.request.lose_headers,
-                )
+            plan = plan_conversion(
+                task,
+                self.directory.task_path(task),
+                self.to,
+                application_id=self.request.application_id,
+                spec=self.declared,
+                exactly_once=self._exactly_once(),
+                lose_headers=self.request.lose_headers,
             )
+            foreign = () if plan.refused else self._of_another(plan)
+            plans.append(TaskConversion(task, plan.seen, plan.release_to, (), refused=foreign) if foreign else plan)
             self.progress.advance()
         self.progress.done()
         changed = {plan.task: seen[plan.task] for plan in plans if not plan.is_nothing_to_do}
         return plans, plan_id_of(self.request.to, [_said(plan) for plan in plans], changed)
+
+    def _of_another(self, plan: TaskConversion) -> tuple[str, ...]:
+        said = [*read_offsets(self.directory.task_path(plan.task) / CHECKPOINT_FILE)]
+        for store in plan.stores:
+            said.extend(store.offsets)
+        names = [store.store for store in plan.stores]
+        return of_another(self.request.application_id, names, said, self.declared)
 
     def _exactly_once(self) -> bool | None:
         guarantee = self.request.processing_guarantee
@@ -323,6 +338,18 @@ def _counted(files: Sequence[Path], progress: Progress) -> Iterator[None]:
     finally:
         ended.set()
         counter.join()
+
+
+def _nothing_there(request: MigrateRequest) -> MigrateReport:
+    """The report on an application that has no state here yet."""
+    began = Attempt.begin(request.application_id, request.state_dir, request.request_id)
+    return MigrateReport(
+        **asdict(began),
+        finished=utc_now(),
+        to=RELEASES[request.to].name,
+        outcome=Outcome.UNCHANGED,
+        plan_id=plan_id_of(request.to, [], {}),
+    )
 
 
 def _said(plan: TaskConversion) -> MigratedTask:

@@ -105,6 +105,16 @@ class MigrateRequest(Request):
             section=WHAT,
         ),
     )
+    if_there: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="If there",
+            help="a state directory that is not there yet, or has no task of the application, is nothing to do and no "
+            "error: for commands that run before every start, also the first",
+            section=WHAT,
+        ),
+    )
     owner: str | None = field(default=None, metadata=OWNER)
     request_id: str = field(
         default_factory=lambda: uuid.uuid4().hex,

@@ -31,7 +31,8 @@ class Claims:
 def claims(seen: TaskSight) -> Claims:
     """Divide the entries among the stores, by the topic that each is rebuilt from.
 
-    A task's stores are rebuilt from the partition of the task's number; a global store from all partitions.
+    A task's stores are rebuilt from the partition of the task's number; a global store from all partitions. Which topic
+    that is, is told by its name, or by the offset that the store has inside.
     """
     entries = seen.checkpoint or {}
     partition = partition_of_task(seen)
@@ -39,7 +40,8 @@ def claims(seen: TaskSight) -> Claims:
         store.store: {
             entry: offset
             for entry, offset in entries.items()
-            if store.changelog and entry.topic == store.changelog and partition in (None, entry.partition)
+            if entry in store.inside
+            or (store.changelog and entry.topic == store.changelog and partition in (None, entry.partition))
         }
         for store in seen.stores
     }

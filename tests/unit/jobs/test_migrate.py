@@ -136,6 +136,28 @@ def test_what_is_not_there_is_named(state_dir: StateDir) -> None:
         migrated(state, tasks=("0_7",))
 
 
+@pytest.mark.parametrize("apply", [True, False])
+@pytest.mark.parametrize("there", ["nowhere", "nothing", "another", "no task"])
+def test_a_first_start_is_nothing_to_do_for_whoever_says_that_it_may_be(
+    tmp_path: Path, state_dir: StateDir, there: str, apply: bool
+) -> None:
+    state = tmp_path / "volume" / "state"
+    if there == "nothing":
+        state.mkdir(parents=True)
+    elif there == "another":
+        state = state_dir("4.2.0", under="volume/state")
+    elif there == "no task":
+        (state / "orders").mkdir(parents=True)
+    before = fingerprint(tmp_path)
+    with pytest.raises(NotFound):
+        migrated(state, application_id="orders", apply=apply)
+    report = migrated(state, application_id="orders", apply=apply, if_there=True)
+    assert (report.outcome, report.tasks, report.application_id) == (Outcome.UNCHANGED, (), "orders")
+    assert there == "no task" or fingerprint(tmp_path) == before
+    with pytest.raises(NotFound, match="no task 0_7"):  # where there is state, a wrong name is a wrong name
+        migrated(state_dir(), tasks=("0_7",), if_there=True)
+
+
 def test_a_directory_in_use_is_left_alone(state_dir: StateDir) -> None:
     state = state_dir()
     with StateDirectory(state, "old420").lock():

@@ -50,6 +50,14 @@ def test_a_store_that_has_an_offset_keeps_it_and_a_contradiction_is_told() -> No
     assert "app-a-changelog-0 at 20, and the store app-a-changelog-0 at 30" in made.notes[0]
 
 
+def test_a_source_topic_that_a_store_has_an_offset_of_is_its_own_without_a_spec_too() -> None:
+    source = TopicPartition("orders", 0)
+    made = plan(task(plain("a", {source: 30}, seen_changelog=""), checkpoint={source: 40}))
+    assert made.stores[0].is_nothing_to_do
+    assert (made.moved, made.written, made.left) == ((".checkpoint",), {}, ())
+    assert "orders-0 at 40, and the store orders-0 at 30" in made.notes[0]
+
+
 @pytest.mark.parametrize("offset", [5, OFFSET_UNKNOWN])
 def test_a_store_without_a_segment_gets_one_that_keeps_its_offset(offset: int) -> None:
     made = plan(task(segmented("w"), checkpoint={at("w"): offset}))

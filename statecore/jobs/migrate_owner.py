@@ -1,0 +1,41 @@
+"""Whose offsets a task's directory has: another application's directory is not migrated by mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import ApplicationSpec
+
+_SUFFIX = "-changelog"
+
+
+def of_another(
+    application_id: str, stores: Iterable[str], offsets: Iterable[TopicPartition], spec: ApplicationSpec | None
+) -> tuple[str, ...]:
+    """Why a task's directory is not one of an application: its stores' offsets are of changelogs of another one.
+
+    Under a wrong name nobody would find those offsets again: Kafka Streams drops them, and restores its own changelogs
+    upon the rows of the other application.
+
+    Args:
+        application_id: whose directory it should be.
+        stores: the names of the stores that the task has.
+        offsets: what the task has offsets of.
+        spec: the application's declaration, if there is one; what is declared there is its own.
+    """
+    declared = {store.changelog for store in (*spec.stores, *spec.global_stores)} if spec is not None else set()
+    names = sorted(stores, key=len, reverse=True)
+    found: dict[str, str] = {}
+    for topic in sorted({partition.topic for partition in offsets} - declared):
+        if topic.startswith(f"{application_id}-"):
+            continue
+        for store in names:
+            if topic.endswith(f"-{store}{_SUFFIX}"):
+                found.setdefault(topic.removesuffix(f"-{store}{_SUFFIX}"), topic)
+                break
+    return tuple(
+        f"it has offsets of {topic}: this is the state of {owner}, not of {application_id}. Give the id of the "
+        "application whose directory it is; or declare its stores in a spec, if that is their changelog."
+        for owner, topic in sorted(found.items())
+    )

@@ -1,0 +1,139 @@
+"""The command dies by SIGKILL at any of its points, runs again, and real Kafka Streams 4.3.1 restores nothing."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from statecore.faults import CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS, VARIABLE
+from statecore.formats.checkpoint import decode_checkpoint
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.migrate import run_migrate
+from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.target_release import TargetRelease
+from statecore.spec.model import ProcessingGuarantee
+from tests.golden.directories import unpacked
+from tests.harness.command import statecore
+from tests.harness.directory import Families, read_application
+from tests.harness.fleet import Fleet
+from tests.harness.fleet_kinds import SMALL
+
+pytestmark = [pytest.mark.integration]
+
+NEVER_REACHED = {"placement.after-siblings", "placement.between-renames", "placement.done"}
+"""Points of placements that bring stores, and of file systems that cannot exchange directories."""
+
+POINTS = [point for point in (*MIGRATE_POINTS, *CONVERSION_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED] + [
+    "conversion.after-database:kill:4",
+    "placement.before-swap:kill:3",
+    "placement.after-swap:kill:2",
+]
+OLD = "4.2.0-exactly-once-clean"
+DOWN = ("conversion.before-database", "conversion.after-files", "placement.after-swap", "migrate.after-placement")
+
+Stored = dict[tuple[str, str], Families]
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, fault: str, state_dir: Path, application_id: str, to: str) -> None:
+    """The command, which dies."""
+    where = ("--application-id", application_id, "--state-dir", state_dir, "--to", to)
+    with monkeypatch.context() as patched:
+        patched.setenv(VARIABLE, fault)
+        done = statecore("migrate", *where, "--apply", "--processing-guarantee", "exactly_once_v2")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def migrated(state_dir: Path, application_id: str, to: str) -> Path:
+    """Run again, to the end."""
+    request = MigrateRequest(
+        application_id=application_id,
+        state_dir=str(state_dir),
+        to=TargetRelease(to),
+        apply=True,
+        processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2,
+    )
+    run_migrate(request, InProcessEngine())
+    return state_dir / application_id
+
+
+def stored(application: Path) -> tuple[Stored, dict[str, dict[TopicPartition, int]]]:
+    """Every row of every database, and every file with offsets beside them."""
+    beside = {
+        str(file.relative_to(application)): decode_checkpoint(file.read_bytes(), str(file))
+        for pattern in ("*/.checkpoint*", "*/*.position")
+        for file in application.glob(pattern)
+    }
+    return read_application(application), beside
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A directory that was made without an interruption, and what it holds."""
+
+    application: Path
+    stored: tuple[Stored, dict[str, dict[TopicPartition, int]]]
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reference]:
+    """The golden directory as it is, and converted, by release."""
+    made = {}
+    for release in ("4.2", "4.3", "3.9"):
+        state_dir = tmp_path_factory.mktemp(release)
+        made[release] = application = unpacked(OLD, state_dir)
+        for task in ("0_1", "1_0", "2_0"):
+            shutil.rmtree(application / task)
+    migrated(made["4.3"].parent, OLD, "4.3")
+    shutil.copytree(made["4.3"], made["3.9"], dirs_exist_ok=True)
+    migrated(made["3.9"].parent, OLD, "3.9")
+    return {release: Reference(application, stored(application)) for release, application in made.items()}
+
+
+@pytest.mark.parametrize(("fault", "to"), [*((fault, "4.3") for fault in POINTS), *((fault, "3.9") for fault in DOWN)])
+def test_killed_at_any_point_and_run_again_it_is_as_if_nothing_had_happened(
+    references: dict[str, Reference], fault: str, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = (references["4.2"], references["4.3"]) if to == "4.3" else (references["4.3"], references["3.9"])
+    application = shutil.copytree(before.application, tmp_path / OLD)
+    killed(monkeypatch, fault, tmp_path, OLD, to)
+    found = read_application(application)
+    for task in ("0_0", "1_1", "2_1", "global"):  # each is old or new
+        assert of_task(task, found) in [of_task(task, one.stored[0]) for one in (before, after)], task
+    migrated(tmp_path, OLD, to)
+    assert stored(application) == after.stored
+    assert not list((application / ".statecore").glob("placement-*"))
+
+
+def of_task(task: str, rows: Stored) -> Stored:
+    return {name: families for name, families in rows.items() if name[0] == task}
+
+
+def test_after_a_kill_and_another_run_the_application_restores_nothing(
+    fleet: Fleet, application_id: str, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fleet.application(application_id, state_dir, "exactly_once_v2", SMALL)
+    with world.on("4.2") as running:
+        world.feed_all()
+        before = world.answers(running)
+    for fault, again in (
+        ("conversion.after-database:kill:7", True),
+        ("placement.after-swap:kill:3", True),
+        ("placement.before-swap:kill:5", False),
+    ):
+        copy = shutil.copytree(state_dir, tmp_path / fault.replace(":", "-"))
+        killed(monkeypatch, fault, copy, application_id, "4.3")
+        if again:
+            migrated(copy, application_id, "4.3")
+        world.state_dir = copy
+        with world.on("4.3") as running:
+            assert world.restored(running) == {}, fault
+            assert world.answers(running) == before, fault
+    migrated(copy, application_id, "4.3")  # behind an application that did not wait for it
+    with world.on("4.3") as running:
+        assert world.restored(running) == {}
+        assert world.answers(running) == before
