@@ -18,10 +18,9 @@ release would throw away is *left* as it is, and so would be thrown away as befo
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -29,8 +28,8 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, RELEASES
 from statecore.jobs.attempt import Attempt, utc_now
-from statecore.jobs.convert_tasks import Converted, ConvertTask, convert_tasks
-from statecore.jobs.engine import Engine, Failure, Workers
+from statecore.jobs.convert_tasks import ConvertTask, convert_tasks
+from statecore.jobs.engine import Engine, Question, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.home import DirectoryHome
 from statecore.jobs.in_process import InProcessEngine
@@ -46,6 +45,8 @@ from statecore.jobs.migrate_report import (
 )
 from statecore.jobs.migrate_request import MigrateRequest
 from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.report import PROCESSES
+from statecore.jobs.stages import Watch, run_batches
 from statecore.maintenance.conversion import StoreConversion, TaskConversion, plan_conversion
 from statecore.maintenance.layout import application_directory
 from statecore.maintenance.sight import check_application
@@ -64,7 +65,6 @@ _FEW, _LITTLE = 64, 64 << 20
 """Databases and bytes below which this process converts them itself."""
 
 _PRELOADED = ("statecore.maintenance.converting",)
-_LOOK_SECONDS = 0.2
 
 
 def run_migrate(
@@ -152,6 +152,10 @@ class _Migration(Job):
             self.faults.reach("migrate.after-plan")
             with ExitStack() as stack:
                 workers = stack.enter_context(self._engine_for(todo).start("migrate", self.spec))
+                with self.phase("check"):
+                    self.ran_on = workers.check(Question(self.directory.work_path, (), ()))
+                if self.ran_on.master != PROCESSES:
+                    self.say(str(self.ran_on))
                 exchange = stack.enter_context(
                     Exchange(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
                 )
@@ -267,16 +271,14 @@ class _Migration(Job):
     def _converted(self, workers: Workers, work: Sequence[ConvertTask]) -> dict[str, float]:
         """Have every copy converted; task → seconds."""
         self.progress.phase("convert", len(work), "tasks")
-        with _counted([Path(one.done) for one in work], self.progress):
-            answers = workers.run(convert_tasks, [[one] for one in work], self.doing)
-        failed = [answer for answer in answers if isinstance(answer, Failure)]
-        if failed:
-            raise failed[0].to_error()
+        files = [Path(one.done) for one in work]
+        with Watch(lambda: sum(file.exists() for file in files), self.progress) as watch:
+            done = run_batches(workers, [[one] for one in work], convert_tasks, self.doing)
+        self.progress.advance(len(done) - watch.seen)
         self.progress.done()
-        done = {answer.task: answer.seconds for answer in answers if isinstance(answer, Converted)}
         if len(done) != len(work):
             raise AssertionError(f"{len(done)} of {len(work)} tasks were answered for")
-        return done
+        return {one.task: one.seconds for one in done}
 
     def _verify(self, outcomes: Mapping[str, Placed]) -> None:
         left = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
@@ -313,31 +315,9 @@ class _Migration(Job):
             kept=kept,
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
+            ran_on=self.ran_on,
             tasks=tasks,
         )
-
-
-@contextmanager
-def _counted(files: Sequence[Path], progress: Progress) -> Iterator[None]:
-    """Tell of each file that is made meanwhile: workers answer only when all is done."""
-    ended = threading.Event()
-
-    def count() -> None:
-        told = 0
-        last = False
-        while not last:
-            last = ended.wait(_LOOK_SECONDS)
-            made = sum(file.exists() for file in files)
-            progress.advance(made - told)
-            told = made
-
-    counter = threading.Thread(target=count, name="statecore-count")
-    counter.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        counter.join()
 
 
 def _nothing_there(request: MigrateRequest) -> MigrateReport:

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.documents import DocumentType
+from statecore.jobs.report import RanOn
 
 MIGRATION_SUFFIX = ".migration"
 """Of the report's file."""
@@ -101,6 +102,7 @@ class MigrateReport:
         kept: where the files lie that were moved aside; empty where there are none.
         seconds: wall time.
         phases: wall seconds of each phase, in order.
+        ran_on: where the tasks were converted; empty where none was.
         tasks: what was done to each task.
     """
 
@@ -119,6 +121,7 @@ class MigrateReport:
     kept: str = ""
     seconds: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)
+    ran_on: RanOn = field(default_factory=RanOn)
     tasks: tuple[MigratedTask, ...] = ()
 
     @property

@@ -8,23 +8,17 @@ application's directory: each is asked before it is given a task.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
 from statecore.faults import FaultPoints
 from statecore.jobs.command import parser_of, run_command, say
-from statecore.jobs.engine import Engine, Question, Workers
 from statecore.jobs.migrate import run_migrate
 from statecore.jobs.migrate_report import MigrateReport
 from statecore.jobs.migrate_request import MigrateRequest
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.starter import end_with_the_starter
-from statecore.placement.state_directory import WORK_DIRECTORY
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
-from statecore.spec.model import ApplicationSpec
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,35 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_with_the_starter()
 
     def run(request: MigrateRequest, progress: Progress, faults: FaultPoints) -> MigrateReport:
-        directory = Path(request.state_dir) / request.application_id / WORK_DIRECTORY
-        engine = ProcessEngine() if options.here else SharedEngine(SparkEngine(options.master), directory)
+        engine = ProcessEngine() if options.here else SparkEngine(options.master)
         return run_migrate(request, engine, progress, faults=faults, say=say)
 
     return run_command(options, MigrateRequest, run)
-
-
-@dataclass(frozen=True)
-class SharedEngine:
-    """An engine whose workers are asked whether they see a directory of the driver's, before anything is done.
-
-    Attributes:
-        engine: it.
-        directory: the directory.
-    """
-
-    engine: Engine
-    directory: Path
-
-    def expected(self, spec: ApplicationSpec) -> int:
-        """See :class:`statecore.jobs.engine.Engine`."""
-        return self.engine.expected(spec)
-
-    @contextmanager
-    def start(self, job: str, spec: ApplicationSpec) -> Iterator[Workers]:
-        """See :class:`statecore.jobs.engine.Engine`; waits until the workers are there."""
-        with self.engine.start(job, spec) as workers:
-            say(str(workers.check(Question(self.directory, (), ()))))
-            yield workers
 
 
 if __name__ == "__main__":

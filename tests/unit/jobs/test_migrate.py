@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from statecore.faults import CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import convert_tasks as tasks_module
+from statecore.jobs.engine import Question
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate import run_migrate
 from statecore.jobs.migrate_report import MIGRATE_REPORT, MigrateReport, Outcome
 from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.report import RanOn
 from statecore.jobs.target_release import TargetRelease
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
@@ -164,6 +167,51 @@ def test_a_directory_in_use_is_left_alone(state_dir: StateDir) -> None:
         for apply in (True, False):
             with pytest.raises(Fenced, match=r"in use|holds its lock|this process"):
                 migrated(state, apply=apply)
+
+
+class Elsewhere:
+    """An engine of another machine, whose workers answer what they are asked with an error, or with where they run."""
+
+    def __init__(self, error: Invalid | None = None) -> None:
+        self.error = error
+        self.asked: list[Question] = []
+
+    def expected(self, _: Any) -> int:
+        return 2
+
+    @contextmanager
+    def start(self, *_: Any) -> Iterator[Any]:
+        yield self
+
+    def check(self, question: Question) -> RanOn:
+        self.asked.append(question)
+        if self.error:
+            raise self.error
+        return RanOn("spark://m:7077", 2, ("a", "b"))
+
+    def run(self, work: Any, batches: Any, _: str) -> Any:
+        return [answer for batch in batches for answer in work(batch)]
+
+
+def test_workers_are_asked_whether_they_see_the_directory_and_where_they_ran_is_said(state_dir: StateDir) -> None:
+    state, said = state_dir(), list[str]()
+    workers: Any = Elsewhere()
+    request = MigrateRequest(application_id="old420", state_dir=str(state), to=TargetRelease.V4_3, apply=True)
+    report = run_migrate(request, workers, say=said.append)
+    assert workers.asked == [Question(state / "old420" / ".statecore", (), ())]
+    assert said == ["Spark runs on spark://m:7077 with 2 executors on a, b."]
+    assert (report.outcome, report.ran_on.hosts) == (Outcome.MIGRATED, ("a", "b"))
+
+
+def test_nothing_is_done_where_a_worker_does_not_see_the_directory(state_dir: StateDir) -> None:
+    state = state_dir()
+    before = fingerprint(state / "old420" / "0_1")
+    workers: Any = Elsewhere(Invalid("b does not see it.", action="Mount it."))
+    request = MigrateRequest(application_id="old420", state_dir=str(state), to=TargetRelease.V4_3, apply=True)
+    with pytest.raises(Invalid, match="does not see it"):
+        run_migrate(request, workers)
+    assert fingerprint(state / "old420" / "0_1") == before
+    assert not list((state / "old420" / ".statecore").glob("placement-*"))
 
 
 EVERY = (*MIGRATE_POINTS, *CONVERSION_POINTS, *(point for point in PLACEMENT_POINTS if "between" not in point))
