@@ -283,7 +283,7 @@ def _of_surroundings() -> dict[str, Damage]:
             task="",
         ),
         "task-undeclared": Damage(_copy_task, ("task-undeclared",), needs=_SPEC, task="7_0"),
-        "kind-mismatch": Damage(_stamped_as_plain, ("kind-mismatch",), needs=_SPEC, task=""),
+        "kind-mismatch": Damage(stamped_as_plain, ("kind-mismatch",), needs=_SPEC),
     }
 
 
@@ -291,12 +291,12 @@ def _offset(change: Callable[[int], int | None]) -> Callable[[Path], None]:
     return lambda database: change_offsets(database, change)
 
 
-def _stamped_as_plain(application: Path) -> None:
+def stamped_as_plain(application: Path, task: str = TASK) -> None:
     """A database of a timestamped store where a plain one is declared."""
-    target = database_of(application, PLAIN)
+    target = database_of(application, PLAIN, task)
     kept = offsets_of(target)
     shutil.rmtree(target)
-    shutil.copytree(database_of(application, STAMPED), target)
+    shutil.copytree(database_of(application, STAMPED, task), target)
     with edited(target) as opened:
         family = opened.get_column_family(OFFSETS)
         for key in [key for key in family.keys() if key not in (STATUS, b"position")]:  # noqa: SIM118

@@ -194,10 +194,15 @@ class VersionedApplication(FedApplication):
         time.sleep(2 * _COMMIT_INTERVAL_MS / 1000)  # the group's commit comes before the stores'
 
     def answers(self, running: StreamsApplication, until: int | None = None, *, history: bool = False) -> Answers:
-        """What every store that can be asked answers.
+        """What every store that can be asked answers; the arguments are those of ``prepare``."""
+        self.prepare(running, until, history=history)
+        return self.asked(running)
+
+    def prepare(self, running: StreamsApplication, until: int | None = None, *, history: bool = False) -> None:
+        """Says how the stores are asked.
 
         Args:
-            running: it.
+            running: who is asked then.
             until: ms from ``base`` to the newest record, where that is not the newest that this object has fed it:
                 only what is within the retention then is asked for.
             history: also the older versions of versioned stores, which a restarted application does not find.
@@ -209,7 +214,6 @@ class VersionedApplication(FedApplication):
             for case in self.kinds.cases
             if case.query is not None
         }
-        return self.asked(running)
 
     def digests(self, running: StreamsApplication) -> dict[tuple[str, int | None], str]:
         """The same as SHA-256 (hex) of each store's answers."""
