@@ -100,6 +100,7 @@ def show(report: RepairReport) -> None:
         print_line(console, f"{'mended' if done else 'would mend'} {_tasks(tasks)}: {step} [{', '.join(codes)}]")
     for one in report.rebuilt:
         rows = "" if one.rows is None else f": {one.rows:,} rows in {one.seconds:.1f} s"
+        rows += f", upon {', '.join(one.parents)}" if one.parents else ""
         what = f"{', '.join(one.stores)} in {_tasks(one.tasks) if one.tasks else 'all tasks'}"
         print_line(console, f"{'rebuilt' if done else 'would rebuild'} {what}{rows} [{', '.join(one.codes)}]")
     for finding in report.left:

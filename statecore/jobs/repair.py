@@ -152,10 +152,7 @@ class _Repair(Job):
         with self.phase("verify"):
             after, left = self._examined()
         self._check_mended(plan, after)
-        done = tuple(
-            replace(one, rows=sum(store.rows for store in restore.stores), seconds=restore.seconds)
-            for one, restore in zip(rebuilt, restores, strict=True)
-        )
+        done = tuple(_done(one, restore) for one, restore in zip(rebuilt, restores, strict=True))
         worse = tuple(one for one in after.findings if one.severity is not Severity.NOTE)
         report = self._report(Outcome.REPAIRED, plan_id, found, worse, mended, done, kept=kept)
         if not left.is_nothing_to_do:
@@ -308,6 +305,13 @@ class _Repair(Job):
             found=tuple(one.to_json() for one in found.findings),
             left=tuple(one.to_json() for one in left),
         )
+
+
+def _done(planned: RebuiltStores, restore: RestoreReport) -> RebuiltStores:
+    """What became of a rebuild. The rows of stores that are left to Kafka Streams are not counted."""
+    rows = sum(max(store.rows, 0) for store in restore.stores)
+    parents = tuple(sorted({store.parent for store in restore.stores} - {""}))
+    return replace(planned, rows=rows, parents=parents, seconds=restore.seconds)
 
 
 def _name_of(one: Rebuild) -> str:

@@ -53,6 +53,7 @@ class RebuiltStores:
         tasks: of which tasks; empty for all.
         codes: of the findings that it mends.
         rows: how many rows they have now; ``None`` of a plan.
+        parents: the snapshots that they were put upon; empty where they were built from their changelogs alone.
         seconds: what it took; 0 of a plan.
     """
 
@@ -60,6 +61,7 @@ class RebuiltStores:
     tasks: tuple[str, ...]
     codes: tuple[str, ...]
     rows: int | None = None
+    parents: tuple[str, ...] = ()
     seconds: float = 0.0
 
 

@@ -200,7 +200,9 @@ def _kinds() -> tuple[FindingKind, ...]:
             "4.3 takes the offsets over by itself where the directory was closed cleanly. It loses them of segmented "
             "stores without a segment, takes none over of stores that never had a record, and under exactly-once "
             "deletes the tasks of both.",
-            "Run statecore migrate --to 4.3 before the application starts on 4.3.",
+            "Run statecore migrate --to 4.3 before the application starts on 4.3; where the offset of rows is nowhere, "
+            "rebuild the store.",
+            (Repair.REBUILD,),
         ),
         FindingKind(
             "half-migrated",

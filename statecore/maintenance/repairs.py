@@ -100,13 +100,16 @@ def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView]) -> Re
     views = {(view.task, view.store): view for view in stores}
     every = list(findings)
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store}
-    wanted = {view.task for view in stores if _wants_checkpoint(view)}
+    wanted = {view.task for view in stores if _wants_checkpoint(view) and (view.task, view.store) not in rebuilt}
     mended: dict[tuple[str, str, Repair], list[Finding]] = {}
     codes: dict[tuple[str, str], set[str]] = {of: set() for of in rebuilt}
     left = []
     for one in every:
         of = one.task, one.store
-        if _is_of_checkpoint(one):
+        if one.code == "half-migrated" and one.task not in wanted and any(task == one.task for task, _ in rebuilt):
+            for key in rebuilt:  # who lacked an offset gets one by being rebuilt
+                codes[key] |= {one.code} if key[0] == one.task else set()
+        elif _is_of_checkpoint(one):
             how = Repair.MERGE_CHECKPOINT if one.task in wanted else Repair.MOVE_ASIDE
             mended.setdefault((one.task, "", how), []).append(one)
         elif of in rebuilt:

@@ -156,13 +156,13 @@ class _Kind:
     Attributes:
         kind: its kind.
         left: what else it may be, where that is not known.
-        mismatch: why it is not what is declared.
+        mismatch: why it is not what is declared, by task.
         strange: why no class would open it, by task.
     """
 
     kind: StoreKind
     left: str
-    mismatch: str = ""
+    mismatch: Mapping[str, str] = field(default_factory=dict)
     strange: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -175,17 +175,36 @@ def _kinds(
         places = [place for place in every if (place.topology, place.store) == (topology, store)]
         places = [place for place in places if place.segmented == places[0].segmented]
         declared = _declared(spec, places[0])
-        kind, left, mismatch = StoreKind.UNKNOWN, BUILT, ""
+        kind, left = StoreKind.UNKNOWN, BUILT
+        mismatch: dict[str, str] = {}
         seen, strange = _recognised(places)
         if seen is not None:
             kind, left, *_ = conclude([*seen.evidence, *of_name(store, ())])
         if declared is not None and declared.kind.can_be_built:
             if seen is not None and declared.kind not in left:
-                mismatch = f"the spec says {declared.kind}, but what is on disk is {listed(left)}"
+                mismatch = _mismatches(places, declared.kind) or dict.fromkeys(
+                    (place.task for place in places), _mismatch(declared.kind, left)
+                )
             kind = declared.kind
         said = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
         kinds[topology, store] = _Kind(kind, said, mismatch, strange)
     return kinds
+
+
+def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]:
+    """The tasks in which a store by itself is not what is declared; none where only all together contradict it."""
+    found = {}
+    for place in places:
+        with contextlib.suppress(StatecoreError):
+            seen = recognise([place])
+            _, left, *_ = conclude([*seen.evidence, *of_name(place.store, ())])
+            if not seen.strange and declared not in left:
+                found[place.task] = _mismatch(declared, left)
+    return found
+
+
+def _mismatch(declared: StoreKind, left: frozenset[StoreKind]) -> str:
+    return f"the spec says {declared}, but what is on disk is {listed(left)}"
 
 
 def _recognised(places: list[StorePlace]) -> tuple[Seen | None, dict[str, str]]:
@@ -264,7 +283,7 @@ def _look(
     outside = read_offsets(place.checkpoint_file).offsets
     return StoreView(
         place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
-        declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch,
+        declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
         strange=kind.strange.get(place.task, ""),
     )  # fmt: skip
 

@@ -67,10 +67,12 @@ def _older(store: StoreView, task: TaskView, how: Circumstances) -> Finding:
     unknown = OFFSET_UNKNOWN in how.entries_of(store, task.checkpoint).values()
     what += f", which says {'-4' if unknown else 'nothing'} of it: {how.release.name} restores it from the start"
     at_least_once = Severity.WARNING if store.rows else Severity.NOTE
+    repair = Repair.REBUILD if store.rows else None
     if store.task == GLOBAL:
-        return of_store(store, "older-release", at_least_once, what, kept=False)
+        return of_store(store, "older-release", at_least_once, what, repair=repair, kept=False)
     what += ", and under exactly-once deletes its task"
-    return of_store(store, "older-release", how.severity(at_least_once, Severity.ERROR), what, kept=False)
+    severity = how.severity(at_least_once, Severity.ERROR)
+    return of_store(store, "older-release", severity, what, repair=repair, kept=False)
 
 
 def _beside(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
