@@ -1,0 +1,138 @@
+"""A repair that is killed at any of its points, that has no room, or that may not write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from statecore.errors import StatecoreError
+from statecore.faults import PLACEMENT_POINTS, REPAIR_POINTS, VARIABLE
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.repair import run_repair
+from statecore.jobs.repair_report import Outcome, RepairReport
+from statecore.jobs.repair_request import RepairRequest
+from statecore.placement.trees import fingerprint
+from tests.harness import damage, mounts
+from tests.harness.broker import Broker
+from tests.harness.streams import StreamsJvm
+from tests.harness.tables import Answers, World
+
+pytestmark = pytest.mark.integration
+
+POINTS = (
+    *REPAIR_POINTS,
+    *(f"placement.{name}" for name in ("after-assembly", "before-journal", "after-journal", "before-swap")),
+    *(f"placement.{name}" for name in ("after-swap", "after-verify", "after-keeping")),
+)
+assert {*POINTS} - {*REPAIR_POINTS} <= {*PLACEMENT_POINTS}
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A closed application: a contradicting ``.checkpoint`` in one task, a store without an SST file in the other."""
+
+    world: World
+    right: Answers
+    spec: Path
+
+    def copy(self, path: Path) -> Path:
+        """Another ``state.dir`` with it."""
+        shutil.copytree(self.world.state_dir, path)
+        return path
+
+    def repair(self, state_dir: Path, **asked: bool) -> RepairReport:
+        request = RepairRequest(
+            application_id=self.world.application_id,
+            state_dir=str(state_dir),
+            spec_path=str(self.spec),
+            **{"apply": True, **asked},
+        )
+        return run_repair(request, InProcessEngine())
+
+
+@pytest.fixture(scope="module")
+def damaged(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory) -> Damaged:
+    base = tmp_path_factory.mktemp("repair-stopped")
+    (base / "state").mkdir()
+    world = World(broker, streams_jvm, f"repair-stopped-{os.getpid()}", base / "state", "exactly_once_v2")
+    world.feed(keys=20)
+    right = world.live()
+    application = world.state_dir / world.application_id
+    ahead = {name: offset + 2 for name, offset in damage.offsets_of(damage.database_of(application, "plain")).items()}
+    damage.write_checkpoint(application / "0_0" / ".checkpoint", ahead)
+    damage.tables_of(damage.database_of(application, "stamped", "0_1"))[-1].unlink()
+    spec = base / "stores.yaml"
+    spec.write_text(yaml.safe_dump(world.request().spec))
+    return Damaged(world, right, spec)
+
+
+def _killed(damaged: Damaged, state_dir: Path, point: str) -> int:
+    """``statecore doctor --repair --apply`` in a process that dies at a point; its exit code."""
+    words = ("doctor", "--repair", "--apply", "--state-dir", state_dir, "--spec", damaged.spec)
+    process = subprocess.run(
+        [sys.executable, "-m", "statecore.cli.main", *map(str, words)],
+        env={**os.environ, VARIABLE: point},
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    return process.returncode
+
+
+def test_whoever_is_killed_and_runs_it_again_ends_in_the_right_state(damaged: Damaged, tmp_path: Path) -> None:
+    places = {point: damaged.copy(tmp_path / point) for point in POINTS}
+    with ThreadPoolExecutor(2) as several:
+        codes = several.map(lambda point: _killed(damaged, places[point], point), POINTS)
+        assert dict(zip(POINTS, codes, strict=True)) == dict.fromkeys(POINTS, -signal.SIGKILL)
+    for point, place in places.items():
+        report = damaged.repair(place)
+        wanted = Outcome.UNCHANGED if point == "repair.after-rebuild" else Outcome.REPAIRED
+        assert (report.outcome, report.left) == (wanted, ()), (point, report.mended, report.rebuilt)
+        application = place / damaged.world.application_id
+        assert not (application / "0_0" / ".checkpoint").exists()
+        left = [path.name for path in (application / ".statecore").glob("placement-*")]
+        assert left == [], point
+    for point in ("placement.after-journal", "placement.after-swap", "repair.after-mending"):
+        assert damaged.world.at(places[point]).reopen() == (damaged.right, 0), point
+
+
+def _tasks(state_dir: Path, damaged: Damaged) -> Mapping[str, str]:
+    return {task: fingerprint(state_dir / damaged.world.application_id / task) for task in ("0_0", "0_1")}
+
+
+def _full(disk: mounts.Disk) -> Callable[[], None]:
+    filler = disk.fill()
+    return filler.unlink
+
+
+def _read_only(disk: mounts.Disk) -> Callable[[], None]:
+    disk.remount("ro")
+    return lambda: disk.remount("rw")
+
+
+@pytest.mark.parametrize("hinder", [_full, _read_only])
+def test_without_room_or_the_right_to_write_nothing_is_changed(
+    damaged: Damaged, tmp_path: Path, hinder: Callable[[mounts.Disk], Callable[[], None]]
+) -> None:
+    with mounts.disk(tmp_path / "disk", "64m") as disk:
+        place = damaged.copy(disk.path / "state")
+        before = _tasks(place, damaged)
+        relieve = hinder(disk)
+        assert damaged.repair(place, apply=False).outcome is Outcome.PLANNED, "to look needs neither"
+        with pytest.raises(StatecoreError, match=r"[Nn]o space|full|[Rr]ead-only") as caught:
+            damaged.repair(place)
+        assert caught.value.exit_code in (13, 15)
+        assert _tasks(place, damaged) == before
+        relieve()
+        assert damaged.repair(place).left == ()
+        assert damaged.world.at(place).reopen() == (damaged.right, 0)
