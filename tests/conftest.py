@@ -22,6 +22,7 @@ from tests.harness.spark_cluster import SparkCluster
 from tests.harness.streams import StreamsJvm
 
 LONGEST_FIRST = (
+    "integration/test_repair.py",
     "integration/test_kinds.py",
     "integration/test_fetch.py",
     "integration/test_airflow.py",

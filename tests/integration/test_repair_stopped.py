@@ -44,6 +44,8 @@ class Damaged:
     world: World
     right: Answers
     spec: Path
+    behind = 2
+    """Records that a store lacks by its own offset, which the contradicting file would hide."""
 
     def copy(self, path: Path) -> Path:
         """Another ``state.dir`` with it."""
@@ -68,8 +70,9 @@ def damaged(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.Te
     world.feed(keys=20)
     right = world.live()
     application = world.state_dir / world.application_id
-    ahead = {name: offset + 2 for name, offset in damage.offsets_of(damage.database_of(application, "plain")).items()}
-    damage.write_checkpoint(application / "0_0" / ".checkpoint", ahead)
+    plain = damage.database_of(application, "plain")
+    damage.write_checkpoint(application / "0_0" / ".checkpoint", damage.offsets_of(plain))
+    damage.change_offsets(plain, lambda offset: offset - 2)
     damage.tables_of(damage.database_of(application, "stamped", "0_1"))[-1].unlink()
     spec = base / "stores.yaml"
     spec.write_text(yaml.safe_dump(world.request().spec))
@@ -103,7 +106,7 @@ def test_whoever_is_killed_and_runs_it_again_ends_in_the_right_state(damaged: Da
         left = [path.name for path in (application / ".statecore").glob("placement-*")]
         assert left == [], point
     for point in ("placement.after-journal", "placement.after-swap", "repair.after-mending"):
-        assert damaged.world.at(places[point]).reopen() == (damaged.right, 0), point
+        assert damaged.world.at(places[point]).reopen() == (damaged.right, damaged.behind), point
 
 
 def _tasks(state_dir: Path, damaged: Damaged) -> Mapping[str, str]:
@@ -135,4 +138,4 @@ def test_without_room_or_the_right_to_write_nothing_is_changed(
         assert _tasks(place, damaged) == before
         relieve()
         assert damaged.repair(place).left == ()
-        assert damaged.world.at(place).reopen() == (damaged.right, 0)
+        assert damaged.world.at(place).reopen() == (damaged.right, damaged.behind)
