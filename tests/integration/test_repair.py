@@ -24,7 +24,7 @@ from statecore.jobs.repair import run_repair
 from statecore.jobs.repair_report import Outcome, RepairReport
 from statecore.jobs.repair_request import RepairRequest
 from statecore.placement.trees import fingerprint
-from tests.harness import damage
+from tests.harness import damage, damaging
 from tests.harness.command import statecore
 from tests.harness.directory import read_database
 from tests.harness.feeds import EVENTS, LEFT, REFERENCE, SPARSE, TABLE
@@ -75,7 +75,7 @@ class Copies:
 
     def take_earlier(self, task: str, store: str) -> Path:
         """Put a store's database, or its oldest segment, as it was before; returns it."""
-        now, before = (damage.database_of(one, store, task) for one in (self.application, self.earlier))
+        now, before = (damaging.database_of(one, store, task) for one in (self.application, self.earlier))
         assert now.name == before.name
         shutil.rmtree(now)
         shutil.copytree(before, now)
@@ -120,7 +120,7 @@ class Case:
         return {of_it, *((self.task, self.store, code) for code in self.also)}
 
     def database(self, copies: Copies) -> Path:
-        return damage.database_of(copies.application, self.store, self.task)
+        return damaging.database_of(copies.application, self.store, self.task)
 
     def checkpoint(self, copies: Copies) -> Path:
         return copies.application / self.task / ".checkpoint"
@@ -134,7 +134,7 @@ def _to_database(inflict: Callable[[Path], object]) -> Callable[[Copies, Case], 
 
 
 def _offset(said: int | None) -> Callable[[Copies, Case], object]:
-    return _to_database(lambda database: damage.change_offsets(database, lambda _: said))
+    return _to_database(lambda database: damaging.change_offsets(database, lambda _: said))
 
 
 def _older_database(copies: Copies, case: Case) -> None:
@@ -142,18 +142,18 @@ def _older_database(copies: Copies, case: Case) -> None:
 
 
 def _newer_checkpoint(copies: Copies, case: Case) -> None:
-    said = damage.offsets_of(case.database(copies))
+    said = damaging.offsets_of(case.database(copies))
     copies.take_earlier(case.task, case.store)
-    damage.write_checkpoint(case.checkpoint(copies), said)
+    damaging.write_checkpoint(case.checkpoint(copies), said)
 
 
 def _older_checkpoint(copies: Copies, case: Case) -> None:
-    said = damage.offsets_of(damage.database_of(copies.earlier, case.store, case.task))
-    damage.write_checkpoint(case.checkpoint(copies), said)
+    said = damaging.offsets_of(damaging.database_of(copies.earlier, case.store, case.task))
+    damaging.write_checkpoint(case.checkpoint(copies), said)
 
 
 def _half_migrated(copies: Copies, case: Case) -> None:
-    damage.make_older(copies.application, case.store, case.task, with_checkpoint=False)
+    damaging.make_older(copies.application, case.store, case.task, with_checkpoint=False)
 
 
 def _other_kind(copies: Copies, case: Case) -> None:
@@ -165,7 +165,7 @@ def _garbage(copies: Copies, case: Case) -> None:
 
 
 def _without_segment(copies: Copies, case: Case) -> None:
-    assert not damage.segments_of(copies.application, case.store, case.task), "nothing has to be damaged"
+    assert not damaging.segments_of(copies.application, case.store, case.task), "nothing has to be damaged"
 
 
 def _restored_by_kafka_streams(copies: Copies, case: Case) -> None:
@@ -180,18 +180,18 @@ def _store_checkpoint_gone(copies: Copies, case: Case) -> None:
 
 def _rows(inflict: Callable[[Path], object]) -> Callable[[Copies, Case], object]:
     """To the newest SST file with rows."""
-    return _to_database(lambda database: inflict(damage.tables_of(database)[-1]))
+    return _to_database(lambda database: inflict(damaging.tables_of(database)[-1]))
 
 
-_stray = _to_database(lambda database: damage.add_family(database, "other-tool"))
-_stray_rows = _to_database(lambda database: damage.add_family(database, "other-tool", (b"k", b"v")))
-_no_family = _to_database(lambda database: damage.drop_family(database, "keyValueWithTimestamp"))
-_no_manifest_end = _to_database(damage.cut_manifest)
+_stray = _to_database(lambda database: damaging.add_family(database, "other-tool"))
+_stray_rows = _to_database(lambda database: damaging.add_family(database, "other-tool", (b"k", b"v")))
+_no_family = _to_database(lambda database: damaging.drop_family(database, "keyValueWithTimestamp"))
+_no_manifest_end = _to_database(damaging.cut_manifest)
 _no_current = _to_database(lambda database: (database / "CURRENT").unlink())
 _no_current_and_log = _to_database(
     lambda database: [path.unlink() for path in (database / "CURRENT", *database.glob("*.log"))]
 )
-_open = _to_database(lambda database: damage.set_status(database, 1))
+_open = _to_database(lambda database: damaging.set_status(database, 1))
 
 FAILS, LIES, RESTORES, WIPED = Wrong.FAILS, Wrong.LIES, Wrong.RESTORES, Wrong.WIPED
 CASES = (
@@ -205,13 +205,13 @@ CASES = (
     Case("half-migrated", ALOS, "0_5", PLAIN, _half_migrated, RESTORES, 0, True, ("older-release",)),
     Case("current-missing", ALOS, "0_6", STAMPED, _no_current_and_log, RESTORES),
     Case("current-missing", ALOS, "2_5", TABLE_STORE, _no_current, FAILS, left_to_restore=12),
-    Case("block-corrupt", ALOS, "0_6", PLAIN, _rows(damage.flip_in_data_block), LIES),
+    Case("block-corrupt", ALOS, "0_6", PLAIN, _rows(damaging.flip_in_data_block), LIES),
     Case("kind-mismatch", ALOS, "0_7", PLAIN, _other_kind, FAILS),
     Case("checkpoint-unreadable", ALOS, "2_0", TABLE_STORE, _garbage, FAILS, of_task=True),
     Case("column-family-unknown", ALOS, "2_1", TABLE_STORE, _stray, FAILS),
     Case("column-family-unknown", ALOS, "2_2", SPARSE_STORE, _stray_rows, FAILS),
     Case("file-missing", ALOS, "2_3", TABLE_STORE, _rows(Path.unlink), FAILS, left_to_restore=12),
-    Case("database-unreadable", ALOS, "2_4", TABLE_STORE, _rows(damage.flip_in_footer), FAILS, left_to_restore=12),
+    Case("database-unreadable", ALOS, "2_4", TABLE_STORE, _rows(damaging.flip_in_footer), FAILS, left_to_restore=12),
     Case("global-offset-unknown", ALOS, "global", GLOBAL, _offset(-4), FAILS),
     Case("segments-disagree", EOS, "0_0", WINDOWS, _older_database, LIES),
     Case("store-not-closed", EOS, "0_1", STAMPED, _open, WIPED),

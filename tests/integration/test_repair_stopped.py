@@ -22,7 +22,7 @@ from statecore.jobs.repair import run_repair
 from statecore.jobs.repair_report import Outcome, RepairReport
 from statecore.jobs.repair_request import RepairRequest
 from statecore.placement.trees import fingerprint
-from tests.harness import damage, mounts
+from tests.harness import damaging, mounts
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import Answers, World
@@ -70,10 +70,10 @@ def damaged(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.Te
     world.feed(keys=20)
     right = world.live()
     application = world.state_dir / world.application_id
-    plain = damage.database_of(application, "plain")
-    damage.write_checkpoint(application / "0_0" / ".checkpoint", damage.offsets_of(plain))
-    damage.change_offsets(plain, lambda offset: offset - 2)
-    damage.tables_of(damage.database_of(application, "stamped", "0_1"))[-1].unlink()
+    plain = damaging.database_of(application, "plain")
+    damaging.write_checkpoint(application / "0_0" / ".checkpoint", damaging.offsets_of(plain))
+    damaging.change_offsets(plain, lambda offset: offset - 2)
+    damaging.tables_of(damaging.database_of(application, "stamped", "0_1"))[-1].unlink()
     spec = base / "stores.yaml"
     spec.write_text(yaml.safe_dump(world.request().spec))
     return Damaged(world, right, spec)

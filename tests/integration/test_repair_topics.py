@@ -20,7 +20,7 @@ from statecore.jobs.repair_request import RepairRequest
 from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_request import SnapshotRequest
 from statecore.repository.repository import make_repository
-from tests.harness import damage, topics
+from tests.harness import damaging, topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore
 from tests.harness.streams import StreamsJvm
@@ -151,7 +151,7 @@ def test_a_store_is_rebuilt_from_a_snapshot_where_that_is_less_work(
     url = (tmp_path / "repository").as_uri()
     make_repository(url)
     published = run_snapshot(SnapshotRequest(spec=world.request().spec, state_dir=str(world.state_dir), repository=url))
-    damage.tables_of(damage.database_of(world.state_dir / application_id, "stamped"))[-1].unlink()
+    damaging.tables_of(damaging.database_of(world.state_dir / application_id, "stamped"))[-1].unlink()
     assert found(world) == (21, {("0_0", "stamped"): "file-missing"})
     report = repair(world, apply=True, repository=url)
     assert [(one.stores, one.tasks, one.parents) for one in report.rebuilt] == [
