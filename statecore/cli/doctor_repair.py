@@ -53,10 +53,10 @@ def run_repair(arguments: argparse.Namespace, application_id: str | None, output
 
     if application_id is None:
         raise Invalid("A repair is of one application.", action="Name it (--application-id), or its --spec.")
-    if arguments.release or arguments.cleanup_max_age:
+    if arguments.release:
         raise Invalid(
-            "A repair is for the newest release, and sets the times of what it mends.",
-            action="Leave --for and --cleanup-max-age out; statecore migrate converts for other releases.",
+            "A repair is for the newest release.",
+            action="Leave --for out; statecore migrate converts for other releases.",
         )
     guarantee = arguments.processing_guarantee
     given = {name: getattr(arguments, name) for name in _ONLY_OF_REPAIRS if getattr(arguments, name) is not None}
@@ -67,6 +67,7 @@ def run_repair(arguments: argparse.Namespace, application_id: str | None, output
         stores=tuple(arguments.store),
         scan=arguments.scan,
         offline=arguments.offline,
+        cleanup_max_age_ms=arguments.cleanup_max_age,
         spec_path=None if arguments.spec is None else str(arguments.spec),
         processing_guarantee=None if guarantee is None else ProcessingGuarantee(guarantee),
         **given,

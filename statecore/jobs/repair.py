@@ -180,6 +180,7 @@ class _Repair(Job):
             tasks=self.request.tasks,
             stores=self.request.stores,
             scan=self.request.scan,
+            cleanup_max_age_ms=self.request.cleanup_max_age_ms,
             topics=brokers,
             progress=self.progress if self.request.scan else None,
         )

@@ -9,7 +9,7 @@ from statecore.jobs.declaration import Request, declare
 from statecore.jobs.migrate_request import check_state_dir
 from statecore.jobs.request import OWNER, WHAT, check_repository, check_request_id
 from statecore.jobs.task_names import check_tasks
-from statecore.jobs.values import Choice, FilePath, Flag, Several, Text
+from statecore.jobs.values import Choice, FilePath, Flag, Several, Text, Whole
 from statecore.spec.model import ProcessingGuarantee
 
 
@@ -76,6 +76,17 @@ class RepairRequest(Request):
             title="Do not ask the brokers",
             help="do without the brokers of the spec, so that offsets are not held against the topics",
             section=WHAT,
+        ),
+    )
+    cleanup_max_age_ms: int | None = field(
+        default=None,
+        metadata=declare(
+            Whole(words="a number of milliseconds", digits=18),
+            title="Greatest age",
+            help="the application's state.cleanup.dir.max.age.ms, in milliseconds, if it sets one: directories that it "
+            "would delete get the time of now",
+            section=WHAT,
+            otherwise="it sets none",
         ),
     )
     spec_path: str | None = field(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -141,6 +143,14 @@ def test_what_is_found_in_one_task_leaves_the_others_as_they_are(application: Pa
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
     assert repaired(application).outcome is Outcome.REPAIRED
     assert fingerprint(application / "0_1") == before
+
+
+def test_a_directory_that_cleaning_would_delete_gets_the_time_of_now(application: Path) -> None:
+    os.utime(application / "0_1", (1_000_000, 1_000_000))
+    assert repaired(application).outcome is Outcome.UNCHANGED
+    report = repaired(application, cleanup_max_age_ms=86_400_000)
+    assert ([task.codes for task in report.mended], report.left) == ([("cleaning-deletes",)], ())
+    assert time.time() - (application / "0_1").stat().st_mtime < 600
 
 
 def test_an_empty_column_family_of_another_tool_is_dropped(application: Path) -> None:
