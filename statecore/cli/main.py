@@ -100,15 +100,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     command, parsed = _parse(words)
-    with _terminable(), Output(json=parsed.json) as output:
+    with _stoppable() as stopped, Output(json=parsed.json) as output:
         try:
             return command.run(parsed, output)
-        except StatecoreError as error:
-            return _refused(output, error)
-        except _Terminated:
-            return _stopped(output, "Terminated", 143)
         except KeyboardInterrupt:
-            return _stopped(output, "Interrupted", 130)
+            return _stopped(output, stopped or [signal.SIGINT])
+        except StatecoreError as error:
+            # A terminal's Ctrl-C goes to Spark's workers too: that they have died may be heard of first.
+            return _stopped(output, stopped) if stopped else _refused(output, error)
         except BrokenPipeError:
             # Whoever read our output has gone; nothing more can be said, and the interpreter must not try at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -135,33 +134,42 @@ def _refused(output: Output, error: StatecoreError) -> int:
     return error.exit_code
 
 
-def _stopped(output: Output, kind: str, code: int) -> int:
-    """Say that a signal ended the command, and with which request id it goes on."""
+def _stopped(output: Output, signals: Sequence[int]) -> int:
+    """Say that a signal ended the command, the first of those that came, and with which request id it goes on."""
+    kind, code = ("Terminated", 143) if signals[0] == signal.SIGTERM else ("Interrupted", 130)
     words = " ".join(filter(None, [f"{kind}.", output.going_on()]))
     output.error({"error": kind, "exit_code": code, "what": words, "request_id": output.request_id}, words)
     return code
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM came; locks are released and Spark is stopped on the way out. An interrupt, as libraries know those."""
-
-
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Turn SIGTERM into an exception while a command runs, where signals can be handled (the main thread)."""
+def _stoppable() -> Iterator[list[int]]:
+    """Turn SIGTERM and SIGINT into ``KeyboardInterrupt`` while a command runs, where signals can be handled.
+
+    That is in the main thread. Locks are released and Spark is stopped on the way out.
+
+    Yields:
+        The signals that came, in their order: what a command raises after one may be of its consequences.
+    """
+    came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
 
-    def terminate(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
-        raise _Terminated
+    def stop(number: int, _frame: object) -> None:
+        came.append(number)
+        if number == signal.SIGTERM:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
+        raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as behind nohup
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
     try:
-        yield
+        yield came
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -148,6 +149,24 @@ def test_an_interrupt_and_a_defect_have_exit_codes_and_documents_too(monkeypatch
     assert found == code
     assert json.loads(out)["exit_code"] == code
     assert ("Traceback" in err) is (code == 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "code"), [(signal.SIGINT, "Interrupted", 130), (signal.SIGTERM, "Terminated", 143)]
+)
+def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, number, kind, code):
+    def broken_by_it(output):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            raise Retryable("A worker was lost.", action="Wait.") from None
+
+    before = signal.getsignal(number)
+    found, out, err = run_here(monkeypatch, capfd, broken_by_it, as_json=True)
+    assert (found, json.loads(out)["error"]) == (code, kind)
+    assert "A worker was lost" not in err
+    assert signal.getsignal(number) is before
 
 
 @pytest.mark.parametrize(
