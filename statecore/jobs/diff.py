@@ -43,7 +43,7 @@ from statecore.maintenance.store_standing import Standing, standing_of
 from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.spec.derived import retention_of, segment_interval_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import default_changelog, load_spec, parse_spec
 from statecore.stores.lock_holder import lock_holder
 
@@ -237,7 +237,7 @@ class _Diff:
     ) -> tuple[list[StoreDiff], RanOn]:
         largest_first = sorted(tasks, key=lambda task: -task.file_bytes)
         total = sum(task.file_bytes for task in tasks)
-        engine, of = self._engine, spec or _nothing_declared(self._application)
+        engine, of = self._engine, spec or ApplicationSpec.undeclared(self._application)
         if isinstance(engine, ProcessEngine) and engine.processes is None and total < _LITTLE:
             engine = InProcessEngine()
         with engine.start("diff", of) as workers:
@@ -287,10 +287,6 @@ def _spec_of(request: DiffRequest) -> ApplicationSpec | None:
             action="Give the spec of this application, or its application id.",
         )
     return spec
-
-
-def _nothing_declared(application_id: str) -> ApplicationSpec:
-    return ApplicationSpec(application_id, "", ProcessingGuarantee.AT_LEAST_ONCE, ())
 
 
 def _of_store(places: Mapping[Key, StorePlace], name: tuple[str | None, str]) -> list[StorePlace]:

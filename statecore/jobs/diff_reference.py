@@ -181,9 +181,8 @@ class References:
 
     def _lost(self, spec: ApplicationSpec, standings: Mapping[Key, Standing]) -> Iterator[Key]:
         """Stores that a task has by its declaration and the directory has not."""
-        request, tasks = self._request, [*self._directory.task_directories()]
-        tasks += [GLOBAL] if self._directory.global_path.is_dir() else []
-        for task in tasks:
+        request = self._request
+        for task in self._directory.every_task():
             for store in (*spec.stores, *spec.global_stores):
                 key = task, store.name
                 is_meant = not request.stores or store.name in request.stores

@@ -24,9 +24,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from statecore.errors import Corrupted, Fenced, Invalid, NotFound
+from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, RELEASES
+from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
+from statecore.jobs.approval import plan_id_of, refuse_another_plan, refuse_in_use
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.convert_tasks import ConvertTask, convert_tasks
 from statecore.jobs.engine import Engine, Question, Workers
@@ -41,7 +42,6 @@ from statecore.jobs.migrate_report import (
     MigratedTask,
     MigrateReport,
     Outcome,
-    plan_id_of,
 )
 from statecore.jobs.migrate_request import MigrateRequest
 from statecore.jobs.processes import ProcessEngine
@@ -59,7 +59,6 @@ from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import load_spec
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.lock_holder import lock_holder
 
 _FEW, _LITTLE = 64, 64 << 20
 """Databases and bytes below which this process converts them itself."""
@@ -108,7 +107,8 @@ def run_migrate(
             return _nothing_there(request)
         directory = StateDirectory(found.state_dir, found.application_id, request.owner)
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        around = Surroundings(spec or _unknown(request), home, progress or NullProgress(), faults, say)
+        declared = spec or ApplicationSpec.undeclared(request.application_id)
+        around = Surroundings(declared, home, progress or NullProgress(), faults, say)
         return _Migration(request, around, directory, spec, engine).run()
     except FaultInjected:
         raise
@@ -136,7 +136,7 @@ class _Migration(Job):
     def run(self) -> MigrateReport:
         """Plan, or migrate under the lock."""
         if not self.request.apply:
-            self._refuse_running()
+            refuse_in_use(self.directory)
             with self.phase("look"):
                 return self._report(Outcome.PLANNED, *self._looked())
         with self.directory.lock():
@@ -175,18 +175,9 @@ class _Migration(Job):
             self.finish(plan_id, report.to_json())
             return report
 
-    def _refuse_running(self) -> None:
-        holder = lock_holder(self.directory.path / LOCK_FILE)
-        if holder is not None:
-            raise Fenced(
-                f"{self.directory.path} is in use by {holder}.",
-                action="Close the application, or wait for the other job.",
-                state_dir=str(self.directory.state_dir),
-            )
-
     def _looked(self) -> tuple[list[TaskConversion], str]:
         """What would be done to each task, and the id of that plan."""
-        there = [*self.directory.task_directories(), *([GLOBAL] if self.directory.global_path.is_dir() else [])]
+        there = self.directory.every_task()
         missing = [task for task in self.request.tasks if task not in there]
         if missing or not (there or self.request.if_there):
             raise NotFound(
@@ -214,7 +205,8 @@ class _Migration(Job):
             self.progress.advance()
         self.progress.done()
         changed = {plan.task: seen[plan.task] for plan in plans if not plan.is_nothing_to_do}
-        return plans, plan_id_of(self.request.to, [_said(plan) for plan in plans], changed)
+        said = {"to": self.request.to, "tasks": [asdict(_said(plan)) for plan in plans], "fingerprints": changed}
+        return plans, plan_id_of(said)
 
     def _of_another(self, plan: TaskConversion) -> tuple[str, ...]:
         said = [*read_offsets(self.directory.task_path(plan.task) / CHECKPOINT_FILE)]
@@ -239,14 +231,8 @@ class _Migration(Job):
                 state_dir=str(self.directory.state_dir),
                 refused=refused,
             )
-        if self.request.approved not in ("", plan_id) and not all(plan.is_nothing_to_do for plan in plans):
-            raise Invalid(
-                f"The plan for {self.directory.path} is {plan_id} now, and {self.request.approved} was approved: the "
-                "directory has changed since.",
-                action="Look at the plan again and approve it; nothing was changed.",
-                state_dir=str(self.directory.state_dir),
-                plan_id=plan_id,
-            )
+        if not all(plan.is_nothing_to_do for plan in plans):
+            refuse_another_plan(self.directory, self.request.approved, plan_id)
 
     def _copied(self, exchange: Exchange, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
         self.directory.ensure_room(sum(plan.needed_bytes for plan in todo))
@@ -328,7 +314,7 @@ def _nothing_there(request: MigrateRequest) -> MigrateReport:
         finished=utc_now(),
         to=RELEASES[request.to].name,
         outcome=Outcome.UNCHANGED,
-        plan_id=plan_id_of(request.to, [], {}),
+        plan_id=plan_id_of({"to": request.to, "tasks": [], "fingerprints": {}}),
     )
 
 
@@ -353,12 +339,6 @@ def _store_said(store: StoreConversion) -> MigratedStore:
         offsets={str(partition): offset for partition, offset in sorted(store.offsets.items())},
         rewritten_bytes=store.rewritten_bytes,
     )
-
-
-def _unknown(request: MigrateRequest) -> ApplicationSpec:
-    """An application of which nothing was declared."""
-    guarantee = request.processing_guarantee or ProcessingGuarantee.EXACTLY_ONCE_V2
-    return ApplicationSpec(request.application_id, "", guarantee, ())
 
 
 def _doing(request: MigrateRequest) -> str:

@@ -1,7 +1,6 @@
 """What a migration did, or would do: task by task, for people and for programs.
 
-A plan has an id: a hash of what would be done to each task, and of the files that it was decided by. Whoever approves a
-plan approves its id, and a directory that has changed since has another plan. The report lies in the application's
+The report lies in the application's
 directory, where a migration was made::
 
     <application>/.statecore/plans/<request>.migration
@@ -9,10 +8,8 @@ directory, where a migration was made::
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -132,18 +129,6 @@ class MigrateReport:
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""
         return MIGRATE_REPORT.to_json(self)
-
-
-def plan_id_of(to: str, tasks: Sequence[MigratedTask], fingerprints: Mapping[str, str]) -> str:
-    """The hash of what would be done to tasks, and of the files that it was decided by.
-
-    Args:
-        to: the release.
-        tasks: what would be done.
-        fingerprints: of the directory of each task that is changed.
-    """
-    said = {"to": to, "tasks": [asdict(task) for task in tasks], "fingerprints": dict(fingerprints)}
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 MIGRATE_REPORT = DocumentType(

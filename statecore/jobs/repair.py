@@ -22,9 +22,9 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from statecore.errors import Corrupted, Fenced, Invalid, Retryable
+from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.formats.releases import GLOBAL, LOCK_FILE
+from statecore.jobs.approval import plan_id_of, refuse_another_plan, refuse_in_use
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import as_statecore_error
@@ -36,7 +36,6 @@ from statecore.jobs.repair_report import (
     Outcome,
     RebuiltStores,
     RepairReport,
-    plan_id_of,
 )
 from statecore.jobs.repair_request import RepairRequest
 from statecore.jobs.report import RestoreReport
@@ -58,7 +57,6 @@ from statecore.placement.trees import fingerprint
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import load_spec
-from statecore.stores.lock_holder import lock_holder
 
 
 def run_repair(
@@ -95,7 +93,7 @@ def run_repair(
         found = application_directory(Path(request.state_dir), request.application_id)
         directory = StateDirectory(found.state_dir, found.application_id, request.owner)
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        declared = spec or ApplicationSpec(request.application_id, "", ProcessingGuarantee.EXACTLY_ONCE_V2, ())
+        declared = spec or ApplicationSpec.undeclared(request.application_id)
         around = Surroundings(declared, home, progress or NullProgress(), faults, say)
         return _Repair(request, around, directory, spec, engine).run()
     except FaultInjected:
@@ -123,7 +121,7 @@ class _Repair(Job):
 
     def run(self) -> RepairReport:
         """Plan, or repair."""
-        self._refuse_running()
+        refuse_in_use(self.directory, "statecore doctor looks at it as it runs.")
         if self.request.apply:
             with self.directory.lock():
                 self.faults.reach("repair.after-lock")
@@ -137,7 +135,7 @@ class _Repair(Job):
             for task, of in plan.mendings.items()
         )
         rebuilt = tuple(RebuiltStores(one.stores, one.tasks, one.codes) for one in plan.rebuilds)
-        plan_id = plan_id_of(mended, rebuilt, seen)
+        plan_id = plan_id_of({"mended": [*map(vars, mended)], "rebuilt": [*map(vars, rebuilt)], "fingerprints": seen})
         planned = self._report(Outcome.PLANNED, plan_id, found, plan.left, mended, rebuilt)
         if plan.is_nothing_to_do:
             return replace(planned, outcome=Outcome.UNCHANGED)
@@ -163,8 +161,8 @@ class _Repair(Job):
         return report
 
     def _tasks(self) -> list[str]:
-        there = [*self.directory.task_directories(), *([GLOBAL] if self.directory.global_path.is_dir() else [])]
-        return [task for task in there if not self.request.tasks or task in self.request.tasks]
+        wanted = self.request.tasks
+        return [task for task in self.directory.every_task() if not wanted or task in wanted]
 
     def _examined(self) -> tuple[Diagnosis, RepairPlan]:
         """What is found, and what mends it."""
@@ -186,24 +184,8 @@ class _Repair(Job):
         )
         return diagnosis, plan_repairs(diagnosis.findings, diagnosis.stores)
 
-    def _refuse_running(self) -> None:
-        holder = lock_holder(self.directory.path / LOCK_FILE)
-        if holder is not None:
-            raise Fenced(
-                f"{self.directory.path} is in use by {holder}.",
-                action="Close the application, or wait for the other job. statecore doctor looks at it as it runs.",
-                state_dir=str(self.directory.state_dir),
-            )
-
     def _refuse(self, plan: RepairPlan, plan_id: str) -> None:
-        if self.request.approved not in ("", plan_id):
-            raise Invalid(
-                f"The plan for {self.directory.path} is {plan_id} now, and {self.request.approved} was approved: the "
-                "directory has changed since.",
-                action="Look at the plan again and approve it; nothing was changed.",
-                state_dir=str(self.directory.state_dir),
-                plan_id=plan_id,
-            )
+        refuse_another_plan(self.directory, self.request.approved, plan_id)
         if plan.rebuilds and self.declared is None:
             stores = sorted({store for one in plan.rebuilds for store in one.stores})
             raise Invalid(

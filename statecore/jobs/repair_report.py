@@ -8,9 +8,7 @@ repaired::
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -116,16 +114,6 @@ class RepairReport:
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""
         return REPAIR_REPORT.to_json(self)
-
-
-def plan_id_of(mended: Sequence[MendedTask], rebuilt: Sequence[RebuiltStores], fingerprints: Mapping[str, str]) -> str:
-    """The hash of what would be done, and of the directories that it was decided by."""
-    said = {
-        "mended": [vars(one) for one in mended],
-        "rebuilt": [vars(one) for one in rebuilt],
-        "fingerprints": dict(fingerprints),
-    }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 REPAIR_REPORT = DocumentType(

@@ -109,6 +109,10 @@ class StateDirectory:
                 found += [f"{path.name}/{task.name}" for task in directories_in(path) if TASK_NAME.fullmatch(task.name)]
         return sorted(found, key=_task_order)
 
+    def every_task(self) -> list[str]:
+        """The tasks that have a directory, as :meth:`task_directories`, and ``global`` where that is one."""
+        return [*self.task_directories(), *([GLOBAL] if self.global_path.is_dir() else [])]
+
     def lock(self) -> ApplicationLock:
         """Take the application's lock, as a context manager or until ``release``; makes the directory when absent.
 

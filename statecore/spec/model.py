@@ -131,6 +131,13 @@ class ApplicationSpec:
     spark: SparkSettings = field(default_factory=SparkSettings, compare=False)
     checkpoint_interval_ms: int = field(default=DEFAULT_CHECKPOINT_INTERVAL_MS, compare=False)
 
+    @staticmethod
+    def undeclared(
+        application_id: str, guarantee: ProcessingGuarantee = ProcessingGuarantee.EXACTLY_ONCE_V2
+    ) -> ApplicationSpec:
+        """An application of which nobody has declared anything."""
+        return ApplicationSpec(application_id, "", guarantee, ())
+
     def store(self, name: str) -> StoreSpec | None:
         """The declared store of that name, global ones included; ``None`` if no store is called so."""
         return next((s for s in (*self.stores, *self.global_stores) if s.name == name), None)
