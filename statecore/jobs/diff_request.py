@@ -9,9 +9,9 @@ from typing import Any
 
 from statecore.errors import Invalid
 from statecore.jobs.declaration import declare
-from statecore.jobs.request import LIMITS, WHAT, Budgeted, Reading, check_repository
-from statecore.jobs.task_names import check_tasks
-from statecore.jobs.values import Document, FilePath, Flag, Several, Text, Whole
+from statecore.jobs.request import LIMITS, WHAT, Budgeted, Reading, check_repository, only_stores
+from statecore.jobs.task_names import only_tasks
+from statecore.jobs.values import Document, FilePath, Flag, Text, Whole
 
 LATEST = "latest"
 """In place of a snapshot's id: the newest."""
@@ -113,26 +113,11 @@ class DiffRequest(Budgeted, Reading):
     )
     stores: tuple[str, ...] = field(
         default=(),
-        metadata=declare(
-            Several(Text("NAME")),
-            title="Stores",
-            help="only these stores",
-            section=WHAT,
-            otherwise="every store",
-            option="--store",
-        ),
+        metadata=only_stores("every store"),
     )
     tasks: tuple[str, ...] = field(
         default=(),
-        metadata=declare(
-            Several(Text("TASK")),
-            title="Tasks",
-            help="only these tasks, such as 0_1, or global",
-            section=WHAT,
-            otherwise="every task that has a directory",
-            option="--task",
-            check=check_tasks,
-        ),
+        metadata=only_tasks("every task that has a directory"),
     )
     ignore_expired: bool = field(
         default=False,

@@ -10,28 +10,25 @@ from statecore.errors import Invalid
 from statecore.formats.releases import GLOBAL
 from statecore.jobs.declaration import Request, declare
 from statecore.jobs.request import (
+    APPLICATION_ID,
     DEFAULT_MEMORY_BUDGET,
     LIMITS,
     OWNER,
+    STATE_DIR,
     WHAT,
     WHERE,
     check_memory_budget,
     check_repository,
     check_request_id,
 )
-from statecore.jobs.task_names import check_tasks
-from statecore.jobs.values import Choice, FilePath, Flag, Several, Size, Text, Whole
+from statecore.jobs.task_names import only_tasks
+from statecore.jobs.values import Choice, FilePath, Flag, Size, Text, Whole
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.layout import NEWEST
 
 CHECKS = "Live topics"
 
 _INSTANCE = re.compile(r"([0-9]{1,6})/([1-9][0-9]{0,5})")
-
-
-def _check_state_dir(_: str, path: str) -> None:
-    if not path:
-        raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
 
 
 def _check_instance(_: str, instance: str) -> None:
@@ -61,27 +58,14 @@ class FetchRequest(Request):
         ),
     )
     application_id: str = field(
-        metadata=declare(Text("ID"), title="Application id", help="Kafka Streams' application.id"),
+        metadata=APPLICATION_ID,
     )
     state_dir: str = field(
-        metadata=declare(
-            FilePath(where="on the machine where the application runs"),
-            title="State directory",
-            help="the application's state.dir",
-            check=_check_state_dir,
-        ),
+        metadata=STATE_DIR,
     )
     tasks: tuple[str, ...] = field(
         default=(),
-        metadata=declare(
-            Several(Text("TASK")),
-            title="Tasks",
-            help="only these tasks, such as 0_1, or global",
-            section=WHAT,
-            otherwise="every task",
-            option="--task",
-            check=check_tasks,
-        ),
+        metadata=only_tasks("every task"),
     )
     instance: str | None = field(
         default=None,

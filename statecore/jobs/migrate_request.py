@@ -5,19 +5,12 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.errors import Invalid
 from statecore.jobs.declaration import Request, declare
-from statecore.jobs.request import OWNER, WHAT, check_request_id
+from statecore.jobs.request import APPLICATION_ID, APPROVED, OWNER, STATE_DIR, WHAT, check_request_id
 from statecore.jobs.target_release import TargetRelease
-from statecore.jobs.task_names import check_tasks
-from statecore.jobs.values import Choice, FilePath, Flag, Several, Text
+from statecore.jobs.task_names import only_tasks
+from statecore.jobs.values import Choice, FilePath, Flag, Text
 from statecore.spec.model import ProcessingGuarantee
-
-
-def check_state_dir(_: str, path: str) -> None:
-    """Refuse an empty path."""
-    if not path:
-        raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +18,10 @@ class MigrateRequest(Request):
     """A request to make a state directory what another release of Kafka Streams opens."""
 
     application_id: str = field(
-        metadata=declare(Text("ID"), title="Application id", help="Kafka Streams' application.id"),
+        metadata=APPLICATION_ID,
     )
     state_dir: str = field(
-        metadata=declare(
-            FilePath(where="on the machine where the application runs"),
-            title="State directory",
-            help="the application's state.dir",
-            check=check_state_dir,
-        ),
+        metadata=STATE_DIR,
     )
     to: TargetRelease = field(
         metadata=declare(
@@ -54,25 +42,11 @@ class MigrateRequest(Request):
     )
     approved: str = field(
         default="",
-        metadata=declare(
-            Text("ID"),
-            title="Approved plan",
-            help="the id of the plan that was looked at; another one is not applied, because the directory has changed",
-            section=WHAT,
-            otherwise="whatever the plan is now",
-        ),
+        metadata=APPROVED,
     )
     tasks: tuple[str, ...] = field(
         default=(),
-        metadata=declare(
-            Several(Text("TASK")),
-            title="Tasks",
-            help="only these tasks, such as 0_1, or global",
-            section=WHAT,
-            otherwise="every task, and the global stores",
-            option="--task",
-            check=check_tasks,
-        ),
+        metadata=only_tasks("every task, and the global stores"),
     )
     spec_path: str | None = field(
         default=None,

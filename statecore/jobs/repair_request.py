@@ -6,10 +6,18 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.jobs.declaration import Request, declare
-from statecore.jobs.migrate_request import check_state_dir
-from statecore.jobs.request import OWNER, WHAT, check_repository, check_request_id
-from statecore.jobs.task_names import check_tasks
-from statecore.jobs.values import Choice, FilePath, Flag, Several, Text, Whole
+from statecore.jobs.request import (
+    APPLICATION_ID,
+    APPROVED,
+    OWNER,
+    STATE_DIR,
+    WHAT,
+    check_repository,
+    check_request_id,
+    only_stores,
+)
+from statecore.jobs.task_names import only_tasks
+from statecore.jobs.values import Choice, FilePath, Flag, Text, Whole
 from statecore.spec.model import ProcessingGuarantee
 
 
@@ -18,15 +26,10 @@ class RepairRequest(Request):
     """A request to examine a state directory and to mend what is found."""
 
     application_id: str = field(
-        metadata=declare(Text("ID"), title="Application id", help="Kafka Streams' application.id"),
+        metadata=APPLICATION_ID,
     )
     state_dir: str = field(
-        metadata=declare(
-            FilePath(where="on the machine where the application runs"),
-            title="State directory",
-            help="the application's state.dir",
-            check=check_state_dir,
-        ),
+        metadata=STATE_DIR,
     )
     apply: bool = field(
         default=False,
@@ -34,36 +37,15 @@ class RepairRequest(Request):
     )
     approved: str = field(
         default="",
-        metadata=declare(
-            Text("ID"),
-            title="Approved plan",
-            help="the id of the plan that was looked at; another one is not applied, because the directory has changed",
-            section=WHAT,
-            otherwise="whatever the plan is now",
-        ),
+        metadata=APPROVED,
     )
     tasks: tuple[str, ...] = field(
         default=(),
-        metadata=declare(
-            Several(Text("TASK")),
-            title="Tasks",
-            help="only these tasks, such as 0_1, or global",
-            section=WHAT,
-            otherwise="every task, and the global stores",
-            option="--task",
-            check=check_tasks,
-        ),
+        metadata=only_tasks("every task, and the global stores"),
     )
     stores: tuple[str, ...] = field(
         default=(),
-        metadata=declare(
-            Several(Text("NAME")),
-            title="Stores",
-            help="only these stores",
-            section=WHAT,
-            otherwise="every store",
-            option="--store",
-        ),
+        metadata=only_stores("every store"),
     )
     scan: bool = field(
         default=False,

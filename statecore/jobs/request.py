@@ -82,6 +82,32 @@ def check_request_id(_: str, request_id: str) -> None:
         raise Invalid("The request id is empty.", action="Give a name, or leave it out.")
 
 
+def check_state_dir(_: str, path: str) -> None:
+    """Refuse an empty path."""
+    if not path:
+        raise Invalid("No state directory was given.", action="Give Kafka Streams' state.dir as state_dir.")
+
+
+APPLICATION_ID = declare(Text("ID"), title="Application id", help="Kafka Streams' application.id")
+"""What is said of ``application_id``, where no spec says it."""
+
+STATE_DIR = declare(
+    FilePath(where="on the machine where the application runs"),
+    title="State directory",
+    help="the application's state.dir",
+    check=check_state_dir,
+)
+"""What is said of ``state_dir``, where a job works on the application's own machine."""
+
+APPROVED = declare(
+    Text("ID"),
+    title="Approved plan",
+    help="the id of the plan that was looked at; another one is not applied, because the directory has changed",
+    section=WHAT,
+    otherwise="whatever the plan is now",
+)
+"""What is said of ``approved``, wherever a plan is looked at before it is applied."""
+
 OWNER = declare(
     Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
     title="Owner",
@@ -133,6 +159,22 @@ VERSIONED = declare(
     section=WHERE,
 )
 """What is said of ``versioned``, wherever stores are made of changelogs."""
+
+
+def only_stores(otherwise: str) -> Mapping[str, Any]:
+    """What is said of ``stores``.
+
+    Args:
+        otherwise: which stores it is where none is named.
+    """
+    return declare(
+        Several(Text("NAME")),
+        title="Stores",
+        help="only these stores",
+        section=WHAT,
+        otherwise=otherwise,
+        option="--store",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,14 +239,7 @@ class Selected(Request):
 
     stores: tuple[str, ...] = field(
         default=(),
-        metadata=declare(
-            Several(Text("NAME")),
-            title="Stores",
-            help="only these stores",
-            section=WHAT,
-            otherwise="every store of the spec",
-            option="--store",
-        ),
+        metadata=only_stores("every store of the spec"),
     )
     partitions: tuple[int, ...] = field(
         default=(),

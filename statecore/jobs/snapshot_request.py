@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from statecore.jobs.declaration import declare
-from statecore.jobs.request import LIMITS, PATIENCE, WHAT, WHERE, OfApplication, Planned, check_repository
-from statecore.jobs.task_names import check_tasks
-from statecore.jobs.values import FilePath, Flag, Several, Text
+from statecore.jobs.request import LIMITS, PATIENCE, WHERE, OfApplication, Planned, check_repository
+from statecore.jobs.task_names import only_tasks
+from statecore.jobs.values import FilePath, Flag, Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +32,7 @@ class SnapshotRequest(OfApplication, Planned):
     )
     tasks: tuple[str, ...] = field(
         default=(),
-        metadata=declare(
-            Several(Text("TASK")),
-            title="Tasks",
-            help="only these tasks, such as 0_1, or global",
-            section=WHAT,
-            otherwise="every task that has a directory",
-            option="--task",
-            check=check_tasks,
-        ),
+        metadata=only_tasks("every task that has a directory"),
     )
     offline: bool = field(
         default=False,

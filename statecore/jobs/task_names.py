@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from statecore.errors import Invalid
 from statecore.formats.releases import GLOBAL, TASK_NAME
+from statecore.jobs.declaration import declare
+from statecore.jobs.request import WHAT
+from statecore.jobs.values import Several, Text
 
 
 def check_tasks(_: str, tasks: tuple[str, ...]) -> None:
@@ -14,3 +20,20 @@ def check_tasks(_: str, tasks: tuple[str, ...]) -> None:
             f"{wrong[0]!r} is no task.",
             action=f"Name tasks as their directories are called: 0_1, or {GLOBAL} for the global stores.",
         )
+
+
+def only_tasks(otherwise: str) -> Mapping[str, Any]:
+    """What is said of ``tasks``.
+
+    Args:
+        otherwise: which tasks it is where none is named.
+    """
+    return declare(
+        Several(Text("TASK")),
+        title="Tasks",
+        help="only these tasks, such as 0_1, or global",
+        section=WHAT,
+        otherwise=otherwise,
+        option="--task",
+        check=check_tasks,
+    )
