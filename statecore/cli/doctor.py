@@ -78,8 +78,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Examine, and show."""
     from statecore.errors import Invalid
     from statecore.maintenance.doctor import examine
-    from statecore.maintenance.layout import application_directory, applications, no_application
-    from statecore.maintenance.sight import check_application
+    from statecore.maintenance.layout import application_directory, applications, check_application, no_application
     from statecore.spec.model import ProcessingGuarantee
     from statecore.spec.reader import load_spec
 

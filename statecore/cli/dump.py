@@ -96,8 +96,7 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
     from statecore.formats.kinds import StoreKind
     from statecore.maintenance.deserialisers import deserialiser
     from statecore.maintenance.dump import Dump, find_store, kind_of
-    from statecore.maintenance.layout import application_directory
-    from statecore.maintenance.sight import check_application
+    from statecore.maintenance.layout import application_directory, check_application
     from statecore.spec.reader import load_spec
 
     usual = "bytes" if arguments.format == "parquet" and not as_document else "hex"

@@ -42,8 +42,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
     from statecore.errors import Corrupted
     from statecore.maintenance.inspection import inspect
-    from statecore.maintenance.layout import application_directory, applications, no_application
-    from statecore.maintenance.sight import check_application
+    from statecore.maintenance.layout import application_directory, applications, check_application, no_application
     from statecore.spec.reader import load_spec
 
     spec: ApplicationSpec | None = load_spec(arguments.spec) if arguments.spec else None

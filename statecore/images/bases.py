@@ -31,7 +31,7 @@ from statecore.formats.rocksdb_log import Manifest, read_manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
 from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_directory import make_directory
+from statecore.stores.rocksdb_directory import current_manifest, make_directory
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.settings import KEEP_FILES
 
@@ -192,8 +192,8 @@ def _files_identity(path: Path, manifest: Manifest) -> str:
 
 def _manifest(path: Path) -> tuple[str, Manifest]:
     try:
-        current = (path / "CURRENT").read_text().strip()
-        return current, read_manifest((path / current).read_bytes())
+        current, data = current_manifest(path)
+        return current, read_manifest(data)
     except ValueError as error:
         raise _unfit(path, f"has a MANIFEST that is not understood ({error})") from error
     except OSError as error:

@@ -48,8 +48,7 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import PROCESSES
 from statecore.jobs.stages import Watch, run_batches
 from statecore.maintenance.conversion import StoreConversion, TaskConversion, plan_conversion
-from statecore.maintenance.layout import application_directory
-from statecore.maintenance.sight import check_application
+from statecore.maintenance.layout import application_directory, check_application
 from statecore.placement.apply import recover
 from statecore.placement.exchange import Exchange
 from statecore.placement.settlement import Outcome as Placed

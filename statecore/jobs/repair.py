@@ -45,10 +45,9 @@ from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.checks.circumstances import Circumstances
 from statecore.maintenance.doctor import Diagnosis, Topics, examine
 from statecore.maintenance.findings import Finding
-from statecore.maintenance.layout import application_directory
+from statecore.maintenance.layout import application_directory, check_application
 from statecore.maintenance.mending import mend
 from statecore.maintenance.repairs import Rebuild, RepairPlan, plan_repairs
-from statecore.maintenance.sight import check_application
 from statecore.placement.apply import recover
 from statecore.placement.exchange import Exchange
 from statecore.placement.settlement import Outcome as Placed

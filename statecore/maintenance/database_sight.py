@@ -17,12 +17,12 @@ from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import Manifest, read_manifest
-from statecore.formats.sst_footer import FOOTER_BYTES, sst_format_version
 from statecore.maintenance.database import Database
 from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
 from statecore.placement.database_state import DatabaseState
-from statecore.stores.rocksdb_directory import CONFIG_FILE, has_database
+from statecore.stores.rocksdb_changes import sst_format_of
+from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, has_database
 from statecore.stores.rocksdb_links import files_of
 from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE, Witness, lost_files
@@ -218,7 +218,7 @@ def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:
 def _read_files(path: Path) -> _Files | None:
     """``None`` where they are not understood: RocksDB says what is wrong."""
     try:
-        data = (path / (path / "CURRENT").read_text().strip()).read_bytes()
+        _, data = current_manifest(path)
         manifest = read_manifest(data)
         present = frozenset(file.name for file in path.glob("*.sst"))
         options = sorted(path.glob("OPTIONS-*"), key=lambda file: (len(file.name), file.name))
@@ -261,9 +261,7 @@ def _formats(path: Path, files: _Files | None) -> tuple[int, ...]:
 
 def _footer(file: Path) -> int | None:
     try:
-        with file.open("rb") as opened:
-            opened.seek(max(file.stat().st_size - FOOTER_BYTES, 0))
-            return sst_format_version(opened.read(FOOTER_BYTES))
+        return sst_format_of(file)
     except (OSError, ValueError):
         return None
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import NotFound
+from statecore.errors import Invalid, NotFound
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PROCESS_FILE
 from statecore.placement.contents import StoreDirectory, directories_in
 from statecore.placement.state_directory import StateDirectory, partition_of
+from statecore.spec.model import ApplicationSpec, StoreSpec
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,25 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
         state_dir=str(state_dir),
         application_id=application_id,
     )
+
+
+def check_application(spec: ApplicationSpec | None, application_id: str) -> None:
+    """Refuse a spec of another application. Raises ``Invalid``."""
+    if spec is not None and spec.application_id != application_id:
+        raise Invalid(
+            f"{spec.source} is the spec of {spec.application_id}, not of {application_id}.",
+            action="Name the spec of this application.",
+            application_id=application_id,
+        )
+
+
+def declared_at(spec: ApplicationSpec | None, place: StorePlace) -> StoreSpec | None:
+    """What is declared of a store, global ones apart from those of tasks; ``None`` where nothing is."""
+    if spec is None:
+        return None
+    if place.task == GLOBAL:
+        return next((one for one in spec.global_stores if one.name == place.store), None)
+    return next((one for one in spec.stores if (one.topology, one.name) == (place.topology, place.store)), None)
 
 
 def named_instead(wanted: str, known: Iterable[str]) -> str:

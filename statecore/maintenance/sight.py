@@ -367,13 +367,3 @@ def _unfinished(directory: StateDirectory) -> tuple[str, tuple[str, ...]]:
         if path.name not in _NO_LEFTOVER and next(path.iterdir(), None) is not None:
             left.append(path.name)
     return request, tuple(sorted(left))
-
-
-def check_application(spec: ApplicationSpec | None, application_id: str) -> None:
-    """Refuse a spec of another application. Raises ``Invalid``."""
-    if spec is not None and spec.application_id != application_id:
-        raise Invalid(
-            f"{spec.source} is the spec of {spec.application_id}, not of {application_id}.",
-            action="Name the spec of this application.",
-            application_id=application_id,
-        )

@@ -31,6 +31,7 @@ from statecore.images.model import Segmentation
 from statecore.maintenance.current_rows import Chunk, check_families, current_rows, layers
 from statecore.maintenance.database import Database
 from statecore.maintenance.row_diff import Example, RowCounts, RowDiff, in_words
+from statecore.stores.rocksdb_directory import current_manifest
 
 Databases = Mapping[int | None, Path]
 """The databases of a store by the start of their segment in ms, ``None`` where it has none."""
@@ -218,7 +219,7 @@ def _files(database: Path) -> list[tuple[str, int, int, int]] | None:
     """Family, level and inode of each file of rows, by its number; ``None`` where there are rows in a log."""
     if any(file.stat().st_size for file in database.glob("*.log")):
         return None
-    manifest = read_manifest((database / (database / "CURRENT").read_text().strip()).read_bytes())
+    manifest = read_manifest(current_manifest(database)[1])
     found = []
     for number, file in sorted(manifest.files.items()):
         if file.family != OFFSETS_COLUMN_FAMILY:

@@ -21,7 +21,7 @@ from statecore.formats.sst_footer import FOOTER_BYTES, sst_format_version
 from statecore.stores import forks
 from statecore.stores.file_limits import max_open_files, opening_threads
 from statecore.stores.options import data_options, offsets_options
-from statecore.stores.rocksdb_directory import close_handles, require_database, tidy
+from statecore.stores.rocksdb_directory import close_handles, current_manifest, require_database, tidy
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_families import compact_files, ingest_files
 from statecore.stores.rocksdb_ownership import Claim
@@ -221,10 +221,7 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
     for name, family, _ in _files(path):
         file = path / name
         try:
-            with file.open("rb") as opened:
-                opened.seek(max(file.stat().st_size - FOOTER_BYTES, 0))
-                end = opened.read(FOOTER_BYTES)
-            found.setdefault(family, set()).add(sst_format_version(end))
+            found.setdefault(family, set()).add(sst_format_of(file))
         except ValueError as error:
             raise Corrupted(
                 f"{file} is no SST file: {error}.", action="Restore this store.", store_path=str(path)
@@ -238,6 +235,18 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
         except OSError as error:
             raise translate(path, "Reading", error) from error
     return {family: frozenset(versions) for family, versions in found.items()}
+
+
+def sst_format_of(file: Path) -> int:
+    """The format version of an SST file, by its last bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no SST file, or was cut.
+    """
+    with file.open("rb") as opened:
+        opened.seek(max(file.stat().st_size - FOOTER_BYTES, 0))
+        return sst_format_version(opened.read(FOOTER_BYTES))
 
 
 def live_files(path: Path) -> dict[str, dict[str, int]]:
@@ -256,8 +265,7 @@ def live_files(path: Path) -> dict[str, dict[str, int]]:
 
 def _files(path: Path) -> list[tuple[str, str, int]]:
     try:
-        current = (path / "CURRENT").read_text().strip()
-        data = (path / current).read_bytes()
+        _, data = current_manifest(path)
     except OSError as error:
         raise translate(path, "Reading the MANIFEST of", error) from error
     try:

@@ -73,6 +73,17 @@ def has_database(path: Path) -> bool:
         raise translate(path, "Looking into", error) from error
 
 
+def current_manifest(path: Path) -> tuple[str, bytes]:
+    """The MANIFEST that counts, as ``CURRENT`` names it, and what it says.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        ValueError: ``CURRENT`` is no text.
+    """
+    name = (path / "CURRENT").read_text().strip()
+    return name, (path / name).read_bytes()
+
+
 def require_database(path: Path, where: Path | None = None) -> None:
     """Make sure that there is a database.
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.conversion.sight import StoreSight, TaskSight, partition_of_task
+from statecore.maintenance.conversion.sight import StoreSight, TaskSight
+from statecore.placement.state_directory import partition_of
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -35,7 +36,7 @@ def claims(seen: TaskSight) -> Claims:
     that is, is told by its name, or by the offset that the store has inside.
     """
     entries = seen.checkpoint or {}
-    partition = partition_of_task(seen)
+    partition = partition_of(seen.task)
     by_store = {
         store.store: {
             entry: offset

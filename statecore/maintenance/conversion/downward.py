@@ -30,9 +30,9 @@ from statecore.maintenance.conversion.sight import (
     DatabaseSight,
     StoreSight,
     TaskSight,
-    partition_of_task,
     seen_release,
 )
+from statecore.placement.state_directory import partition_of
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[
         notes.append("it was not closed: what came after its last flush is restored")
     if seen.is_global:
         return {partition: offset for partition, offset in offsets.items() if offset != OFFSET_UNKNOWN}, notes
-    number = partition_of_task(seen)
+    number = partition_of(seen.task)
     if not offsets and store.changelog and number is not None and _is_empty_and_logged(store):
         offsets = {TopicPartition(store.changelog, number): OFFSET_UNKNOWN}
     elif not offsets and store.logged and store.has_rows:

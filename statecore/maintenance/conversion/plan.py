@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.errors import Invalid
 from statecore.formats.releases import Release
 from statecore.maintenance.conversion.downward import Terms, downward
 from statecore.maintenance.conversion.model import TaskConversion
 from statecore.maintenance.conversion.sight import Wanted, look_at_task
 from statecore.maintenance.conversion.upward import upward
+from statecore.maintenance.layout import check_application
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
 
@@ -43,12 +43,7 @@ def plan_conversion(
         Fenced: somebody writes to a database.
         Capacity, Retryable: the system did not give what it takes.
     """
-    if spec is not None and spec.application_id != application_id:
-        raise Invalid(
-            f"{spec.source} is the spec of {spec.application_id}, not of {application_id}.",
-            action="Name the spec of this application.",
-            application_id=application_id,
-        )
+    check_application(spec, application_id)
     if exactly_once is None and spec is not None:
         exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     moves = not any(kind.startswith("headers-") for kind in to.kinds)

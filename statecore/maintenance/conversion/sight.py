@@ -13,7 +13,7 @@ from pathlib import Path
 from statecore.errors import Corrupted, NotFound
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import POSITION_KEY, STATUS_CLOSED
+from statecore.formats.offsets import POSITION_KEY
 from statecore.formats.position import Position, decode_position, position_of_offsets
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, GLOBAL, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
@@ -22,11 +22,10 @@ from statecore.images.model import StoreDigest
 from statecore.maintenance.conversion.rows import COUNTERPARTS, Counted, count_moved, counterpart_of_row
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude, listed, of_name
-from statecore.maintenance.layout import StorePlace
+from statecore.maintenance.layout import StorePlace, declared_at
 from statecore.maintenance.recognise import families_leave, recognise
 from statecore.placement.contents import StoreDirectory, stores_in
 from statecore.placement.database_state import DatabaseState
-from statecore.placement.state_directory import partition_of
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.spec.reader import default_changelog
 from statecore.stores.legacy_offsets import read_offsets
@@ -153,8 +152,7 @@ class StoreSight:
     @property
     def keeps_no_offset(self) -> bool:
         """Whether all its databases were closed cleanly without an offset, as a store is left that is not logged."""
-        states = [one.state for one in self.databases]
-        return bool(states) and all(one.status == STATUS_CLOSED and not one.offsets for one in states)
+        return bool(self.databases) and all(one.state.keeps_no_offset for one in self.databases)
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ def _store(
 ) -> StoreSight:
     place = StorePlace(found.store, found.path, found.segmented, task)
     seen = StoreSight(found.store, found.name, found.segmented)
-    declared = _declared(spec, place)
+    declared = declared_at(spec, place)
     logged = None if declared is None else declared.is_logged
     seen = replace(seen, declared=declared, logged=logged, changelog=_changelog(place, application_id, declared))
     try:
@@ -239,14 +237,6 @@ def _store(
 def _known(offsets: Mapping[TopicPartition, int]) -> Position:
     """A position from a file; -4 there says that nothing is known, as no entry does."""
     return position_of_offsets({partition: offset for partition, offset in offsets.items() if offset >= 0})
-
-
-def _declared(spec: ApplicationSpec | None, place: StorePlace) -> StoreSpec | None:
-    if spec is None:
-        return None
-    if place.task == GLOBAL:
-        return next((one for one in spec.global_stores if one.name == place.store), None)
-    return next((one for one in spec.stores if (one.topology, one.name) == (place.topology, place.store)), None)
 
 
 def _changelog(place: StorePlace, application_id: str, declared: StoreSpec | None) -> str:
@@ -353,11 +343,6 @@ def _families_above(one: DatabaseSight, sst_format: int) -> frozenset[str]:
         and family in one.families | {DEFAULT_COLUMN_FAMILY}
         and max(versions) > sst_format
     )
-
-
-def partition_of_task(seen: TaskSight) -> int | None:
-    """The partition of the changelogs of a task's stores; ``None`` for global stores, which have all of them."""
-    return partition_of(seen.task)
 
 
 def seen_release(stores: Sequence[StoreSight]) -> str:

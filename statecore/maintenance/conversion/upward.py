@@ -35,9 +35,9 @@ from statecore.maintenance.conversion.sight import (
     DatabaseSight,
     StoreSight,
     TaskSight,
-    partition_of_task,
     seen_release,
 )
+from statecore.placement.state_directory import partition_of
 
 
 def upward(seen: TaskSight, to: Release) -> TaskConversion:
@@ -153,7 +153,7 @@ def _store(seen: TaskSight, store: StoreSight, claimed: Claims, to: Release) -> 
         merge_position(position, made.position)
     steps = _steps(store, databases, inside, offsets)
     if _gets_segment(seen, store, claimed):
-        partition = partition_of_task(seen)
+        partition = partition_of(seen.task)
         if not offsets and partition is not None:
             offsets = {TopicPartition(store.changelog, partition): OFFSET_UNKNOWN}
         if offsets:

@@ -13,8 +13,7 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.inspection import inspect
-from statecore.maintenance.layout import application_directory, applications
-from statecore.maintenance.sight import check_application
+from statecore.maintenance.layout import application_directory, applications, check_application
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import read_spec
 from statecore.stores.lock_holder import lock_holder
