@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.doctor_repair import add_repair_arguments, refuse_without_repair, run_repair
-from statecore.cli.output import Output, print_line
+from statecore.cli.output import Output, number_of, print_line, some_of
 from statecore.formats.releases import RELEASES
 from statecore.spec.duration import parse_duration
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from statecore.maintenance.findings import Finding
     from statecore.spec.model import ApplicationSpec
 
-_MANY_TASKS = 12
 _MANY_SENTENCES = 4
 _STYLES = {"loss": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
 _PAGES = "docs/findings"
@@ -179,7 +178,7 @@ def _sentences(found: Sequence[Finding]) -> list[str]:
         return lines
     rest = list(where.values())[_MANY_SENTENCES:]
     tasks = list(dict.fromkeys(task for stores in rest for some in stores.values() for task in some))
-    more = f"and {len(rest)} more" + (f", in {_tasks(tasks)}" if tasks else "") + " (--json shows all)"
+    more = f"and {len(rest)} more" + (f", in {some_of(tasks)}" if tasks else "") + " (--json shows all)"
     return [*lines[:_MANY_SENTENCES], more]
 
 
@@ -193,14 +192,9 @@ def _sentence(what: str, stores: dict[str, list[str]]) -> str:
         by_tasks.setdefault(tuple(tasks), []).append(store)
     said = []
     for tasks_of, some in by_tasks.items():
-        named = _tasks([one for one in some if one])
-        said.append(f"{named} in {_tasks(tasks_of)}" if named and tasks_of else named or _tasks(tasks_of))
+        named = some_of([one for one in some if one])
+        said.append(f"{named} in {some_of(tasks_of)}" if named and tasks_of else named or some_of(tasks_of))
     return f"{'; '.join(said)}: {what}"
-
-
-def _tasks(tasks: Sequence[str]) -> str:
-    shown = ", ".join(tasks[:_MANY_TASKS])
-    return shown + (f" and {len(tasks) - _MANY_TASKS} more" if len(tasks) > _MANY_TASKS else "")
 
 
 def _counts(diagnosis: Diagnosis) -> str:
@@ -212,10 +206,7 @@ def _counts(diagnosis: Diagnosis) -> str:
         if count
     ]
     return (
-        f"{_number(looked.tasks, 'task')}, {_number(looked.stores, 'store')}, {_number(looked.databases, 'database')}, "
-        f"{looked.bytes:,} bytes, {how}: {', '.join(said) if said else 'nothing found'}"
+        f"{number_of(looked.tasks, 'task')}, {number_of(looked.stores, 'store')}, "
+        f"{number_of(looked.databases, 'database')}, {looked.bytes:,} bytes, {how}: "
+        f"{', '.join(said) if said else 'nothing found'}"
     )
-
-
-def _number(count: int, name: str) -> str:
-    return f"{count:,} {name}{'' if count == 1 else 's'}"

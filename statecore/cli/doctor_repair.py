@@ -6,16 +6,14 @@ The exit code is that of the worst finding that is left: of a plan, that it does
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from statecore.cli.engine_options import add_engine_options, engine_of
-from statecore.cli.output import Output, print_line, result_console
+from statecore.cli.output import Output, number_of, print_line, result_console, some_of
 
 if TYPE_CHECKING:
     from statecore.jobs.repair_report import RepairReport
 
-_MANY_TASKS = 12
 _ONLY_OF_REPAIRS = ("apply", "approved", "repository", "owner", "request_id")
 
 
@@ -92,17 +90,17 @@ def show(report: RepairReport) -> None:
     console = result_console()
     done = report.outcome is Outcome.REPAIRED
     console.print(f"{report.application_id} in {report.state_dir}", style="bold", markup=False)
-    print_line(console, f"{_number(len(report.found), 'finding')}, notes among them", indent=0)
+    print_line(console, f"{number_of(len(report.found), 'finding')}, notes among them", indent=0)
     steps: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for task in report.mended:
         for step in task.steps:
             steps.setdefault((step, task.codes), []).append(task.task)
     for (step, codes), tasks in steps.items():
-        print_line(console, f"{'mended' if done else 'would mend'} {_tasks(tasks)}: {step} [{', '.join(codes)}]")
+        print_line(console, f"{'mended' if done else 'would mend'} {some_of(tasks)}: {step} [{', '.join(codes)}]")
     for one in report.rebuilt:
         rows = "" if one.rows is None else f": {one.rows:,} rows in {one.seconds:.1f} s"
         rows += f", upon {', '.join(one.parents)}" if one.parents else ""
-        what = f"{', '.join(one.stores)} in {_tasks(one.tasks) if one.tasks else 'all tasks'}"
+        what = f"{', '.join(one.stores)} in {some_of(one.tasks) if one.tasks else 'all tasks'}"
         print_line(console, f"{'rebuilt' if done else 'would rebuild'} {what}{rows} [{', '.join(one.codes)}]")
     for finding in report.left:
         where = "/".join(str(finding[name]) for name in ("task", "store") if finding.get(name))
@@ -118,12 +116,3 @@ def show(report: RepairReport) -> None:
         Outcome.UNCHANGED: "nothing that a repair could mend",
     }
     print_line(console, said[report.outcome], indent=0)
-
-
-def _tasks(tasks: Sequence[str]) -> str:
-    more = f" and {len(tasks) - _MANY_TASKS} more" if len(tasks) > _MANY_TASKS else ""
-    return ", ".join(tasks[:_MANY_TASKS]) + more
-
-
-def _number(count: int, name: str) -> str:
-    return f"{count:,} {name}{'' if count == 1 else 's'}"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.cli.output import Output
+from statecore.cli.output import Output, some_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -217,12 +217,7 @@ def _lines(inspection: Inspection, of: Callable[[StoreView | Inspection], Sequen
     for store in inspection.stores:
         for one in of(store):
             where.setdefault((store.store, one), []).append(store.task)
-    return [f"{store} in {_tasks(tasks)}: {one}" for (store, one), tasks in where.items()] + list(of(inspection))
-
-
-def _tasks(tasks: Sequence[str]) -> str:
-    shown = ", ".join(tasks[:_MANY_PARTITIONS])
-    return shown + (f" and {len(tasks) - _MANY_PARTITIONS} more" if len(tasks) > _MANY_PARTITIONS else "")
+    return [f"{store} in {some_of(tasks)}: {one}" for (store, one), tasks in where.items()] + list(of(inspection))
 
 
 def _number(things: set[str], name: str) -> str:

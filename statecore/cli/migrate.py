@@ -7,17 +7,16 @@ something is refused; 14 (``NotFound``) when there is no such directory, with ``
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from statecore.cli.engine_options import add_engine_options, engine_of
-from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.output import Output, print_table, result_console, some_of
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.migrate_request import MigrateRequest
 
 if TYPE_CHECKING:
     from statecore.jobs.migrate_report import MigratedStore, MigratedTask, MigrateReport
-
-_SHOWN = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +61,7 @@ def show(report: MigrateReport) -> None:
         if task.steps:
             rows.setdefault(("files beside the stores", "", "; ".join(task.steps)), []).append(task.task)
     columns: tuple[str, ...] = ("store", "kind", "tasks", "what is done")
-    cells: list[tuple[str, ...]] = [(store, kind, _tasks(tasks), what) for (store, kind, what), tasks in rows.items()]
+    cells: list[tuple[str, ...]] = [(store, kind, some_of(tasks), what) for (store, kind, what), tasks in rows.items()]
     if not any(row[1].strip("?") for row in cells):  # which matters to no step
         columns, cells = columns[:1] + columns[2:], [row[:1] + row[2:] for row in cells]
     title = f"{report.application_id} in {report.state_dir}, for Kafka Streams {report.to}"
@@ -70,7 +69,7 @@ def show(report: MigrateReport) -> None:
         print_table(console, title, columns, cells, left=set(columns), spare=("kind",))
     for title, of in _WORDS:
         for why, tasks in _grouped(report, of).items():
-            console.print(Text(f"{title}: {_tasks(tasks)}: {why}"))
+            console.print(Text(f"{title}: {some_of(tasks)}: {why}"))
     changed = sum(task.is_changed for task in report.tasks)
     said = {
         Outcome.PLANNED: f"plan {report.plan_id}: {changed} of {len(report.tasks)} tasks would be migrated; nothing "
@@ -92,22 +91,16 @@ def _step(step: str, store: MigratedStore) -> str:
     return step
 
 
-_WORDS = (("note", "notes"), ("left as it is", "left"), ("refused", "refused"))
+_WORDS: tuple[tuple[str, Callable[[MigratedTask], tuple[str, ...]]], ...] = (
+    ("note", lambda task: task.notes),
+    ("left as it is", lambda task: task.left),
+    ("refused", lambda task: task.refused),
+)
 
 
-def _grouped(report: MigrateReport, of: str) -> dict[str, list[str]]:
+def _grouped(report: MigrateReport, of: Callable[[MigratedTask], tuple[str, ...]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for task in report.tasks:
-        for why in _said_of(task, of):
+        for why in of(task):
             found.setdefault(why, []).append(task.task)
     return found
-
-
-def _said_of(task: MigratedTask, of: str) -> tuple[str, ...]:
-    said: tuple[str, ...] = getattr(task, of)
-    return said
-
-
-def _tasks(tasks: list[str]) -> str:
-    more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
-    return ", ".join(tasks[:_SHOWN]) + more

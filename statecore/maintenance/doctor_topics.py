@@ -119,11 +119,6 @@ class Brokers:
             return (), (f"The brokers could not be asked: {error}",)
 
 
-def findings_of_topics(inspection: Inspection, bootstrap_servers: str, **how: Any) -> list[Finding]:
-    """The findings of :func:`look_at_topics` alone; arguments and errors are the same."""
-    return list(look_at_topics(inspection, bootstrap_servers, **how).findings)
-
-
 def look_at_topics(
     inspection: Inspection,
     bootstrap_servers: str,

@@ -18,7 +18,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.reader import ChangelogReader
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
-from statecore.maintenance.doctor_topics import TopicsLook, findings_of_topics, look_at_topics
+from statecore.maintenance.doctor_topics import TopicsLook, look_at_topics
 from statecore.maintenance.inspection import inspect
 from statecore.maintenance.stored_offsets import stored_offsets
 from statecore.maintenance.topic_samples import LAST_WRITE_KINDS, Limits, Shown, newest_records, shown_by
@@ -256,12 +256,12 @@ def test_records_and_deletes_behind_the_offset_that_are_gone(
     assert {one.code for key, one in found.items() if key[1] == "stamped"} == {"stale"}
     assert found["0_1", "stamped"].evidence["missing"] > 1
     assert found["0_1", "stamped"].severity is Severity.LOSS
-    by_spec = findings_of_topics(
+    by_spec = look_at_topics(
         inspect(StateDirectory(older.state_dir, application_id)),
         world.servers,
         spec=parse_spec(dict(older.request().spec or {})),
     )
-    before_start = next(one for one in by_spec if one.code == "offset-before-start")
+    before_start = next(one for one in by_spec.findings if one.code == "offset-before-start")
     assert before_start.severity is (Severity.ERROR if guarantee == EXACTLY_ONCE else Severity.LOSS)
 
     answers, _ = older.reopen()

@@ -22,7 +22,7 @@ from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
-from statecore.maintenance.doctor_topics import TopicsLook, findings_of_topics, look_at_topics
+from statecore.maintenance.doctor_topics import TopicsLook, look_at_topics
 from statecore.maintenance.inspection import inspect
 from statecore.maintenance.views import Inspection
 from statecore.placement.state_directory import StateDirectory
@@ -108,8 +108,8 @@ def test_what_is_found_by_offsets_is_not_looked_for_in_the_log(tmp_path: Path, b
         ("partition-unknown", "0_7"),
     ]
     assert brokers.asked(FetchRequest) == []
-    same = findings_of_topics(inspected(tmp_path), brokers.address, timeout=10.0)
-    assert same == list(found.findings)
+    same = look_at_topics(inspected(tmp_path), brokers.address, timeout=10.0)
+    assert same.findings == found.findings
 
 
 def test_a_source_topic_is_asked_for_what_the_group_has_committed(tmp_path: Path, brokers: ScriptedBrokers) -> None:
