@@ -40,6 +40,7 @@ from statecore.airflow.approval import ANSWER_KEY, MigrationApproval
 from statecore.airflow.failures import refused, retry_policy
 from statecore.airflow.form import spark_params
 from statecore.airflow.migrate_operator import StatecoreMigrateOperator
+from statecore.airflow.migration_values import Became, Entry
 from statecore.airflow.migrations import migration_params
 from statecore.airflow.settings import Settings
 
@@ -50,7 +51,7 @@ JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().p
 OPERATOR: dict[str, Any] = {
     "application": str(JOBS / "migrate_checkpoints.py"),
     "conn_id": SETTINGS.spark_conn_id,
-    "map_index_template": "{{ task.entry['name'] }}",
+    "map_index_template": "{{ task.title }}",
     "retry_policy": retry_policy(),
 }
 
@@ -66,7 +67,7 @@ with DAG(
 ):
 
     @task
-    def read_directories(params: dict[str, Any]) -> list[dict[str, Any]]:
+    def read_directories(params: dict[str, Any]) -> list[Entry]:
         """Check the parameters; one entry for each state directory."""
         import logging
 
@@ -79,18 +80,38 @@ with DAG(
             raise refused(error, logging.getLogger(__name__)) from error
 
     @task_group
-    def migrate(entry: dict[str, Any]) -> None:
+    def migrate(
+        title: str,
+        name: str,
+        application_id: str,
+        host: str | None,
+        engine: str,
+        conf: dict[str, str] | None,
+        request: dict[str, Any],
+        plan_id: str,
+        why: str,
+    ) -> None:
         """Apply the plan of one directory, then look at it again."""
-        apply = StatecoreMigrateOperator(task_id="apply", step="apply", entry=entry, **OPERATOR)
-        verify = StatecoreMigrateOperator(task_id="verify", step="verify", entry=entry, **OPERATOR)
+        of_directory: dict[str, Any] = {
+            **{"title": title, "name": name, "application_id": application_id, "host": host},
+            **{"engine": engine, "conf": conf, "request": request},
+        }
+        apply = StatecoreMigrateOperator(
+            task_id="apply", step="apply", plan_id=plan_id, why=why, **of_directory, **OPERATOR
+        )
+        verify = StatecoreMigrateOperator(task_id="verify", step="verify", **of_directory, **OPERATOR)
         apply >> verify
 
     @task(trigger_rule="all_done")
-    def outcome(directories: list[dict[str, Any]], ti: Any = None) -> list[dict[str, str]]:
+    def outcome(directories: list[Entry] | None, ti: Any = None) -> list[Became]:
         """What became of each directory."""
         import logging
 
         from statecore.airflow.approval import conclude, outcomes
+        from statecore.airflow.failures import JobRefused
+
+        if directories is None:
+            raise JobRefused("Nothing was changed: read_directories failed, and its log says why.")
 
         def returned(task_id: str) -> Any:
             return ti.xcom_pull(task_ids=task_id, map_indexes=range(len(directories)))
@@ -102,13 +123,13 @@ with DAG(
         return found
 
     directories = read_directories()
-    plan = StatecoreMigrateOperator.partial(task_id="plan", step="plan", **OPERATOR).expand(entry=directories)
+    plan = StatecoreMigrateOperator.partial(task_id="plan", step="plan", **OPERATOR).expand_kwargs(directories)
     approve = MigrationApproval(
         task_id="approve",
         directories=directories,
         plan_task_id="plan",
         trigger_rule="all_done_min_one_success",
     )
-    migrated = migrate.expand(entry=approve.output)
+    migrated = migrate.expand_kwargs(approve.output)
     plan >> approve
     [plan, migrated] >> outcome(directories)

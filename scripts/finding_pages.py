@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.maintenance.catalogue import CATALOGUE, FindingKind, Severity
+from statecore.maintenance.catalogue import CATALOGUE, FindingKind, Repair, Severity
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "findings"
 INDEX = "README.md"
@@ -34,7 +34,19 @@ def head(kind: FindingKind) -> str:
         f"| repair | {repairs} |\n\n"
         f"**It means:** {kind.means}\n\n"
         f"**Do:** {kind.remedy}\n\n"
+        f"{_command(kind)}"
     )
+
+
+def _command(kind: FindingKind) -> str:
+    """How the repair is begun; empty where there is none. A rebuild needs a spec."""
+    if not kind.repairs:
+        return ""
+    words = ["statecore doctor --repair --state-dir DIR"]
+    words.append("--spec stores.yaml" if kind.needs or Repair.REBUILD in kind.repairs else "--application-id ID")
+    words += ["--scan"] if kind.needs == "scan" else []
+    words += ["--cleanup-max-age TIME"] if Repair.TOUCH in kind.repairs else []
+    return f"`{' '.join(words)}` shows what would mend it, and changes nothing; with `--apply` it is done.\n\n"
 
 
 def index() -> str:

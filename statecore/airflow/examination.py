@@ -6,51 +6,57 @@ Kafka Streams task that the plan left as it is: that was said before, and approv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 from statecore.errors import Corrupted
+from statecore.jobs.examine_request import ExamineRequest
 
-MODULE = "statecore.cli.main"
+MODULE = "statecore.jobs.examine_job"
 
 _BAD = ("error", "loss")
 _SHOWN = 20
 
 
-def arguments(request: Mapping[str, Any]) -> list[str]:
-    """What the command is given for the directory of a migration's request. Brokers are not asked."""
-    words = ["doctor", "--json", "--offline", "--state-dir", request["state_dir"]]
-    words += ["--application-id", request["application_id"], "--for", request["to"]]
-    if request.get("spec_path"):
-        words += ["--spec", request["spec_path"]]  # it says the guarantee, and the command takes no other
-    elif request.get("processing_guarantee"):
-        words += ["--processing-guarantee", request["processing_guarantee"]]
-    for task in request.get("tasks") or ():
-        words += ["--task", task]
-    return words
+class Found(TypedDict):
+    """As much of a finding (:mod:`statecore.maintenance.findings`) as is looked at here."""
+
+    code: str
+    severity: str
+    task: str | None
+    store: str | None
+    what: str
 
 
-def findings(lines: Sequence[str]) -> list[dict[str, Any]] | None:
-    """What was found, from what the command has printed; ``None`` where it has examined nothing."""
-    for line in reversed(lines):
-        if line.startswith("{"):
-            try:
-                document = json.loads(line)
-            except ValueError:
-                continue
-            if "applications" in document:
-                return [finding for one in document["applications"] for finding in one["findings"]]
-    return None
+def request_for(migration: Mapping[str, Any]) -> ExamineRequest:
+    """What is asked about the directory of a migration's request. Brokers are not.
+
+    Args:
+        migration: the request, as JSON.
+    """
+    same = ("application_id", "state_dir", "tasks", "spec_path", "processing_guarantee")
+    said = {name: migration[name] for name in same if name in migration}
+    return ExamineRequest.from_json({**said, "release": migration["to"], "offline": True})
 
 
-def in_words(finding: Mapping[str, Any]) -> str:
+def report_path(migration: Path) -> Path:
+    """Where the report lies, beside that of the migration."""
+    return migration.with_suffix(".examination.json")
+
+
+def findings(report: Mapping[str, Any]) -> list[Found]:
+    """What was found, from the report of an examination."""
+    return [finding for one in report["applications"] for finding in one["findings"]]
+
+
+def in_words(finding: Found) -> str:
     """A finding as a line of a log."""
-    where = " of ".join(name for name in (finding.get("store"), finding.get("task")) if name)
+    where = " of ".join(name for name in (finding["store"], finding["task"]) if name)
     return f"{finding['severity']} {finding['code']}{f' ({where})' if where else ''}: {finding['what']}"
 
 
-def check(found: Sequence[Mapping[str, Any]], left: Collection[str], where: str) -> None:
+def check(found: Sequence[Found], left: Collection[str], where: str) -> None:
     """Refuse what keeps a directory from being opened, or loses something.
 
     Args:
@@ -61,7 +67,7 @@ def check(found: Sequence[Mapping[str, Any]], left: Collection[str], where: str)
     Raises:
         Corrupted: something is that bad.
     """
-    bad = [one for one in found if one["severity"] in _BAD and one.get("task") not in left]
+    bad = [one for one in found if one["severity"] in _BAD and one["task"] not in left]
     if bad:
         said = "\n".join(f"  {in_words(one)}" for one in bad[:_SHOWN])
         more = f"\n  and {len(bad) - _SHOWN:,} more" if len(bad) > _SHOWN else ""

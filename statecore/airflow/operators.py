@@ -151,12 +151,16 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             if not self.may_do_without_spark:
                 checked_master(self._conn_id)
             check_paths(self.request)
-            argument = request_argument(self.request, request_id)
+            argument = request_argument(self._asked(), request_id)
             secrets = kafka_environment(self.application_id, self.kafka_conn_id, settings.kafka_conn_id)
             if urlsplit(str(self.request.get("repository") or "")).scheme == "s3":
                 secrets |= aws_environment(settings.aws_conn_id, self.application_id)
             make_room_for(report_file)
         return argument, secrets
+
+    def _asked(self) -> Mapping[str, Any]:
+        """The request as the job gets it, but for its id."""
+        return self.request
 
     may_do_without_spark: ClassVar[bool] = False
     """Whether the Spark connection is looked at only when it is needed."""

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
 
-DAG_ID = "migrate_checkpoints"
+DAG_IDS = frozenset({"migrate_checkpoints", "recover_global_stores"})
 
 
 def task_instance_mutation_hook(task_instance: TaskInstance, dag_run: DagRun | None) -> None:
-    """Give a mapped task of ``migrate_checkpoints`` the queue of its directory; see ``airflow.policies``."""
-    if task_instance.dag_id != DAG_ID or task_instance.map_index < 0 or dag_run is None:
+    """Give a mapped task of a Dag over state directories the queue of its directory; see ``airflow.policies``."""
+    if task_instance.dag_id not in DAG_IDS or task_instance.map_index < 0 or dag_run is None:
         return
     conf: Any = dag_run.conf or {}
     directories = conf.get(DIRECTORIES) or []

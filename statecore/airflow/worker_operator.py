@@ -45,6 +45,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         report_file: Path,
         *,
         known: Collection[int] = (),
+        who: str = "The job",
     ) -> int:
         """Have a module do the job in a process of its own.
 
@@ -54,6 +55,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
             arguments: what it is given besides ``--here`` and ``--report``.
             report_file: where it reports.
             known: exit codes besides 0 that are no failure.
+            who: what messages call it.
 
         Returns:
             Its exit code.
@@ -68,7 +70,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         code = self._wait_for(module, arguments, recorder, lambda line: self.log.info("%s", line))
         if code != 0 and code not in known:
             self._raise_reported(report_file)
-            died = ended_without_a_word("The job", f"exit code {code}" if code > 0 else f"signal {-code}")
+            died = ended_without_a_word(who, f"exit code {code}" if code > 0 else f"signal {-code}")
             self._record_failure(report_file, request_id_of(context), died)
             raise exception_for(died.to_json(), self.retry_on, self.log)
         return code

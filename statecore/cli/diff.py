@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(plan_only=False)
     parser.epilog = (
         "exit codes besides those of all commands: 0 every row is equal, 30 rows differ, 31 rows differ and so do the "
-        "offsets of their stores, each side of which may be right"
+        "offsets of their stores, each side of which may be right, 32 there was no store that could be compared"
     )
 
 
@@ -86,13 +86,16 @@ def show(report: DiffReport) -> None:
     for name, why in report.left_out.items():
         print_line(console, f"not compared: {name}: {why}", indent=0)
     total = report.counts
-    if report.verdict is Verdict.EQUAL:
+    if report.verdict is Verdict.NOTHING:
+        said = "nothing was compared"
+    elif report.verdict is Verdict.EQUAL:
         said = "every row is equal"
     else:
         said = f"rows: {_in_words(total)}"
         if report.verdict is Verdict.AT_OTHER_OFFSETS:
             said += "; all of these in stores that stand at other offsets"
-    print_line(console, f"{said}: {len(report.stores)} stores, {report.seconds:.1f} s", indent=0)
+    left = f", {len(report.left_out)} not compared" if report.left_out else ""
+    print_line(console, f"{said}: {len(report.stores)} stores{left}, {report.seconds:.1f} s", indent=0)
 
 
 def _offsets(store: StoreDiff) -> list[str]:

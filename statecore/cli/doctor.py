@@ -8,124 +8,48 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.doctor_repair import add_repair_arguments, refuse_without_repair, run_repair
-from statecore.cli.output import Output, number_of, print_line, some_of
-from statecore.formats.releases import RELEASES
-from statecore.spec.duration import parse_duration
+from statecore.cli.output import Output, print_line
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.examine_request import ExamineRequest
+from statecore.words import number_of, some_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from statecore.maintenance.doctor import Diagnosis
     from statecore.maintenance.findings import Finding
-    from statecore.spec.model import ApplicationSpec
 
 _MANY_SENTENCES = 4
 _STYLES = {"loss": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
 _PAGES = "docs/findings"
+_NOT_JUDGED = (
+    "It runs, and what is normal then was not judged: offsets that lag or lack, stores that are open, and what Kafka "
+    "Streams {release} makes of them. After it is closed, look again: only that says whether it can be opened."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
-    parser.add_argument("--application-id", metavar="ID", help="only this application (default: every one there)")
-    parser.add_argument("--spec", type=Path, metavar="FILE", help="the stores.yaml to hold the directory against")
-    parser.add_argument(
-        "--processing-guarantee",
-        choices=("at_least_once", "exactly_once_v2"),
-        help="the application's own (default: as in --spec, else findings are as bad as under either)",
-    )
-    parser.add_argument(
-        "--task", action="append", default=[], metavar="T", help="only this task, such as 0_1 or global"
-    )
-    parser.add_argument("--store", action="append", default=[], metavar="NAME", help="only this store; may be repeated")
-    parser.add_argument(
-        "--scan", action="store_true", help="read every row and verify its checksum; else only what opens the databases"
-    )
-    parser.add_argument(
-        "--for",
-        dest="release",
-        choices=tuple(RELEASES),
-        help="the release of Kafka Streams that is to open the directory (default: the newest)",
-    )
-    parser.add_argument(
-        "--cleanup-max-age",
-        type=_duration,
-        metavar="TIME",
-        help="the application's state.cleanup.dir.max.age.ms, such as 7d, if it sets one",
-    )
-    parser.add_argument(
-        "--bootstrap-servers",
-        metavar="HOST:PORT",
-        help="brokers whose topics the offsets are held against (default: those of --spec)",
-    )
-    parser.add_argument("--offline", action="store_true", help="do without the brokers")
+    add_request_options(parser, ExamineRequest)
     add_repair_arguments(parser)
-
-
-def _duration(text: str) -> int:
-    milliseconds = parse_duration(text)
-    if milliseconds is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 10m, 24h or 7d")
-    return milliseconds
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Examine, and show."""
-    from statecore.errors import Invalid
-    from statecore.maintenance.doctor import examine
-    from statecore.maintenance.layout import application_directory, applications, check_application, no_application
-    from statecore.spec.model import ProcessingGuarantee
-    from statecore.spec.reader import load_spec
-
-    spec: ApplicationSpec | None = load_spec(arguments.spec) if arguments.spec else None
-    wanted = arguments.application_id or (spec.application_id if spec else None)
-    if wanted is not None:
-        check_application(spec, wanted)
-    guarantee = ProcessingGuarantee(arguments.processing_guarantee) if arguments.processing_guarantee else None
-    if spec is not None and guarantee not in (None, spec.processing_guarantee):
-        raise Invalid(
-            f"{spec.source} says {spec.processing_guarantee}, and --processing-guarantee {guarantee}.",
-            action="Leave --processing-guarantee out, or correct the spec.",
-        )
     if arguments.repair:
-        return run_repair(arguments, wanted, output)
+        return run_repair(arguments, output)
     refuse_without_repair(arguments)
-    names = [wanted] if wanted is not None else applications(arguments.state_dir)
-    if not names:
-        raise no_application(arguments.state_dir)
-    servers = arguments.bootstrap_servers or (spec.bootstrap_servers if spec else None)
-    brokers = None
-    if servers and not arguments.offline:
-        from statecore.maintenance.doctor_topics import Brokers
+    from statecore.jobs.examine import run_examine
 
-        brokers = Brokers(servers, spec, guarantee, patient=True)
-    found = [
-        examine(
-            application_directory(arguments.state_dir, name),
-            spec=spec,
-            guarantee=guarantee,
-            tasks=arguments.task,
-            stores=arguments.store,
-            scan=arguments.scan,
-            release=RELEASES[arguments.release] if arguments.release else None,
-            cleanup_max_age_ms=arguments.cleanup_max_age,
-            topics=brokers,
-            progress=output.progress if arguments.scan else None,
-        )
-        for name in names
-    ]
-    code = max(one.exit_code for one in found)
-    if not code and brokers is not None and brokers.failed is not None:
-        code = brokers.failed.exit_code
-    output.document({"applications": [one.to_json() for one in found], "exit_code": code})
+    found = run_examine(request_of(ExamineRequest, arguments), output.progress)
+    output.document(found.to_json())
     if not output.json:
-        for one in found:
+        for one in found.applications:
             show(one)
-    return code
+    return found.exit_code
 
 
 def show(diagnosis: Diagnosis, console: Console | None = None) -> None:
@@ -156,6 +80,10 @@ def show(diagnosis: Diagnosis, console: Console | None = None) -> None:
             print_line(console, line)
     console.print()
     print_line(console, _counts(diagnosis), indent=0)
+    if diagnosis.holder is not None:
+        print_line(console, _NOT_JUDGED.format(release=diagnosis.release), indent=0)
+    if how := _how_to_repair(diagnosis):
+        print_line(console, how, indent=0)
 
 
 def _about(diagnosis: Diagnosis) -> str:
@@ -164,6 +92,19 @@ def _about(diagnosis: Diagnosis) -> str:
         said = f"in use by {diagnosis.holder}: examined is what was flushed last"
     guarantee = str(diagnosis.guarantee) if diagnosis.guarantee else "guarantee not known, so judged by the worse"
     return f"{said}; {guarantee}; to be opened by Kafka Streams {diagnosis.release}"
+
+
+def _how_to_repair(diagnosis: Diagnosis) -> str:
+    """The command that shows what would mend what was found; empty where there is nothing to mend."""
+    from statecore.formats.releases import CURRENT
+    from statecore.maintenance.repairs import plan_repairs
+
+    if diagnosis.release != CURRENT.name or plan_repairs(diagnosis.findings, diagnosis.stores).is_nothing_to_do:
+        return ""
+    spec = "" if diagnosis.looked_at.declared else " and --spec, without which no store can be rebuilt"
+    when = " Close the application before that." if diagnosis.holder is not None else ""
+    command = f"statecore doctor --repair --application-id {diagnosis.application_id}"
+    return f"{command}, with the other arguments as here{spec}, shows what would mend it, and changes nothing.{when}"
 
 
 def _sentences(found: Sequence[Finding]) -> list[str]:

@@ -6,76 +6,63 @@ The exit code is that of the worst finding that is left: of a plan, that it does
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.cli.engine_options import add_engine_options, engine_of
-from statecore.cli.output import Output, number_of, print_line, result_console, some_of
+from statecore.cli.engine_options import add_engine_options, engine_of, engine_options_given
+from statecore.cli.output import Output, print_line, result_console
+from statecore.cli.request_options import add_request_options, fields_beyond, request_of
+from statecore.jobs.examine_request import ExamineRequest
+from statecore.jobs.repair_request import RepairRequest
+from statecore.words import number_of, some_of
 
 if TYPE_CHECKING:
     from statecore.jobs.repair_report import RepairReport
 
-_ONLY_OF_REPAIRS = ("apply", "approved", "repository", "owner", "request_id")
-
 
 def add_repair_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of a repair."""
+    """Declare the arguments of a repair, which are those of an examination and more."""
     group = parser.add_argument_group("repair")
     group.add_argument("--repair", action="store_true", help="show what would mend the findings; nothing is changed")
-    group.add_argument("--apply", action="store_true", default=None, help="with --repair: do it")
-    group.add_argument("--approved", metavar="ID", help="only the plan with this id, which was looked at")
-    group.add_argument(
-        "--repository", metavar="URL", help="rebuild stores from its newest sound snapshot, where that is cheaper"
-    )
-    group.add_argument("--owner", metavar="USER[:GROUP]", help="whom files will belong to (default: as they do)")
-    group.add_argument("--request-id", metavar="ID", help="name of this repair; a retry under it goes on")
-    add_engine_options(parser, "processes", "who rebuilds stores")
+    add_request_options(parser, RepairRequest, beyond=ExamineRequest, heading=group)
+    add_engine_options(parser, "processes", "with --repair, who rebuilds stores")
 
 
 def refuse_without_repair(arguments: argparse.Namespace) -> None:
     """Refuse options that mean nothing where nothing is repaired. Raises ``Invalid``."""
     from statecore.errors import Invalid
 
-    given = [name for name in _ONLY_OF_REPAIRS if getattr(arguments, name) is not None]
+    fields = fields_beyond(RepairRequest, ExamineRequest)
+    given = [one.option for one in fields if getattr(arguments, one.name) is not None]
+    given += engine_options_given(arguments)
     if given:
-        raise Invalid(f"--{given[0].replace('_', '-')} is for --repair.", action="Add --repair, or leave it out.")
+        raise Invalid(f"{given[0]} is for --repair.", action="Add --repair, or leave it out.")
 
 
-def run_repair(arguments: argparse.Namespace, application_id: str | None, output: Output) -> int:
+def run_repair(arguments: argparse.Namespace, output: Output) -> int:
     """Repair, or plan, and show the outcome."""
     from statecore.errors import Invalid
     from statecore.faults import fault_points_from_environment
     from statecore.jobs import repair
-    from statecore.jobs.repair_request import RepairRequest
-    from statecore.spec.model import ProcessingGuarantee
+    from statecore.spec.reader import load_spec
     from statecore.telemetry import metered
 
-    if application_id is None:
+    if arguments.application_id is None and arguments.spec_path is None:
         raise Invalid("A repair is of one application.", action="Name it (--application-id), or its --spec.")
-    if arguments.release:
-        raise Invalid(
-            "A repair is for the newest release.",
-            action="Leave --for out; statecore migrate converts for other releases.",
-        )
-    guarantee = arguments.processing_guarantee
-    given = {name: getattr(arguments, name) for name in _ONLY_OF_REPAIRS if getattr(arguments, name) is not None}
-    request = RepairRequest(
-        application_id=application_id,
-        state_dir=str(arguments.state_dir),
-        tasks=tuple(arguments.task),
-        stores=tuple(arguments.store),
-        scan=arguments.scan,
-        offline=arguments.offline,
-        cleanup_max_age_ms=arguments.cleanup_max_age,
-        spec_path=None if arguments.spec is None else str(arguments.spec),
-        processing_guarantee=None if guarantee is None else ProcessingGuarantee(guarantee),
-        **given,
-    )
+    if arguments.application_id is None:
+        arguments.application_id = load_spec(Path(arguments.spec_path)).application_id
+    request = request_of(RepairRequest, arguments)
     arguments.plan_only = not request.apply
     engine = engine_of(arguments)
+    output.when_stopped = "Nothing was changed."
     if request.apply:
+        output.when_stopped = (
+            "Every task is whole, as it was or mended. Run the same command again: what was mended is not found any "
+            "more, and the rest is done."
+        )
         output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": application_id}, output.say) as progress:
+    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
         report = repair.run_repair(request, engine, progress, faults=faults, say=output.say)
     output.document(report.to_json())
     if not output.json:
@@ -83,14 +70,21 @@ def run_repair(arguments: argparse.Namespace, application_id: str | None, output
     return report.exit_code
 
 
-def show(report: RepairReport) -> None:
-    """What is mended and rebuilt, then what is left."""
+def show(report: RepairReport, how: str = "--repair --apply") -> None:
+    """What is mended and rebuilt, then what is left.
+
+    Args:
+        report: of the repair.
+        how: what is added to the command to do what was planned.
+    """
     from statecore.jobs.repair_report import Outcome
 
     console = result_console()
     done = report.outcome is Outcome.REPAIRED
     console.print(f"{report.application_id} in {report.state_dir}", style="bold", markup=False)
-    print_line(console, f"{number_of(len(report.found), 'finding')}, notes among them", indent=0)
+    notes = sum(one["severity"] == "note" for one in report.found)
+    among = f", {number_of(notes, 'note')} among them" if notes else ""
+    print_line(console, f"{number_of(len(report.found), 'finding')}{among}", indent=0)
     steps: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for task in report.mended:
         for step in task.steps:
@@ -98,10 +92,13 @@ def show(report: RepairReport) -> None:
     for (step, codes), tasks in steps.items():
         print_line(console, f"{'mended' if done else 'would mend'} {some_of(tasks)}: {step} [{', '.join(codes)}]")
     for one in report.rebuilt:
-        rows = "" if one.rows is None else f": {one.rows:,} rows in {one.seconds:.1f} s"
+        rows = f" from {one.sources}" if one.sources and one.rows is None else ""
+        rows += "" if one.rows is None else f": {one.rows:,} rows in {one.seconds:.1f} s"
         rows += f", upon {', '.join(one.parents)}" if one.parents else ""
-        what = f"{', '.join(one.stores)} in {some_of(one.tasks) if one.tasks else 'all tasks'}"
+        what = f"{', '.join(one.stores)} in {some_of(one.tasks)}"
         print_line(console, f"{'rebuilt' if done else 'would rebuild'} {what}{rows} [{', '.join(one.codes)}]")
+        for doubt in one.doubts if not done else ():
+            print_line(console, doubt, indent=4)
     for finding in report.left:
         where = "/".join(str(finding[name]) for name in ("task", "store") if finding.get(name))
         words = f"{where}: " if where else ""
@@ -109,9 +106,12 @@ def show(report: RepairReport) -> None:
         print_line(console, f"Do: {finding['remedy']}", indent=4)
     for note in report.notes:
         print_line(console, f"note: {note}")
-    kept = f"; what was replaced lies in {report.kept} for a week" if report.kept else ""
+    replaced = [path for path in (report.kept, *(one.kept for one in report.rebuilt)) if path]
+    kept = f"; what was replaced is kept for a week, unless you delete it: {', '.join(replaced)}" if replaced else ""
+    doubtful = any(one.doubts for one in report.rebuilt)
+    approval = f" --approved {report.plan_id}, if that is what you want" if doubtful else ""
     said = {
-        Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Do it with --repair --apply",
+        Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Do it with {how}{approval}",
         Outcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
         Outcome.UNCHANGED: "nothing that a repair could mend",
     }

@@ -26,7 +26,6 @@ def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", 
     engine.add_argument(
         "--engine",
         choices=("spark", "processes"),
-        default=default,
         help=f"{who}: spark, or processes on this machine, without Java (default: {default})",
     )
     engine.add_argument("--processes", type=_processes, metavar="N", help="how many processes (default: one a core)")
@@ -38,6 +37,13 @@ def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", 
         metavar="KEY=VALUE",
         help="a property of Spark's, such as spark.executor.memory=2g; repeatable, wins over the spec's spark section",
     )
+    parser.set_defaults(default_engine=default)
+
+
+def engine_options_given(arguments: argparse.Namespace) -> list[str]:
+    """The options of an engine that a command line has, for commands that mostly do without one."""
+    names = ("engine", "processes", "master", "spark_conf")
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, [])]
 
 
 def engine_of(arguments: argparse.Namespace) -> Engine:
@@ -47,7 +53,7 @@ def engine_of(arguments: argparse.Namespace) -> Engine:
         Invalid: an option of the other one was given, or its packages are missing.
     """
     conf = properties(arguments.spark_conf)
-    if arguments.engine == "processes":
+    if (arguments.engine or arguments.default_engine) == "processes":
         if arguments.master or conf:
             raise Invalid(
                 "--master and --spark-conf are Spark's, and --engine processes does without it.",

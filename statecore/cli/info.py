@@ -19,6 +19,8 @@ from statecore.system_errors import system_error
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from statecore.jobs.attempt import Attempt
+    from statecore.jobs.changes import Changes, Try
     from statecore.jobs.fetch_report import FetchReport
     from statecore.jobs.fetches import Fetches
     from statecore.jobs.report_head import ReportHead
@@ -180,8 +182,11 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
             _show_later(console, one.later)
         for unfinished in one.unfinished:
             _show_unfinished(console, one, unfinished)
+        for killed in one.changes.unfinished:
+            _show_killed(console, killed)
         _show_last(console, one)
         _show_fetches(console, one.fetches)
+        _show_changes(console, one.changes)
         for left in one.left:
             print_line(console, f"left in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
         for trouble in one.trouble:
@@ -263,7 +268,34 @@ def _show_fetches(console: Console, fetches: Fetches) -> None:
         print_line(console, f"note: {note}", indent=4)
 
 
-def _made_by(report: FetchReport) -> str:
+def _show_changes(console: Console, changes: Changes) -> None:
+    if (done := changes.migration) is not None:
+        changed = sum(task.is_changed for task in done.tasks)
+        print_line(console, f"last migration {_when_of(done.finished)}, {done.seconds:,.1f} s{_made_by(done)}", "bold")
+        print_line(console, f"to {done.to}: {done.outcome}, {changed} of {len(done.tasks)} tasks changed", indent=4)
+        _show_kept(console, done.kept)
+    if (mended := changes.repair) is not None:
+        when = f"{_when_of(mended.finished)}, {mended.seconds:,.1f} s{_made_by(mended)}"
+        print_line(console, f"last repair {when}", "bold")
+        said = f"{mended.outcome}, {len(mended.mended)} tasks mended, {len(mended.rebuilt)} rebuilds"
+        print_line(console, f"{said}; findings left: {len(mended.left) or 'none'}", indent=4)
+        for kept in (mended.kept, *(one.kept for one in mended.rebuilt)):
+            _show_kept(console, kept)
+
+
+def _show_kept(console: Console, kept: str) -> None:
+    if kept:
+        print_line(console, f"what it replaced lies in {kept} for a week", indent=4)
+
+
+def _show_killed(console: Console, killed: Try) -> None:
+    state = f"{killed.job} at work" if killed.running else f"unfinished {killed.job}"
+    print_line(console, f"{state} since {_when_of(killed.attempt.started)}{_made_by(killed.attempt)}", "bold yellow")
+    if not killed.running:
+        print_line(console, f"go on with: {shlex.join(['statecore', *killed.words])}", indent=4)
+
+
+def _made_by(report: Attempt | FetchReport) -> str:
     return f", by {report.user} on {report.host} with statecore {report.release}" if report.user else ""
 
 
@@ -293,7 +325,7 @@ def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
 
 def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRestore) -> None:
     attempt = unfinished.attempt
-    command, *options = unfinished.words
+    command, *options = unfinished.words or ("placement",)
     state = f"{command} at work" if unfinished.running else f"unfinished {command}"
     since = f" since {_when(attempt)}{_by(attempt)}" if attempt else ""
     print_line(console, f"{state}{since}", "bold yellow")
@@ -302,7 +334,9 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
     print_line(console, f"it has reached the phase {unfinished.reached}{parts}{planned}", indent=4)
     if attempt is not None and attempt.error:
         print_line(console, _error(attempt), "red", 4)
-    if not unfinished.running:
+    if not unfinished.words:
+        print_line(console, "whatever job is run next settles it first; run again what was interrupted", indent=4)
+    elif not unfinished.running:
         words = ["statecore", command, "--spec", "STORES.YAML", "--state-dir", one.instance.state_dir, *options]
         print_line(console, f"go on with: {shlex.join([*words, '--request-id', unfinished.request_id])}", indent=4)
     else:

@@ -7,16 +7,16 @@ something is refused; 14 (``NotFound``) when there is no such directory, with ``
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from statecore.cli.engine_options import add_engine_options, engine_of
-from statecore.cli.output import Output, print_table, result_console, some_of
+from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.migrate_request import MigrateRequest
+from statecore.words import some_of
 
 if TYPE_CHECKING:
-    from statecore.jobs.migrate_report import MigratedStore, MigratedTask, MigrateReport
+    from statecore.jobs.migrate_report import MigrateReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +36,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     request = request_of(MigrateRequest, arguments)
     arguments.plan_only = not request.apply
     engine = engine_of(arguments)
+    output.when_stopped = (
+        "Every task is whole, as it was or converted. Run the same command again before the application starts: it "
+        "goes on where this one was stopped."
+        if request.apply
+        else "Nothing was changed."
+    )
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
         report = run_migrate(request, engine, progress, faults=faults, say=output.say)
@@ -50,57 +56,45 @@ def show(report: MigrateReport) -> None:
     """What is done to each store, with the tasks in which that is the same; then what is left, refused and noted."""
     from rich.text import Text
 
+    from statecore.jobs import migrate_summary as summary
     from statecore.jobs.migrate_report import Outcome
 
     console = result_console()
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for task in report.tasks:
-        for store in task.stores:
-            what = "; ".join(_step(step, store) for step in store.steps) or "stays as it is"
-            rows.setdefault((store.store, store.kind, what), []).append(task.task)
-        if task.steps:
-            rows.setdefault(("files beside the stores", "", "; ".join(task.steps)), []).append(task.task)
     columns: tuple[str, ...] = ("store", "kind", "tasks", "what is done")
-    cells: list[tuple[str, ...]] = [(store, kind, some_of(tasks), what) for (store, kind, what), tasks in rows.items()]
-    if not any(row[1].strip("?") for row in cells):  # which matters to no step
+    done = summary.done(report)
+    cells: list[tuple[str, ...]] = [
+        (one.store or summary.BESIDE, one.kind, some_of(one.tasks), one.what or "stays as it is") for one in done
+    ]
+    if not any(one.kind for one in done):  # which matters to no step
         columns, cells = columns[:1] + columns[2:], [row[:1] + row[2:] for row in cells]
     title = f"{report.application_id} in {report.state_dir}, for Kafka Streams {report.to}"
-    if report.tasks:
+    if cells:
         print_table(console, title, columns, cells, left=set(columns), spare=("kind",))
-    for title, of in _WORDS:
-        for why, tasks in _grouped(report, of).items():
-            console.print(Text(f"{title}: {some_of(tasks)}: {why}"))
-    changed = sum(task.is_changed for task in report.tasks)
-    said = {
-        Outcome.PLANNED: f"plan {report.plan_id}: {changed} of {len(report.tasks)} tasks would be migrated; nothing "
-        "was changed. Do it with --apply",
+    elif report.tasks:
+        console.print(Text(title))
+    for note in report.notes:
+        console.print(Text(f"note: {note}"))
+    for title, said in (
+        ("note", summary.notes(report)),
+        ("left as it is", summary.left(report)),
+        ("refused", summary.refused(report)),
+    ):
+        for one in said:
+            console.print(Text(f"{title}: {some_of(one.tasks)}: {one.what}"))
+    became = {
+        Outcome.PLANNED: f"plan {report.plan_id}: {report.changed} of {len(report.tasks)} tasks would be migrated; "
+        "nothing was changed. Do it with --apply",
         Outcome.REFUSED: "refused; nothing was changed",
-        Outcome.UNCHANGED: f"nothing to do: Kafka Streams {report.to} opens it as it is"
-        if report.tasks
-        else "nothing to do: there is no state of it yet",
-        Outcome.MIGRATED: f"migrated {changed} of {len(report.tasks)} tasks in {report.seconds:.1f} s",
+        Outcome.UNCHANGED: _unchanged(report),
+        Outcome.MIGRATED: f"migrated {report.changed} of {len(report.tasks)} tasks in {report.seconds:.1f} s",
     }
     kept = f"; what was moved aside lies in {report.kept} for a week" if report.kept else ""
-    console.print(Text(said[report.outcome] + kept))
+    console.print(Text(became[report.outcome] + kept))
 
 
-def _step(step: str, store: MigratedStore) -> str:
-    """A step as it is said of all tasks at once: where its offsets are, is in the JSON document."""
-    for partition, offset in store.offsets.items():
-        step = step.replace(f"{partition} at {offset}", "its offset")
-    return step
-
-
-_WORDS: tuple[tuple[str, Callable[[MigratedTask], tuple[str, ...]]], ...] = (
-    ("note", lambda task: task.notes),
-    ("left as it is", lambda task: task.left),
-    ("refused", lambda task: task.refused),
-)
-
-
-def _grouped(report: MigrateReport, of: Callable[[MigratedTask], tuple[str, ...]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for task in report.tasks:
-        for why in of(task):
-            found.setdefault(why, []).append(task.task)
-    return found
+def _unchanged(report: MigrateReport) -> str:
+    if not report.tasks:
+        return "nothing to do: there is no state of it yet"
+    if any(task.left for task in report.tasks):
+        return f"nothing that a migration could do; what Kafka Streams {report.to} does with what is left is said above"
+    return f"nothing to do: Kafka Streams {report.to} opens it as it is"

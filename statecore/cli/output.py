@@ -40,6 +40,8 @@ class Output:
         self._progress: TerminalProgress | None = None
         self.request_id: str | None = None
         self._is_retry = False
+        self.when_stopped = ""
+        """How the command leaves things when a signal ends it, in a sentence; empty where nothing has to be said."""
         self.said: set[str] = set()
 
     def __enter__(self) -> Output:
@@ -111,17 +113,6 @@ class Output:
         print(f"statecore: {text}", file=sys.stderr, flush=True)
         with suppress(BrokenPipeError):
             self.document(document)
-
-
-def some_of(names: Sequence[str], most: int = 12) -> str:
-    """Names in a line: the first of them, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def number_of(count: int, name: str) -> str:
-    """``1 task``, ``3 tasks``."""
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def result_console() -> Console:

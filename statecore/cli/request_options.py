@@ -12,17 +12,29 @@ from statecore.jobs.values import Choice, Flag, Several, Value
 RequestT = TypeVar("RequestT", bound=Request)
 
 
-def add_request_options(parser: argparse.ArgumentParser, request: type[Request]) -> None:
+def add_request_options(
+    parser: argparse.ArgumentParser,
+    request: type[Request],
+    *,
+    beyond: type[Request] | None = None,
+    heading: Any = None,
+) -> None:
     """Declare an option for each field of a request, below the heading of its section.
 
     In the parsed arguments each has the field's name; its value is ``None`` where it was not given.
+
+    Args:
+        parser: where.
+        request: the request.
+        beyond: another one, whose fields have their options already.
+        heading: the group of arguments that all of them stand in; ``None`` for one for each section.
     """
     headings: dict[str | None, Any] = {None: parser}
-    for declared in _fields(request):
+    for declared in fields_beyond(request, beyond):
         section = declared.said.section
-        if section not in headings:
+        if section not in headings and heading is None:
             headings[section] = parser.add_argument_group((section or "").lower())
-        headings[section].add_argument(
+        (heading or headings[section]).add_argument(
             declared.option,
             dest=declared.name,
             required=declared.required or declared.said.option_required,
@@ -46,6 +58,12 @@ def request_of(request: type[RequestT], arguments: argparse.Namespace) -> Reques
             if value is not None
         }
     )
+
+
+def fields_beyond(request: type[Request], other: type[Request] | None) -> list[DeclaredField]:
+    """The fields of a request that have an option, but for those of another one."""
+    known = {} if other is None else declared_fields(other)
+    return [declared for declared in _fields(request) if declared.name not in known]
 
 
 def _fields(request: type[Request]) -> Iterator[DeclaredField]:

@@ -9,8 +9,8 @@
     offsets of a store          .checkpoint               .checkpoint               column family offsets (KIP-1035);
                                                                                     a grace buffer .checkpoint_<store>
     .checkpoint                 kept after a close;       kept after a close;       taken over and deleted at a start,
-                                under exactly-once none   under exactly-once none   where it wins over the stores
-                                while stores are open     while stores are open
+                                under exactly-once also   under exactly-once also   where it wins over the stores
+                                that of the last start    that of the last start
     position of a store         <store>.position          <store>.position          column family offsets; a file that
                                                                                     was left is merged, never deleted
     kinds with headers          none                      none                      as below (KIP-1271)
@@ -107,7 +107,8 @@ class OffsetFiles:
 
     Attributes:
         task: whether ``.checkpoint`` stays after a clean close.
-        task_while_open: whether it may lie there while stores are open under exactly-once, too.
+        task_while_open: whether who works as that release may let it lie there while stores are open under
+            exactly-once. 3.9.1 and 4.2.0 themselves do: they delete it at a start, and write it when all is restored.
         stores: whether there is a ``.checkpoint_<store>`` for each store that keeps no offset inside.
         positions: whether there is a ``<store>.position`` for each store.
     """
@@ -187,6 +188,9 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
 
 CURRENT = RELEASES["4.3"]
 """The release whose directories this library makes."""
+
+FAMILIES = frozenset({kind.family for kind in CURRENT.kinds.values()} | {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY})
+"""Every column family that a store of any kind may have, ``offsets`` among them."""
 
 LAST_WITHOUT_OFFSETS = [name for name, release in RELEASES.items() if not release.offsets_inside][-1]
 """The newest release that keeps offsets beside the stores, and opens no database that has the family ``offsets``."""

@@ -14,8 +14,8 @@ Nothing is checked that RocksDB checks itself. What is not understood is a ``Val
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
@@ -31,8 +31,9 @@ _RECYCLED_HEADER = _HEADER.size + 4
 _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 4, 5, 6, 103
 _GROUP_LEFT = 300
 _FILE_FIELDS_END = 1
-_FILE_IDENTITY = 12
+_FILE_CREATED, _FILE_IDENTITY = 6, 12
 _COLUMN_FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED = 200, 201, 202
+_BLOB_FILE_ADDED, _BLOB_FILE_GARBAGE = 400, 401
 _SLICES = frozenset({1, _FAMILY_ADDED})  # comparator
 _NUMBERS = frozenset({2, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, 203, _GROUP_LEFT})
 _IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versions can pass it by
@@ -50,6 +51,11 @@ class LiveFile:
         entry: all that the MANIFEST says of it: level, number, size, first and last key, sequence numbers, and further
             fields, among them the identity of a file that RocksDB wrote itself.
         identity: random, of the session that wrote it and its number there; empty where nobody has written it down.
+        flushed_at: seconds since the epoch when the newest of its rows began to be flushed from memory, as far as this
+            MANIFEST tells: a compaction adds no row, so its files have the time of the newest that they were made of.
+            0 where nobody has written it down.
+        is_flushed: whether it came from memory as it is, by this MANIFEST; it may be so for a file of a compaction that
+            is older than the MANIFEST, which begins anew when the database is opened.
     """
 
     number: int
@@ -58,6 +64,13 @@ class LiveFile:
     size: int
     entry: bytes
     identity: bytes = b""
+    flushed_at: int = field(default=0, compare=False)
+    is_flushed: bool = field(default=True, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Its name in the directory of the database."""
+        return f"{self.number:06d}.sst"
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,11 @@ class Manifest:
     last_sequence: int
     files: Mapping[int, LiveFile]
     group_left: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its SST files, in the order of their numbers."""
+        return tuple(self.files[number].name for number in sorted(self.files))
 
 
 @dataclass(frozen=True)
@@ -183,20 +201,36 @@ def _sound(data: bytes, fragment: _Fragment) -> bool:
     return bool(masked == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
+@dataclass(frozen=True)
+class _File:
+    """An added file: see :class:`LiveFile`; the family by its number."""
+
+    level: int
+    size: int
+    entry: bytes
+    identity: bytes
+    flushed_at: int
+    is_flushed: bool = True
+    family: int = 0
+
+
 @dataclass
 class _Version:
     """What edits add up to: the names of column families, and the files, each with the number of its family."""
 
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
-    files: dict[int, tuple[int, int, int, bytes, bytes]] = field(default_factory=dict)
+    files: dict[int, _File] = field(default_factory=dict)
     group_left: int = 0
 
     def live_files(self) -> dict[int, LiveFile]:
         return {
-            number: LiveFile(number, self.families[family], level, size, entry, identity)
-            for number, (family, level, size, entry, identity) in self.files.items()
-            if family in self.families
-        }
+            number: LiveFile(
+                number, self.families[file.family], file.level, file.size, file.entry, file.identity,
+                file.flushed_at, file.is_flushed,
+            )
+            for number, file in self.files.items()
+            if file.family in self.families
+        }  # fmt: skip
 
 
 def _apply(edit: bytes, version: _Version) -> int:
@@ -204,7 +238,8 @@ def _apply(edit: bytes, version: _Version) -> int:
     at = sequence = 0
     numbers: dict[int, int] = {}
     slices: dict[int, bytes] = {}
-    added: dict[int, tuple[int, int, bytes, bytes]] = {}
+    added: dict[int, _File] = {}
+    made_of: list[_File] = []
     dropped = False
     while at < len(edit):
         tag, at = _varint(edit, at)
@@ -214,7 +249,8 @@ def _apply(edit: bytes, version: _Version) -> int:
         elif tag == _DELETED_FILE:
             _, at = _varint(edit, at)
             number, at = _varint(edit, at)
-            version.files.pop(number, None)
+            if number in version.files:
+                made_of.append(version.files.pop(number))
         elif tag == _COMPACT_CURSOR:
             _, at = _varint(edit, at)
             at = _past_slice(edit, at)
@@ -226,6 +262,8 @@ def _apply(edit: bytes, version: _Version) -> int:
             slices[tag] = edit[start:at]
         elif tag == _FAMILY_DROPPED:
             dropped = True
+        elif tag in (_BLOB_FILE_ADDED, _BLOB_FILE_GARBAGE):
+            at = _past_blob_file(edit, at, slices=2 if tag == _BLOB_FILE_ADDED else 0)
         else:
             raise ValueError(f"tag {tag} of a version edit")
     family = numbers.get(_COLUMN_FAMILY, 0)
@@ -234,12 +272,26 @@ def _apply(edit: bytes, version: _Version) -> int:
         version.families[family] = slices[_FAMILY_ADDED].decode(errors="replace")
     if dropped:
         version.families.pop(family, None)
-    version.files.update({number: (family, *file) for number, file in added.items()})
+    _add(version, family, added, made_of)
     return max(sequence, numbers.get(_LAST_SEQUENCE, 0))
 
 
-def _new_file(edit: bytes, at: int) -> tuple[int, int, tuple[int, int, bytes, bytes], int]:
-    """Of an added file its number, greatest sequence number, level, size, entry and identity, and where that ends."""
+def _add(version: _Version, family: int, added: Mapping[int, _File], made_of: Sequence[_File]) -> None:
+    """Add files to a family, with the time of the newest of those that they were made of, if they were."""
+    for number, file in added.items():
+        if made_of:
+            file = replace(file, flushed_at=max(one.flushed_at for one in made_of), is_flushed=_is_moved(file, made_of))
+        version.files[number] = replace(file, family=family)
+
+
+def _is_moved(file: _File, made_of: Sequence[_File]) -> bool:
+    """Whether a flushed file only comes to another level, as it is."""
+    (first, *more) = made_of
+    return not more and first.is_flushed and (file.size, file.identity) == (first.size, first.identity)
+
+
+def _new_file(edit: bytes, at: int) -> tuple[int, int, _File, int]:
+    """Of an added file its number, its greatest sequence number, itself, and where that ends."""
     begin = at
     level, at = _varint(edit, at)
     number, at = _varint(edit, at)
@@ -247,15 +299,30 @@ def _new_file(edit: bytes, at: int) -> tuple[int, int, tuple[int, int, bytes, by
     at = _past_slice(edit, _past_slice(edit, at))  # smallest and largest key
     _, at = _varint(edit, at)
     largest, at = _varint(edit, at)
-    identity = b""
+    identity, created = b"", 0
     while True:
         tag, at = _varint(edit, at)
         if tag == _FILE_FIELDS_END:
-            return number, largest, (level, size, edit[begin:at], identity), at
+            return number, largest, _File(level, size, edit[begin:at], identity, created), at
         _, start = _varint(edit, at)
         at = _past_slice(edit, at)
         if tag == _FILE_IDENTITY:
             identity = edit[start:at]
+        elif tag == _FILE_CREATED:
+            created, _ = _varint(edit, start)
+
+
+def _past_blob_file(edit: bytes, at: int, slices: int) -> int:
+    """Past what is said of a blob file: number, count and bytes, of a new one its checksum, then fields up to a 0."""
+    for _ in range(3):
+        _, at = _varint(edit, at)
+    for _ in range(slices):
+        at = _past_slice(edit, at)
+    while True:
+        tag, at = _varint(edit, at)
+        if tag == 0:
+            return at
+        at = _past_slice(edit, at)
 
 
 def _past_slice(data: bytes, at: int) -> int:

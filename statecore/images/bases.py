@@ -146,7 +146,7 @@ def _checked(base: Base, kind: StoreKind, offsets: Mapping[TopicPartition, int])
     if said != offsets:
         raise _unfit(path, f"says {_words(said)}, and for these runs it would have to say {_words(offsets)}")
     current, manifest = _manifest(path)
-    files = tuple(path / f"{number:06d}.sst" for number in sorted(manifest.files))
+    files = tuple(path / name for name in manifest.names)
     levels: dict[int, int] = defaultdict(int)
     newest = []
     for file in sorted(manifest.files.values(), key=lambda file: file.number):

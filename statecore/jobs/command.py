@@ -18,6 +18,7 @@ from statecore.jobs.declaration import Request
 from statecore.jobs.job import spec_of
 from statecore.jobs.migrate_report import MigrateReport
 from statecore.jobs.plan import RestorePlan
+from statecore.jobs.repair_report import RepairReport
 from statecore.jobs.report import RestoreReport
 from statecore.progress import MachineProgress, Progress
 from statecore.telemetry import metered
@@ -30,7 +31,7 @@ class Run(Protocol):
 
     def __call__(
         self, request: Any, progress: Progress, faults: FaultPoints, /
-    ) -> RestoreReport | RestorePlan | MigrateReport:
+    ) -> RestoreReport | RestorePlan | MigrateReport | RepairReport:
         """Run it."""
 
 

@@ -38,13 +38,20 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import RanOn
 from statecore.jobs.stages import Watch, batched, run_batches
 from statecore.maintenance.dump import kind_of
-from statecore.maintenance.layout import StorePlace, application_directory, named_instead, store_places
+from statecore.maintenance.layout import (
+    StorePlace,
+    application_directory,
+    changelog_at,
+    declared_at,
+    named_instead,
+    store_places,
+)
 from statecore.maintenance.store_standing import Standing, standing_of
 from statecore.placement.state_directory import StateDirectory
 from statecore.progress import NullProgress, Progress
 from statecore.spec.derived import retention_of, segment_interval_of
 from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import default_changelog, load_spec, parse_spec
+from statecore.spec.reader import load_spec, parse_spec
 from statecore.stores.lock_holder import lock_holder
 
 _LITTLE = 64 << 20
@@ -149,12 +156,10 @@ class _Diff:
         }
 
     def _standings(self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None) -> dict[Key, Standing]:
-        return {key: standing_of(place, self._changelogs(place, spec)) for key, place in places.items()}
-
-    def _changelogs(self, place: StorePlace, spec: ApplicationSpec | None) -> set[str]:
-        declared = spec.store(place.store) if spec is not None else None
-        usual = default_changelog(self._application, place.store, place.topology)
-        return {usual} if declared is None else {declared.changelog}
+        return {
+            key: standing_of(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
+            for key, place in places.items()
+        }
 
     def _tasks(
         self, here: Mapping[Key, StorePlace], reference: Reference, told_in: Path
@@ -187,7 +192,7 @@ class _Diff:
                     _side(here.get(key), mine.get(key, _NOWHERE)),
                     _side(there.get(key), theirs.get(key, _NOWHERE)),
                     self._request.examples,
-                    self._segmentation(key[1], spec) if self._request.ignore_expired else None,
+                    self._segmentation(key, spec) if self._request.ignore_expired else None,
                     str(told_in),
                 )
             )
@@ -208,7 +213,7 @@ class _Diff:
 
     def _kind(self, store: str, places: list[StorePlace], spec: ApplicationSpec | None) -> StoreKind:
         """What a store is: as declared, or as its directories show it, or nobody knows."""
-        declared = spec.store(store) if spec is not None else None
+        declared = declared_at(spec, places[0].task, store)
         if declared is not None and declared.kind.can_be_built:
             return declared.kind
         try:
@@ -218,8 +223,8 @@ class _Diff:
                 self._note(f"The kind of {store} cannot be told: its rows are compared as they lie. --spec says it.")
             return StoreKind.UNKNOWN
 
-    def _segmentation(self, store: str, spec: ApplicationSpec | None) -> Segmentation | None:
-        declared = spec.store(store) if spec is not None else None
+    def _segmentation(self, key: Key, spec: ApplicationSpec | None) -> Segmentation | None:
+        declared = declared_at(spec, *key)
         if declared is None or not declared.kind.is_segmented:
             return None
         retention, interval = retention_of(declared), segment_interval_of(declared)

@@ -30,7 +30,7 @@ from statecore.jobs.request import NOTHING, RestoreRequest
 from statecore.jobs.restore import run_restore
 from statecore.jobs.restore_plan import Until
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.maintenance.layout import application_directory
+from statecore.maintenance.layout import application_directory, declared_at
 from statecore.maintenance.store_standing import Standing, known
 from statecore.placement.state_directory import StateDirectory, partition_of
 from statecore.progress import Progress
@@ -39,6 +39,7 @@ from statecore.repository.shelf import Shelf
 from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import parse_spec
+from statecore.words import some_of
 
 _NOBODY = "nobody:1"
 """In place of brokers: a snapshot does not say how Kafka is reached."""
@@ -130,7 +131,7 @@ class References:
         asked = set(request.tasks) or here
         notes = []
         if lacking := sorted(there - here - set(request.tasks)):
-            notes.append(f"The snapshot has tasks that the directory has not: {_listed(lacking)}. Not compared.")
+            notes.append(f"The snapshot has tasks that the directory has not: {some_of(lacking, 10)}. Not compared.")
         words = f"the snapshot {entry.snapshot} in {shelf.url}"
         if not asked & there:
             return Reference(made, words, spec, notes=tuple(notes), scratch=made.state_dir)
@@ -155,7 +156,7 @@ class References:
         request, spec = self._request, self._spec
         assert spec is not None  # the request has one
         lost = {key: Standing() for key in self._lost(spec, standings)}
-        left = {key: why for key in standings if (why := _why_not(spec, key[1]))}
+        left = {key: why for key in standings if (why := _why_not(spec, key))}
         stores = {key: standing for key, standing in {**standings, **lost}.items() if key not in left}
         words = f"the changelogs on {spec.bootstrap_servers}"
         if not stores:
@@ -188,14 +189,14 @@ class References:
                 is_meant = not request.stores or store.name in request.stores
                 is_meant &= not request.tasks or task in request.tasks
                 is_its = task_of(store, partition_of(task) or 0) == task
-                if is_meant and is_its and key not in standings and not _why_not(spec, store.name):
+                if is_meant and is_its and key not in standings and not _why_not(spec, key):
                     yield key
 
     def _notes(self, spec: ApplicationSpec, stores: Mapping[Key, Standing]) -> Iterator[str]:
         """What the logs cannot tell of these stores."""
-        changelogs = {store: found.changelog for _, store in stores if (found := spec.store(store)) is not None}
+        changelogs = {key: found.changelog for key in stores if (found := declared_at(spec, *key)) is not None}
         offsets = {
-            key: {part: at for part, at in standing.offsets.items() if part.topic == changelogs[key[1]]}
+            key: {part: at for part, at in standing.offsets.items() if part.topic == changelogs[key]}
             for key, standing in stores.items()
         }
         with Cluster(spec.bootstrap_servers, spec.kafka, timeout=self._request.timeout) as cluster:
@@ -219,14 +220,14 @@ class References:
                     tails.append(f"{part} from {end} to {log.log_end}")
         if tails:
             yield (
-                f"Changelogs go on behind the stores: {_listed(tails)}. Rows that were written again or deleted there "
-                "may have been compacted away before: these count as extra."
+                f"Changelogs go on behind the stores: {some_of(tails, 10)}. Rows that were written again or deleted "
+                "there may have been compacted away before: these count as extra."
             )
 
 
-def _why_not(spec: ApplicationSpec, store: str) -> str:
+def _why_not(spec: ApplicationSpec, key: Key) -> str:
     """Why no changelog tells the rows of a store; empty where one does."""
-    declared = spec.store(store)
+    declared = declared_at(spec, *key)
     if declared is None:
         return f"{spec.source} does not declare it"
     if not declared.is_logged:
@@ -241,7 +242,3 @@ def _why_not(spec: ApplicationSpec, store: str) -> str:
 def _declared(manifest: Manifest) -> ApplicationSpec:
     declared = parse_spec({**manifest.spec, "bootstrap_servers": _NOBODY}, f"<snapshot {manifest.snapshot}>")
     return replace(declared, bootstrap_servers="")
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -25,11 +25,13 @@ class Verdict(StrEnum):
     """Rows differ though both sides are at the same offsets, or nobody knows the offsets."""
     AT_OTHER_OFFSETS = "at other offsets"
     """Rows differ, and so do the offsets: the sides may well be right, each at its own."""
+    NOTHING = "nothing was compared"
+    """No store could be compared, or there is none: nobody knows whether rows are equal."""
 
     @property
     def exit_code(self) -> int:
-        """0, 30 or 31."""
-        return {"equal": 0, "different": 30, "at other offsets": 31}[self.value]
+        """0, 30, 31 or 32."""
+        return {Verdict.EQUAL: 0, Verdict.DIFFERENT: 30, Verdict.AT_OTHER_OFFSETS: 31, Verdict.NOTHING: 32}[self]
 
 
 class Only(StrEnum):
@@ -86,7 +88,7 @@ class DiffReport:
         application_id: Kafka Streams' ``application.id``.
         state_dir: the state directory that was looked at.
         reference: what it was held against, in words.
-        verdict: the worst of all stores.
+        verdict: the worst of all stores; that nothing was compared where there is none.
         running: whether the application was at work in the directory: then what it had flushed was compared.
         reference_running: likewise, in the other directory.
         stores: every store that was compared, by task and store.
@@ -146,8 +148,8 @@ def verdict_of(counts: RowCounts, offsets: Mapping[str, int], reference: Mapping
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The verdict of all stores: one that nothing excuses counts most."""
+    """The verdict of all stores: one that nothing excuses counts most, and of none there is none."""
     for verdict in (Verdict.DIFFERENT, Verdict.AT_OTHER_OFFSETS):
         if verdict in verdicts:
             return verdict
-    return Verdict.EQUAL
+    return Verdict.EQUAL if verdicts else Verdict.NOTHING

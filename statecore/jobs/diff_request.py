@@ -9,7 +9,7 @@ from typing import Any
 
 from statecore.errors import Invalid
 from statecore.jobs.declaration import declare
-from statecore.jobs.request import LIMITS, WHAT, Budgeted, Reading, check_repository, only_stores
+from statecore.jobs.request import LIMITS, WHAT, Budgeted, Reading, check_repository, only_stores, optional_spec
 from statecore.jobs.task_names import only_tasks
 from statecore.jobs.values import Document, FilePath, Flag, Text, Whole
 
@@ -53,13 +53,10 @@ class DiffRequest(Budgeted, Reading):
     )
     spec_path: str | None = field(
         default=None,
-        metadata=declare(
-            FilePath("FILE"),
-            title="Spec path",
+        metadata=optional_spec(
             help="the application's stores.yaml: says the kinds of stores, how long rows are kept, and where the "
             "brokers are",
             otherwise="kinds as the directory or the snapshot shows them",
-            option="--spec",
         ),
     )
     spec: Mapping[str, Any] | None = field(

@@ -1,8 +1,8 @@
 """The stores of a state directory as parents: as they lie there, closed, each at the offset that it says itself.
 
 A state directory says neither of which topic's id its offsets are, nor when they were the end of the log. So the tail
-above such a store has to be whole (:mod:`statecore.jobs.soundness`), and a topic that was made anew is noticed only
-where it is shorter now, as Kafka Streams itself notices it.
+above such a store has to be whole (:mod:`statecore.changelog.soundness`), and a topic that was made anew is noticed
+only where it is shorter now, as Kafka Streams itself notices it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from statecore.changelog.soundness import ParentEnd
 from statecore.errors import Capacity, Corrupted, Retryable, StatecoreError
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -18,7 +19,6 @@ from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import Base, Bases, checked_bases
 from statecore.jobs.parents import DIRECTORY, Key, Parent, Refused
-from statecore.jobs.soundness import ParentEnd
 from statecore.placement.contents import StoreDirectory
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory, store_directory

@@ -13,7 +13,7 @@ interval would be over half a tick from now is due now: at the next tick it woul
 two checkpoints lie one interval and one tick at most, and half an interval at least.
 
 An application of which nothing is new is left alone, until the moment up to which that is known has become so old that
-deletes might be gone that lie behind it (:mod:`statecore.jobs.soundness`).
+deletes might be gone that lie behind it (:mod:`statecore.changelog.soundness`).
 """
 
 from __future__ import annotations

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
-from statecore.formats.releases import GLOBAL
 from statecore.jobs.declaration import Request, declare
 from statecore.jobs.request import (
     APPLICATION_ID,
@@ -20,24 +18,15 @@ from statecore.jobs.request import (
     check_memory_budget,
     check_repository,
     check_request_id,
+    optional_spec,
 )
-from statecore.jobs.task_names import only_tasks
-from statecore.jobs.values import Choice, FilePath, Flag, Size, Text, Whole
+from statecore.jobs.task_names import check_instance, only_tasks
+from statecore.jobs.values import Choice, Flag, Size, Text, Whole
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.layout import NEWEST
+from statecore.runtime.assignment.static import INSTANCE, Instance
 
 CHECKS = "Live topics"
-
-_INSTANCE = re.compile(r"([0-9]{1,6})/([1-9][0-9]{0,5})")
-
-
-def _check_instance(_: str, instance: str) -> None:
-    match = _INSTANCE.fullmatch(instance)
-    if match is None or int(match[1]) >= int(match[2]):
-        raise Invalid(
-            f"{instance!r} is no instance.",
-            action="Give its number, counted from 0, and how many there are: 0/3, 1/3 or 2/3.",
-        )
 
 
 def _check_processes(_: str, count: int) -> None:
@@ -70,12 +59,12 @@ class FetchRequest(Request):
     instance: str | None = field(
         default=None,
         metadata=declare(
-            Text("I/N", pattern=_INSTANCE.pattern),
+            Text("I/N", pattern=INSTANCE.pattern),
             title="Instance",
             help="only the share of instance I of N, counted from 0 as a StatefulSet does: tasks whose subtopology and "
             "partition, added up, leave I when they are divided by N; and the global stores, which every instance has",
             section=WHAT,
-            check=_check_instance,
+            check=check_instance,
         ),
     )
     snapshot: str = field(
@@ -134,14 +123,11 @@ class FetchRequest(Request):
     )
     spec_path: str | None = field(
         default=None,
-        metadata=declare(
-            FilePath("FILE"),
-            title="Spec path",
+        metadata=optional_spec(
             help="the application's stores.yaml: says where the brokers are and how they are reached, and which stores "
             "there are now",
             section=CHECKS,
             otherwise="the stores as the snapshot declares them, and no look at the topics",
-            option="--spec",
         ),
     )
     bootstrap_servers: str | None = field(
@@ -198,8 +184,4 @@ class FetchRequest(Request):
         """Whether a task is asked for."""
         if self.tasks:
             return task in self.tasks
-        if self.instance is None or task == GLOBAL:
-            return True
-        number, count = (int(part) for part in self.instance.split("/"))
-        subtopology, _, partition = task.rpartition("/")[2].partition("_")
-        return (int(subtopology) + int(partition)) % count == number
+        return self.instance is None or Instance.parse(self.instance).has(task)

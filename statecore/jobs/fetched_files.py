@@ -21,11 +21,9 @@ from statecore.filesystem import FileMoment, file_hashes, file_sha256
 from statecore.jobs import staging
 from statecore.jobs.store_to_fetch import StoreToFetch
 from statecore.placement.state_directory import StateDirectory, ensure_room
+from statecore.placement.work_directory import FETCHED
 from statecore.repository.download import Downloaded, Wanted, download, forget_partial
 from statecore.repository.shelf import Shelf
-
-FETCHED = "fetched"
-"""In the work directory: where these files lie. No plan's id is it."""
 
 _MARGIN = 1.1
 """What databases take beside the bytes of their files, at most: what RocksDB writes around them."""

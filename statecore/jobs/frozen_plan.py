@@ -18,14 +18,15 @@ What the tries of a plan have built lies in ``<staging>/<plan id>``, below it :d
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.documents import DocumentType
 from statecore.jobs.parents import Refused
 from statecore.jobs.plan import RestorePlan
+from statecore.placement.work_directory import PLANS
 
-PLANS = "plans"
 PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
 
 RUNS = "runs"
@@ -111,4 +112,5 @@ def sweep_plans(work_path: Path, now: float) -> None:
     found = [(file.stat().st_mtime, file) for file in (work_path / PLANS).iterdir() if file.is_file()]
     for modified, file in sorted(found, reverse=True)[_KEPT_FILES:]:
         if now - modified > _KEPT_SECONDS:
-            file.unlink(missing_ok=True)
+            with suppress(PermissionError):  # another user's; it is small, and in nobody's way
+                file.unlink(missing_ok=True)

@@ -27,36 +27,36 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
+from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.approval import plan_id_of, refuse_another_plan, refuse_in_use
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.convert_tasks import ConvertTask, convert_tasks
 from statecore.jobs.engine import Engine, Question, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.home import DirectoryHome
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.job import Job, Surroundings, nobody
+from statecore.jobs.job import nobody
 from statecore.jobs.migrate_owner import of_another
 from statecore.jobs.migrate_report import (
     MIGRATION_SUFFIX,
+    MigratedStep,
     MigratedStore,
     MigratedTask,
     MigrateReport,
     Outcome,
 )
 from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.on_directory import OnDirectory, declared_in, directory_of
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import PROCESSES
 from statecore.jobs.stages import Watch, run_batches
 from statecore.maintenance.conversion import StoreConversion, TaskConversion, plan_conversion
-from statecore.maintenance.layout import application_directory, check_application
-from statecore.placement.apply import recover
+from statecore.maintenance.layout import guarantee_of, store_places
 from statecore.placement.exchange import Exchange
 from statecore.placement.settlement import Outcome as Placed
-from statecore.placement.state_directory import StateDirectory
+from statecore.placement.state_directory import StateDirectory, topology_of
 from statecore.placement.trees import fingerprint
-from statecore.progress import NullProgress, Progress
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.spec.reader import load_spec
+from statecore.progress import Progress
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_in_words
 from statecore.stores.legacy_offsets import read_offsets
 
 _FEW, _LITTLE = 64, 64 << 20
@@ -95,42 +95,44 @@ def run_migrate(
         StatecoreError: a defect of this program.
     """
     try:
-        spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
-        check_application(spec, request.application_id)
+        spec = declared_in(request)
         try:
-            found = application_directory(Path(request.state_dir), request.application_id)
+            directory = directory_of(request)
         except NotFound as error:
             if not request.if_there:
                 raise
             say(error.what)
             return _nothing_there(request)
-        directory = StateDirectory(found.state_dir, found.application_id, request.owner)
-        home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        declared = spec or ApplicationSpec.undeclared(request.application_id)
-        around = Surroundings(declared, home, progress or NullProgress(), faults, say)
-        return _Migration(request, around, directory, spec, engine).run()
+        return _Migration(request, engine, directory, spec, progress, faults, say).run()
     except FaultInjected:
         raise
     except Exception as error:
         raise as_statecore_error(error, _doing(request)) from error
 
 
-class _Migration(Job):
+class _Migration(OnDirectory):
     """One try of a migration."""
 
     report_suffix = MIGRATION_SUFFIX
+    called = "migration"
 
     def __init__(
         self,
         request: MigrateRequest,
-        around: Surroundings,
+        engine: Engine,
         directory: StateDirectory,
         declared: ApplicationSpec | None,
-        engine: Engine,
+        progress: Progress | None,
+        faults: FaultPoints,
+        say: Callable[[str], None],
     ) -> None:
-        super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
-        self.request, self.directory, self.declared, self.engine = request, directory, declared, engine
+        super().__init__(request, directory, declared, progress, faults, say, _doing(request))
+        self.request, self.engine = request, engine
         self.to = RELEASES[request.to]
+
+    def words(self) -> tuple[str, ...]:
+        """See :class:`OnDirectory`."""
+        return "migrate", *self.request.to_words(without=("approved", "request_id"))
 
     def run(self) -> MigrateReport:
         """Plan, or migrate under the lock."""
@@ -138,17 +140,19 @@ class _Migration(Job):
             refuse_in_use(self.directory)
             with self.phase("look"):
                 return self._report(Outcome.PLANNED, *self._looked())
-        with self.directory.lock():
+        with self.locked():
             self.faults.reach("migrate.after-lock")
-            if recovered := str(recover(self.directory, self.faults)):
-                self.say(recovered)
             with self.phase("look"):
                 plans, plan_id = self._looked()
             self._refuse(plans, plan_id)
             todo = [plan for plan in plans if not plan.is_nothing_to_do]
             if not todo:
-                return self._report(Outcome.UNCHANGED, plans, plan_id)
+                report = self._report(Outcome.UNCHANGED, plans, plan_id)
+                if self.has_ended_others():  # this one has brought theirs to its end
+                    self.end(plan_id, report.to_json())
+                return report
             self.faults.reach("migrate.after-plan")
+            self.begin_changes()
             with ExitStack() as stack:
                 workers = stack.enter_context(self._engine_for(todo).start("migrate", self.spec))
                 with self.phase("check"):
@@ -171,7 +175,7 @@ class _Migration(Job):
             with self.phase("verify"):
                 self._verify(outcomes)
             report = self._report(Outcome.MIGRATED, plans, plan_id, kept=kept, seconds=seconds)
-            self.finish(plan_id, report.to_json())
+            self.end(plan_id, report.to_json())
             return report
 
     def _looked(self) -> tuple[list[TaskConversion], str]:
@@ -211,13 +215,11 @@ class _Migration(Job):
         said = [*read_offsets(self.directory.task_path(plan.task) / CHECKPOINT_FILE)]
         for store in plan.stores:
             said.extend(store.offsets)
-        names = [store.store for store in plan.stores]
-        return of_another(self.request.application_id, names, said, self.declared)
+        names = {place.store for place in store_places(self.directory)}
+        return of_another(self.request.application_id, names, said, self.declared, topology_of(plan.task))
 
     def _exactly_once(self) -> bool | None:
-        guarantee = self.request.processing_guarantee
-        if guarantee is None and self.declared is not None:
-            guarantee = self.declared.processing_guarantee
+        guarantee = guarantee_of(self.declared, self.request.processing_guarantee)
         return None if guarantee is None else guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
     def _refuse(self, plans: Sequence[TaskConversion], plan_id: str) -> None:
@@ -302,7 +304,14 @@ class _Migration(Job):
             phases=dict(self.phases),
             ran_on=self.ran_on,
             tasks=tasks,
+            notes=self._notes(),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        undecided = "" if self.declared is None else undecided_in_words(self.declared)
+        if not undecided:
+            return ()
+        return (f"{undecided}. They are taken for what the directory shows; say there what the application declares.",)
 
 
 def _nothing_there(request: MigrateRequest) -> MigrateReport:
@@ -334,10 +343,14 @@ def _store_said(store: StoreConversion) -> MigratedStore:
     return MigratedStore(
         store=store.store,
         kind="?" if store.kind is None else str(store.kind),
-        steps=store.steps,
-        offsets={str(partition): offset for partition, offset in sorted(store.offsets.items())},
+        steps=tuple(MigratedStep(step.text, step.rows, _by_name(step.offsets)) for step in store.steps),
+        offsets=_by_name(store.offsets),
         rewritten_bytes=store.rewritten_bytes,
     )
+
+
+def _by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def _doing(request: MigrateRequest) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from statecore.formats.topic_partition import TopicPartition
+from statecore.placement.owners import other_owner
 from statecore.spec.model import ApplicationSpec
-
-_SUFFIX = "-changelog"
 
 
 def of_another(
-    application_id: str, stores: Iterable[str], offsets: Iterable[TopicPartition], spec: ApplicationSpec | None
+    application_id: str,
+    stores: Iterable[str],
+    offsets: Iterable[TopicPartition],
+    spec: ApplicationSpec | None,
+    topology: str | None = None,
 ) -> tuple[str, ...]:
     """Why a task's directory is not one of an application: its stores' offsets are of changelogs of another one.
 
@@ -20,20 +23,18 @@ def of_another(
 
     Args:
         application_id: whose directory it should be.
-        stores: the names of the stores that the task has.
+        stores: the names of the stores that the application has there.
         offsets: what the task has offsets of.
         spec: the application's declaration, if there is one; what is declared there is its own.
+        topology: the task's named topology, if it has one.
     """
-    declared = {store.changelog for store in (*spec.stores, *spec.global_stores)} if spec is not None else set()
-    names = sorted(stores, key=len, reverse=True)
+    known = (*spec.stores, *spec.global_stores) if spec is not None else ()
+    declared = {store.changelog for store in known}
+    names = {*stores, *(store.name for store in known)}
     found: dict[str, str] = {}
     for topic in sorted({partition.topic for partition in offsets} - declared):
-        if topic.startswith(f"{application_id}-"):
-            continue
-        for store in names:
-            if topic.endswith(f"-{store}{_SUFFIX}"):
-                found.setdefault(topic.removesuffix(f"-{store}{_SUFFIX}"), topic)
-                break
+        if other := other_owner(topic, application_id, names, topology):
+            found.setdefault(other[0], topic)
     return tuple(
         f"it has offsets of {topic}: this is the state of {owner}, not of {application_id}. Give the id of the "
         "application whose directory it is; or declare its stores in a spec, if that is their changelog."

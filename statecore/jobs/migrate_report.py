@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.documents import DocumentType
+from statecore.jobs.attempt import Attempt
 from statecore.jobs.report import RanOn
 
 MIGRATION_SUFFIX = ".migration"
@@ -30,13 +31,28 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class MigratedStep:
+    """One thing that is done to a store.
+
+    Attributes:
+        text: what, the same for every task; in words rows stand before it, and that it is the offset behind it.
+        rows: how many rows it is done to; 0 where it is not about rows.
+        offsets: the offsets that it ends with, by ``<topic>-<partition>``; empty where it is not about offsets.
+    """
+
+    text: str
+    rows: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class MigratedStore:
     """A store of one task.
 
     Attributes:
         store: its name.
         kind: its kind, ``?`` where nothing told it and nothing depends on it.
-        steps: what is done to it, in words; empty where it is as it must be.
+        steps: what is done to it; nothing where it is as it must be.
         offsets: what the next release finds, by ``<topic>-<partition>``: the last applied offset (global stores: the
             next one), or -4.
         rewritten_bytes: bytes of files that are written anew, because the release cannot read those that are there.
@@ -44,7 +60,7 @@ class MigratedStore:
 
     store: str
     kind: str
-    steps: tuple[str, ...]
+    steps: tuple[MigratedStep, ...]
     offsets: Mapping[str, int]
     rewritten_bytes: int = 0
 
@@ -80,18 +96,10 @@ class MigratedTask:
 
 
 @dataclass(frozen=True)
-class MigrateReport:
+class MigrateReport(Attempt):
     """The result of one migration of one state directory.
 
-    Attributes:
-        application_id: Kafka Streams' ``application.id``.
-        state_dir: Kafka Streams' ``state.dir``, resolved.
-        request_id: the request.
-        host: the machine that ran it.
-        user: the user it ran as.
-        process: its process id.
-        release: the version of statecore.
-        started: when it began (ISO 8601, UTC).
+    Attributes beside those of the try:
         finished: when it ended.
         to: the release of Kafka Streams that is to open the directory.
         outcome: what became of it.
@@ -101,16 +109,9 @@ class MigrateReport:
         phases: wall seconds of each phase, in order.
         ran_on: where the tasks were converted; empty where none was.
         tasks: what was done to each task.
+        notes: what an operator should know of all tasks.
     """
 
-    application_id: str
-    state_dir: str
-    request_id: str
-    host: str
-    user: str
-    process: int
-    release: str
-    started: str
     finished: str
     to: str
     outcome: Outcome
@@ -120,6 +121,12 @@ class MigrateReport:
     phases: Mapping[str, float] = field(default_factory=dict)
     ran_on: RanOn = field(default_factory=RanOn)
     tasks: tuple[MigratedTask, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> int:
+        """How many tasks something is done to."""
+        return sum(task.is_changed for task in self.tasks)
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -132,5 +139,5 @@ class MigrateReport:
 
 
 MIGRATE_REPORT = DocumentType(
-    "report of a migration", 1, MigrateReport, "Read it with the release that wrote it.", is_open=True
+    "report of a migration", 2, MigrateReport, "Read it with the release that wrote it.", is_open=True
 )

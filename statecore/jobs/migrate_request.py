@@ -6,10 +6,10 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.jobs.declaration import Request, declare
-from statecore.jobs.request import APPLICATION_ID, APPROVED, OWNER, STATE_DIR, WHAT, check_request_id
+from statecore.jobs.request import APPLICATION_ID, APPROVED, OWNER, STATE_DIR, WHAT, check_request_id, optional_spec
 from statecore.jobs.target_release import TargetRelease
 from statecore.jobs.task_names import only_tasks
-from statecore.jobs.values import Choice, FilePath, Flag, Text
+from statecore.jobs.values import Choice, Flag, Text
 from statecore.spec.model import ProcessingGuarantee
 
 
@@ -50,14 +50,11 @@ class MigrateRequest(Request):
     )
     spec_path: str | None = field(
         default=None,
-        metadata=declare(
-            FilePath("FILE"),
-            title="Spec path",
+        metadata=optional_spec(
             help="the application's stores.yaml: says which store has which topic where the names do not tell, the "
             "kinds, and the guarantee",
             section=WHAT,
             otherwise="what the directory itself tells",
-            option="--spec",
         ),
     )
     processing_guarantee: ProcessingGuarantee | None = field(

@@ -1,7 +1,7 @@
 """What a job may put the runs upon that it reads: its *parent*, a store of a snapshot or of the state directory.
 
 With a parent a job reads the tail of a changelog alone, ``[parent's end, end)``. Whether that gives the store as it is
-now is told by the topics (:mod:`statecore.jobs.soundness`): some of it before the tail is read, the rest after. A
+now is told by the topics (:mod:`statecore.changelog.soundness`): some of it before the tail is read, the rest after. A
 parent that is refused is named with the reason, and the next candidate is tried. Where none is left, the whole log is
 read, and that is said aloud::
 
@@ -18,11 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import ParentEnd, refusal
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, segment_order
-from statecore.jobs.soundness import ParentEnd, refusal
 from statecore.jobs.store_to_build import BaseDirectory
 from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
+from statecore.words import some_of
 
 Key = tuple[str, str]
 """Task and store."""
@@ -150,11 +151,8 @@ def _line(group: Sequence[Refused]) -> str:
     tasks, parents = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.parent) for o in group), strict=True))
     likewise = "; the others likewise" if any(one.why != first.why for one in group) else ""
     of = "task" if len(tasks) == 1 else "tasks"
-    return f"Store {first.store} of {of} {_some(tasks)} is not advanced from {_some(parents)}: {first.why}{likewise}."
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    upon = some_of(parents, 3)
+    return f"Store {first.store} of {of} {some_of(tasks, 3)} is not advanced from {upon}: {first.why}{likewise}."
 
 
 class Candidates(Protocol):

@@ -168,12 +168,17 @@ class _Worker:
         self._trace = trace
         # The driver's modules and no others: what lies in the directory that it was started in is none of them (-P).
         path = os.pathsep.join(one or os.curdir for one in sys.path if isinstance(one, str))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "statecore.jobs.worker", str(trace), *preloaded],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        # It begins with the terminal's interrupt blocked, which it would die of with a trace until it ignores it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "statecore.jobs.worker", str(trace), *preloaded],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def ask(self, work: Callable[[Sequence[Any]], list[Any]], batch: Sequence[Any], doing: str) -> list[Any]:
         """Have a batch worked on.

@@ -30,6 +30,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import is_purely_compacted
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
+from statecore.changelog.soundness import start_moved
 from statecore.changelog.weighing import weigh
 from statecore.errors import Capacity, Corrupted, Invalid
 from statecore.faults import FaultPoints
@@ -43,7 +44,6 @@ from statecore.jobs.parents import Key, Parent, Refused
 from statecore.jobs.plan import PartitionPlan
 from statecore.jobs.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.run_keeper import Publisher, ShelfAddress
-from statecore.jobs.soundness import start_moved
 from statecore.jobs.stages import read_runs
 from statecore.jobs.staging_place import PassingPlace
 from statecore.jobs.tails import truncations

@@ -6,30 +6,32 @@ Order of things, and why a kill at any moment is harmless::
     mend      copies of task directories are changed         in .statecore, which the next job sweeps
     swap      whole tasks, by the journal of placements      each task wholly old or wholly new; the next job settles it
     rebuild   damaged stores, by restores of their own       as a restore says; a retry goes on with what was read
-    look      again: what is left is said
+    look      again: what is left is said                    under the same lock, from the first look on
 
 Each step leaves the directory better than before, so whoever stops in the middle runs the same again, and only what is
-still wrong is mended. What is replaced is kept for a week (:mod:`statecore.placement.exchange`), but for what a restore
-replaces, which is rows that could not be read or believed.
+still wrong is mended. All that is replaced, by a copy or by a restore, is kept for a week
+(:mod:`statecore.placement.exchange`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from pathlib import Path
+from typing import Any
 
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.approval import plan_id_of, refuse_another_plan, refuse_in_use
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.engine import Engine
+from statecore.jobs.examine import brokers_of, diagnosis
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.home import DirectoryHome
-from statecore.jobs.job import Job, Surroundings, nobody
+from statecore.jobs.job import nobody
+from statecore.jobs.on_directory import OnDirectory, declared_in, directory_of
+from statecore.jobs.repair_leftovers import discard_placed, discard_rebuilds
 from statecore.jobs.repair_report import (
     REPAIR_SUFFIX,
     MendedTask,
@@ -41,21 +43,22 @@ from statecore.jobs.repair_request import RepairRequest
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore import run_restore
-from statecore.maintenance.catalogue import Severity
+from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances
-from statecore.maintenance.doctor import Diagnosis, Topics, examine
+from statecore.maintenance.doctor import Diagnosis
 from statecore.maintenance.findings import Finding
-from statecore.maintenance.layout import application_directory, check_application
-from statecore.maintenance.mending import mend
-from statecore.maintenance.repairs import Rebuild, RepairPlan, plan_repairs
-from statecore.placement.apply import recover
-from statecore.placement.exchange import Exchange
+from statecore.maintenance.global_starts import NextStart
+from statecore.maintenance.mending import cannot_be_mended, mend
+from statecore.maintenance.repairs import Rebuild, RepairPlan, plan_repairs, without_older
+from statecore.placement.exchange import Exchange, replaced_in
 from statecore.placement.settlement import Outcome as Placed
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import fingerprint
-from statecore.progress import NullProgress, Progress
+from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.spec.reader import load_spec
+
+_SHOWN = 5
+_GIVE_SPEC = "With --spec (statecore discover writes one) it is rebuilt by this repair."
 
 
 def run_repair(
@@ -80,127 +83,189 @@ def run_repair(
 
     Raises:
         NotFound: there is no such application, task or store.
-        Invalid: a store has to be rebuilt and there is no spec; or the plan is not the one that was approved; or what a
-            repair needs is not there. Nothing was changed.
+        Invalid: the plan is not the one that was approved, or what a repair needs is not there, such as the right to
+            change the files. Nothing was changed.
         Fenced: the application runs, or another job does; nothing was changed.
         Capacity, Corrupted, Retryable: as :func:`statecore.jobs.restore.run_restore`; what was mended before stays.
         StatecoreError: a defect of this program.
     """
     try:
-        spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
-        check_application(spec, request.application_id)
-        found = application_directory(Path(request.state_dir), request.application_id)
-        directory = StateDirectory(found.state_dir, found.application_id, request.owner)
-        home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        declared = spec or ApplicationSpec.undeclared(request.application_id)
-        around = Surroundings(declared, home, progress or NullProgress(), faults, say)
-        return _Repair(request, around, directory, spec, engine).run()
+        spec = declared_in(request)
+        return DirectoryRepair(request, engine, directory_of(request), spec, progress, faults, say).run()
     except FaultInjected:
         raise
     except Exception as error:
         raise as_statecore_error(error, _doing(request)) from error
 
 
-class _Repair(Job):
-    """One try of a repair."""
+class DirectoryRepair(OnDirectory):
+    """One try of a repair. Who repairs less than everything has another plan (:meth:`planned`)."""
 
     report_suffix = REPAIR_SUFFIX
+    called = "repair"
 
     def __init__(
         self,
         request: RepairRequest,
-        around: Surroundings,
+        engine: Engine,
         directory: StateDirectory,
         declared: ApplicationSpec | None,
-        engine: Engine,
+        progress: Progress | None,
+        faults: FaultPoints,
+        say: Callable[[str], None],
     ) -> None:
-        super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
-        self.request, self.directory, self.declared = request, directory, declared
-        self.engine = engine
+        super().__init__(request, directory, declared, progress, faults, say, _doing(request))
+        self.request, self.engine = request, engine
+
+    def words(self) -> tuple[str, ...]:
+        """See :class:`OnDirectory`; of the greatest age the command has a name of its own."""
+        age = self.request.cleanup_max_age_ms
+        said = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
+        return "doctor", "--repair", *said, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
 
     def run(self) -> RepairReport:
-        """Plan, or repair."""
+        """Plan, or repair under the lock."""
         refuse_in_use(self.directory, "statecore doctor looks at it as it runs.")
-        if self.request.apply:
-            with self.directory.lock():
-                self.faults.reach("repair.after-lock")
-                if recovered := str(recover(self.directory, self.faults)):
-                    self.say(recovered)
+        if not self.request.apply:
+            return self._run()
+        with self.locked():
+            self.faults.reach("repair.after-lock")
+            discard_placed(self.directory.work_path)
+            discard_rebuilds(self.directory.work_path, self.called, keep=self.request.request_id)
+            return self._run()
+
+    def _run(self) -> RepairReport:
         with self.phase("look"):
-            seen = {task: fingerprint(self.directory.task_path(task)) for task in self._tasks()}
+            seen = self._fingerprints()
             found, plan = self._examined()
+        self.check(found, plan)
         mended = tuple(
             MendedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
             for task, of in plan.mendings.items()
         )
-        rebuilt = tuple(RebuiltStores(one.stores, one.tasks, one.codes) for one in plan.rebuilds)
-        plan_id = plan_id_of({"mended": [*map(vars, mended)], "rebuilt": [*map(vars, rebuilt)], "fingerprints": seen})
+        rebuilt = self._to_rebuild(plan, found)
+        of_rebuilds = [{**vars(one), "doubts": ()} for one in rebuilt]  # they name the ends of logs, which may grow
+        plan_id = plan_id_of({"mended": [*map(vars, mended)], "rebuilt": of_rebuilds, "fingerprints": seen})
         planned = self._report(Outcome.PLANNED, plan_id, found, plan.left, mended, rebuilt)
+        if lacking := cannot_be_mended(self.directory, plan.mendings):
+            planned = replace(planned, notes=(f"This could not be done by this user: {lacking}.", *planned.notes))
         if plan.is_nothing_to_do:
-            return replace(planned, outcome=Outcome.UNCHANGED)
+            unchanged = replace(planned, outcome=Outcome.UNCHANGED)
+            if self.request.apply and self.has_ended_others():  # this one has brought theirs to its end
+                self.end(plan_id, unchanged.to_json())
+            return unchanged
         if not self.request.apply:
             return planned
-        self._refuse(plan, plan_id)
+        self._refuse(plan, plan_id, [doubt for one in rebuilt for doubt in one.doubts])
         self.faults.reach("repair.after-plan")
+        self.begin_changes()
         kept = self._mended(plan, seen, found.guarantee) if plan.mendings else ""
         self.faults.reach("repair.after-mending")
         with self.phase("rebuild"):
-            restores = [self._rebuilt(one) for one in plan.rebuilds]
+            done = tuple(self._rebuilt(one, said) for one, said in zip(plan.rebuilds, rebuilt, strict=True))
+        discard_rebuilds(self.directory.work_path, self.called)
         with self.phase("verify"):
             after, left = self._examined()
         self._check_mended(plan, after)
-        done = tuple(_done(one, restore) for one, restore in zip(rebuilt, restores, strict=True))
-        worse = tuple(one for one in after.findings if one.severity is not Severity.NOTE)
+        worse = tuple(one for one in without_older(after.findings, after.stores) if one.severity is not Severity.NOTE)
         report = self._report(Outcome.REPAIRED, plan_id, found, worse, mended, done, kept=kept)
         if not left.is_nothing_to_do:
-            notes = ("What is left can be repaired too: run this again.",)
-            report = replace(report, notes=notes)
-        with self.directory.lock():
-            self.finish(plan_id, report.to_json())
+            report = replace(report, notes=("What is left can be repaired too: run this again.", *report.notes))
+        self.end(plan_id, report.to_json())
         return report
 
     def _tasks(self) -> list[str]:
         wanted = self.request.tasks
         return [task for task in self.directory.every_task() if not wanted or task in wanted]
 
+    def _to_rebuild(self, plan: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:
+        """What is rebuilt, from what, and what of that a person is to look at."""
+        logs: Mapping[Rebuild, tuple[str, ...]] = {}
+        if self.declared is not None and not self.request.offline:
+            from statecore.jobs.rebuild_logs import doubts_about, logs_of
+
+            logs = logs_of(self.declared, plan.rebuilds)
+        sources = self._sources()
+        return tuple(
+            RebuiltStores(
+                one.stores,
+                one.tasks,
+                one.codes,
+                sources=sources,
+                logs=logs.get(one, ()),
+                doubts=doubts_about(one, logs[one], found.findings) if one in logs else (),
+            )
+            for one in plan.rebuilds
+        )
+
+    def _fingerprints(self) -> dict[str, str]:
+        seen = {}
+        for task in self._tasks():
+            try:
+                seen[task] = fingerprint(self.directory.task_path(task))
+            except PermissionError as error:
+                raise self._without_rights(cannot_be_mended(self.directory, [task])) from error
+        return seen
+
+    def _without_rights(self, lacking: str) -> Invalid:
+        return Invalid(
+            f"In {self.directory.path} {lacking}.",
+            action="Run this as root, or as a user that may; nothing was changed.",
+            state_dir=str(self.directory.state_dir),
+        )
+
     def _examined(self) -> tuple[Diagnosis, RepairPlan]:
         """What is found, and what mends it."""
-        brokers: Topics | None = None
-        if self.declared is not None and not self.request.offline:
-            from statecore.maintenance.doctor_topics import Brokers
-
-            brokers = Brokers(self.declared.bootstrap_servers, self.declared)
-        diagnosis = examine(
-            self.directory,
-            spec=self.declared,
-            guarantee=self.request.processing_guarantee,
-            tasks=self.request.tasks,
-            stores=self.request.stores,
-            scan=self.request.scan,
-            cleanup_max_age_ms=self.request.cleanup_max_age_ms,
-            topics=brokers,
-            progress=self.progress if self.request.scan else None,
+        brokers = brokers_of(self.request, self.declared, self.progress, patient=False)
+        found = diagnosis(
+            self.request, self.directory, self.declared, brokers, self.progress, is_locked=self.request.apply
         )
-        return diagnosis, plan_repairs(diagnosis.findings, diagnosis.stores)
+        return found, self.planned(found)
 
-    def _refuse(self, plan: RepairPlan, plan_id: str) -> None:
+    def planned(self, found: Diagnosis) -> RepairPlan:
+        """What mends what was found."""
+        return plan_repairs(found.findings, found.stores, rebuilds=self.declared is not None)
+
+    def check(self, found: Diagnosis, plan: RepairPlan) -> None:
+        """Refuse what must not be done, before a plan of it is shown; nothing is, of a whole directory."""
+
+    def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:  # noqa: ARG002
+        """What the next start would do with stores, where the report says it."""
+        return ()
+
+    def _sources(self) -> str:
+        """What stores are rebuilt from, in words."""
+        if self.declared is None:
+            return ""
+        brokers = f"the brokers at {self.declared.bootstrap_servers}"
+        return f"{brokers} or a snapshot in {self.request.repository}" if self.request.repository else brokers
+
+    def _left(self, finding: Finding) -> dict[str, Any]:
+        """A finding that is left, with what would have it mended."""
+        said = finding.to_json()
+        if finding.repair is Repair.REBUILD and self.declared is None:
+            said["remedy"] += f" {_GIVE_SPEC}"
+        return said
+
+    def _refuse(self, plan: RepairPlan, plan_id: str, doubts: Sequence[str]) -> None:
         refuse_another_plan(self.directory, self.request.approved, plan_id)
-        if plan.rebuilds and self.declared is None:
-            stores = sorted({store for one in plan.rebuilds for store in one.stores})
+        if doubts and not self.request.approved:
             raise Invalid(
-                f"{', '.join(stores)} in {self.directory.path} can only be rebuilt, and there is no spec that says of "
-                "what.",
-                action="Give the application's stores.yaml (--spec; statecore discover writes one); nothing was "
-                "changed.",
+                f"What {self.directory.path} would be rebuilt from may be another log than its stores were made of. "
+                + " ".join(doubts[:_SHOWN]),
+                action="Make sure that these are the brokers and the topics of this application, and not others of the "
+                f"same names; then approve this very plan: --approved {plan_id}. Nothing was changed.",
                 state_dir=str(self.directory.state_dir),
-                stores=stores,
+                plan_id=plan_id,
+                doubts=[*doubts],
             )
+        if lacking := cannot_be_mended(self.directory, plan.mendings):
+            raise self._without_rights(lacking)
 
     def _mended(self, plan: RepairPlan, seen: dict[str, str], guarantee: ProcessingGuarantee | None) -> str:
         """Mend copies of the tasks and put them in place; where the old ones lie."""
         how = Circumstances(self.request.application_id, guarantee, spec=self.declared)
         with ExitStack() as stack, self.phase("mend"):
-            stack.enter_context(self.directory.lock())
             for task in plan.mendings:
                 if fingerprint(self.directory.task_path(task)) != seen[task]:
                     raise Retryable(
@@ -213,7 +278,7 @@ class _Repair(Job):
             )
             self.progress.phase("mend", len(plan.mendings), "tasks")
             for task, of in plan.mendings.items():
-                mend(exchange.copy(task), of, how)
+                mend(exchange.copy(task), of, how, self.directory)
                 self.progress.advance()
             self.progress.done()
             outcomes = exchange.swap(plan.mendings)
@@ -226,10 +291,11 @@ class _Repair(Job):
                 )
             return str(exchange.kept_path)
 
-    def _rebuilt(self, one: Rebuild) -> RestoreReport:
-        """Rebuild stores of some tasks by a restore, which replaces them."""
+    def _rebuilt(self, one: Rebuild, planned: RebuiltStores) -> RebuiltStores:
+        """Rebuild stores of some tasks by a restore, which replaces them; what became of it."""
         assert self.declared is not None
-        self.say(f"{', '.join(one.stores)} in {', '.join(one.tasks) or 'all tasks'}: rebuilt")
+        before = set(replaced_in(self.directory))
+        self.say(f"{', '.join(one.stores)} in {', '.join(one.tasks)}: to be rebuilt")
         request = RestoreRequest(
             spec_path=self.request.spec_path,
             state_dir=self.request.state_dir,
@@ -241,10 +307,15 @@ class _Repair(Job):
             request_id=f"{self.request.request_id}-{_name_of(one)}",
             owner=self.request.owner,
         )
-        report = run_restore(request, self.engine, self.progress, faults=self.faults, say=self.say)
+        report = run_restore(
+            request, self.engine, self.progress, faults=self.faults, say=self.say, keeps=True, locked=self.directory
+        )
         assert isinstance(report, RestoreReport)
         self.faults.reach("repair.after-rebuild")
-        return report
+        kept = ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
+        rows = sum(max(store.rows, 0) for store in report.stores)  # of stores left to Kafka Streams nobody counted any
+        parents = tuple(sorted({store.parent for store in report.stores} - {""}))
+        return replace(planned, rows=rows, parents=parents, kept=kept, seconds=report.seconds)
 
     def _check_mended(self, plan: RepairPlan, after: Diagnosis) -> None:
         """Make sure that what was mended is not found again: to run it again would not end."""
@@ -261,6 +332,13 @@ class _Repair(Job):
                 action="Report it; what was there before lies in .statecore/replaced for a week.",
                 state_dir=str(self.directory.state_dir),
             )
+
+    def _kept_before(self, ours: Collection[str]) -> tuple[str, ...]:
+        """A note of what others keep, or a try of this repair that was killed before it could say so."""
+        others = [str(path) for path in replaced_in(self.directory) if str(path) not in ours]
+        return (
+            (f"What earlier jobs have replaced is kept, too, for a week each: {', '.join(others)}",) if others else ()
+        )
 
     def _report(
         self,
@@ -284,16 +362,14 @@ class _Repair(Job):
             phases=dict(self.phases),
             mended=mended,
             rebuilt=rebuilt,
+            notes=(
+                *(f"The brokers could not tell: {one}" for one in found.undecided),
+                *self._kept_before({kept, *(one.kept for one in rebuilt)}),
+            ),
             found=tuple(one.to_json() for one in found.findings),
-            left=tuple(one.to_json() for one in left),
+            left=tuple(map(self._left, left)),
+            next_starts=self.next_starts(found),
         )
-
-
-def _done(planned: RebuiltStores, restore: RestoreReport) -> RebuiltStores:
-    """What became of a rebuild. The rows of stores that are left to Kafka Streams are not counted."""
-    rows = sum(max(store.rows, 0) for store in restore.stores)
-    parents = tuple(sorted({store.parent for store in restore.stores} - {""}))
-    return replace(planned, rows=rows, parents=parents, seconds=restore.seconds)
 
 
 def _name_of(one: Rebuild) -> str:

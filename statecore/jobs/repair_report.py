@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.documents import DocumentType
+from statecore.jobs.attempt import Attempt
+from statecore.maintenance.global_starts import NextStart
 
 REPAIR_SUFFIX = ".repair"
 """Of the report's file."""
@@ -48,11 +50,15 @@ class RebuiltStores:
 
     Attributes:
         stores: their names.
-        tasks: of which tasks; empty for all.
+        tasks: of which tasks.
         codes: of the findings that it mends.
         rows: how many rows they have now; ``None`` of a plan.
         parents: the snapshots that they were put upon; empty where they were built from their changelogs alone.
+        kept: where the task directories that were replaced lie; empty of a plan, and where there were none.
         seconds: what it took; 0 of a plan.
+        sources: what they are rebuilt from, in words: which brokers have to answer.
+        logs: the partitions of topics, with the ids of these; empty where nobody was asked.
+        doubts: why a person is to look at it before it is done, and to approve the plan by its id.
     """
 
     stores: tuple[str, ...]
@@ -60,27 +66,23 @@ class RebuiltStores:
     codes: tuple[str, ...]
     rows: int | None = None
     parents: tuple[str, ...] = ()
+    kept: str = ""
     seconds: float = 0.0
+    sources: str = ""
+    logs: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class RepairReport:
+class RepairReport(Attempt):
     """The result of one repair of one state directory.
 
-    Attributes:
-        application_id: Kafka Streams' ``application.id``.
-        state_dir: Kafka Streams' ``state.dir``, resolved.
-        request_id: the request.
-        host: the machine that ran it.
-        user: the user it ran as.
-        process: its process id.
-        release: the version of statecore.
-        started: when it began (ISO 8601, UTC).
+    Attributes beside those of the try:
         finished: when it ended.
         outcome: what became of it.
         plan_id: hash of the plan.
         exit_code: of the worst finding that is there at the end; of a plan, of those that it does not mend.
-        kept: where what was replaced lies; empty where there is nothing.
+        kept: where the task directories lie that mended ones have replaced; empty where there is nothing.
         seconds: wall time.
         phases: wall seconds of each phase, in order.
         mended: tasks that are changed.
@@ -88,16 +90,9 @@ class RepairReport:
         found: what was found at the beginning, as ``statecore doctor --json`` says it.
         left: what is found at the end, worse than a note; of a plan, what it does not mend.
         notes: what an operator should know.
+        next_starts: of a recovery of global stores, what the next start would have done with each of them.
     """
 
-    application_id: str
-    state_dir: str
-    request_id: str
-    host: str
-    user: str
-    process: int
-    release: str
-    started: str
     finished: str
     outcome: Outcome
     plan_id: str
@@ -110,6 +105,7 @@ class RepairReport:
     found: tuple[Mapping[str, Any], ...] = ()
     left: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
+    next_starts: tuple[NextStart, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""

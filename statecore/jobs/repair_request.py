@@ -5,92 +5,32 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.jobs.declaration import Request, declare
-from statecore.jobs.request import (
-    APPLICATION_ID,
-    APPROVED,
-    OWNER,
-    STATE_DIR,
-    WHAT,
-    check_repository,
-    check_request_id,
-    only_stores,
-)
-from statecore.jobs.task_names import only_tasks
-from statecore.jobs.values import Choice, FilePath, Flag, Text, Whole
-from statecore.spec.model import ProcessingGuarantee
+from statecore.errors import Invalid
+from statecore.jobs.declaration import declare
+from statecore.jobs.examine_request import ExamineRequest
+from statecore.jobs.request import APPLICATION_ID, APPROVED, OWNER, WHAT, check_repository, check_request_id
+from statecore.jobs.values import Flag, Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairRequest(Request):
-    """A request to examine a state directory and to mend what is found."""
+class RepairRequest(ExamineRequest):
+    """A request to examine the directory of an application and to mend what is found."""
 
     application_id: str = field(
         metadata=APPLICATION_ID,
     )
-    state_dir: str = field(
-        metadata=STATE_DIR,
-    )
     apply: bool = field(
         default=False,
-        metadata=declare(Flag(), title="Apply", help="do it; without it nothing is changed", section=WHAT),
+        metadata=declare(
+            Flag(),
+            title="Apply",
+            help="do it; without it the plan is shown, and nothing is changed",
+            section=WHAT,
+        ),
     )
     approved: str = field(
         default="",
         metadata=APPROVED,
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task, and the global stores"),
-    )
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every store"),
-    )
-    scan: bool = field(
-        default=False,
-        metadata=declare(Flag(), title="Scan", help="read every row first, and verify its checksum", section=WHAT),
-    )
-    offline: bool = field(
-        default=False,
-        metadata=declare(
-            Flag(),
-            title="Do not ask the brokers",
-            help="do without the brokers of the spec, so that offsets are not held against the topics",
-            section=WHAT,
-        ),
-    )
-    cleanup_max_age_ms: int | None = field(
-        default=None,
-        metadata=declare(
-            Whole(words="a number of milliseconds", digits=18),
-            title="Greatest age",
-            help="the application's state.cleanup.dir.max.age.ms, in milliseconds, if it sets one: directories that it "
-            "would delete get the time of now",
-            section=WHAT,
-            otherwise="it sets none",
-        ),
-    )
-    spec_path: str | None = field(
-        default=None,
-        metadata=declare(
-            FilePath("FILE"),
-            title="Spec path",
-            help="the application's stores.yaml; without it nothing can be rebuilt",
-            section=WHAT,
-            otherwise="what the directory itself tells",
-            option="--spec",
-        ),
-    )
-    processing_guarantee: ProcessingGuarantee | None = field(
-        default=None,
-        metadata=declare(
-            Choice(ProcessingGuarantee),
-            title="Guarantee",
-            help="the application's processing.guarantee",
-            section=WHAT,
-            otherwise="that of the spec; without one what is right under either is done",
-        ),
     )
     repository: str | None = field(
         default=None,
@@ -117,3 +57,12 @@ class RepairRequest(Request):
             check=check_request_id,
         ),
     )
+
+    def __post_init__(self) -> None:
+        """Look at every value. Raises ``Invalid``."""
+        super().__post_init__()
+        if self.release is not None:
+            raise Invalid(
+                "A repair is for the newest release.",
+                action="Leave release (--for) out; statecore migrate converts for other releases.",
+            )

@@ -161,6 +161,19 @@ VERSIONED = declare(
 """What is said of ``versioned``, wherever stores are made of changelogs."""
 
 
+def optional_spec(help: str, otherwise: str, section: str | None = None) -> Mapping[str, Any]:
+    """What is said of ``spec_path``, where a job can do without.
+
+    Args:
+        help: what it says to the job.
+        otherwise: what holds where there is none.
+        section: the heading that it stands under; ``None`` for the top.
+    """
+    return declare(
+        FilePath("FILE"), title="Spec path", help=help, section=section, otherwise=otherwise, option="--spec"
+    )
+
+
 def only_stores(otherwise: str) -> Mapping[str, Any]:
     """What is said of ``stores``.
 

@@ -71,6 +71,8 @@ def run_restore(
     faults: FaultPoints | None = None,
     say: Callable[[str], None] | None = None,
     until: Until | None = None,
+    keeps: bool = False,
+    locked: StateDirectory | None = None,
 ) -> RestoreReport | RestorePlan:
     """Rebuild the stores of a request.
 
@@ -82,6 +84,8 @@ def run_restore(
         say: told what is about to be replaced, before it is; with ``plan_only`` the plan's notes.
         until: for a request of which no earlier try is to be found: some stores, and the offsets that they end at;
             ``None`` for all that the request names, at the ends of their logs.
+        keeps: whether the task directories that are replaced are kept for a week.
+        locked: the application's directory, where the caller holds its lock; else it is taken.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
@@ -93,7 +97,9 @@ def run_restore(
         StatecoreError: a defect of this program.
     """
     try:
-        return _run_restore(request, progress or NullProgress(), engine, faults or NO_FAULTS, say or nobody, until)
+        return _run_restore(
+            request, progress or NullProgress(), engine, faults or NO_FAULTS, say or nobody, until, keeps, locked
+        )
     except FaultInjected:
         raise
     except Exception as error:
@@ -107,10 +113,12 @@ def _run_restore(
     faults: FaultPoints,
     say: Callable[[str], None],
     until: Until | None,
+    keeps: bool,
+    locked: StateDirectory | None,
 ) -> RestoreReport | RestorePlan:
     spec = spec_of(request)
-    directory = None
-    if request.state_dir:
+    directory = locked
+    if request.state_dir and locked is None:
         directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)
     if request.owner is not None:
         parse_owner(request.owner)  # an owner that nobody knows is refused by a plan too
@@ -133,15 +141,16 @@ def _run_restore(
         assert shelf is not None  # the request has one of the two
         home: JobHome = RepositoryHome(shelf, request.request_id)
         with engine.start("restore", spec) as workers:
-            return _Restore(request, Surroundings(spec, home, progress, faults, say), None, shelf, until).run(workers)
+            around = Surroundings(spec, home, progress, faults, say)
+            return _Restore(request, around, None, shelf, until, keeps).run(workers)
     owner_note = directory.owner_note()  # before the lock, which makes the directory that would then be its own model
-    with directory.lock():
+    with directory.lock() if locked is None else nullcontext():
         faults.reach("restore.after-lock")
         say(owner_note)
         home = DirectoryHome(directory.work_path, staging_base(request.staging_dir, directory), request.request_id)
         with engine.start("restore", spec) as workers:
             around = Surroundings(spec, home, progress, faults, say)
-            return _Restore(request, around, directory, shelf, until).run(workers)
+            return _Restore(request, around, directory, shelf, until, keeps).run(workers)
 
 
 class _Restore(Job):
@@ -153,6 +162,7 @@ class _Restore(Job):
         directory: the application's directory, locked by this process; ``None`` where nothing is placed.
         shelf: where a snapshot is published; ``None`` for nowhere. One of the two there is.
         until: the offsets that a new plan ends at; ``None`` for the ends of the logs.
+        keeps: whether what is replaced is kept for a week.
     """
 
     def __init__(
@@ -162,10 +172,11 @@ class _Restore(Job):
         directory: StateDirectory | None,
         shelf: Shelf | None,
         until: Until | None,
+        keeps: bool,
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_doing(request))
         self.request, self.directory = request, directory
-        self.shelf, self.until = shelf, until
+        self.shelf, self.until, self.keeps = shelf, until, keeps
         self.resumes = False
         self.placement = uuid.uuid4().hex
         self.refused: dict[tuple[Key, str], str] = {}
@@ -226,7 +237,8 @@ class _Restore(Job):
                 assert placement is not None
                 for line in placement.lines:
                     self.say(line)
-                apply_placement(placement, self.faults, self.progress, staged=staged_names(self._staging(plan)))
+                staged = staged_names(self._staging(plan))
+                apply_placement(placement, self.faults, self.progress, staged=staged, keeps=self.keeps)
         self.faults.reach("restore.after-placement")
         last = report(utc_now())
         if self._are_apart(workers):

@@ -1,6 +1,6 @@
 """Which restores an application's directory has seen: the last one, one that did not come to its end, what they left.
 
-Beside them stand its fetches (:mod:`statecore.jobs.fetches`).
+Beside them stand its fetches (:mod:`statecore.jobs.fetches`), migrations and repairs (:mod:`statecore.jobs.changes`).
 
 Read without the lock and without changing anything, from ``<application>/.statecore`` (plans, tries and reports:
 ``statecore/jobs/frozen_plan.py``; journal: ``statecore/placement/journal.py``) and, where Airflow keeps one, from the
@@ -21,14 +21,13 @@ from statecore.errors import Invalid
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import LOCK_FILE
 from statecore.jobs.attempt import Instance, utc
+from statecore.jobs.changes import Changes, changes_of
 from statecore.jobs.fetch_report import FETCH_SUFFIX
-from statecore.jobs.fetched_files import FETCHED
 from statecore.jobs.fetches import Fetches, fetches_of
 from statecore.jobs.frozen_plan import (
     ATTEMPT_SUFFIX,
     IMAGES,
     PLAN_SUFFIX,
-    PLANS,
     REPORT_SUFFIX,
     RUNS,
     FrozenPlan,
@@ -46,13 +45,12 @@ from statecore.jobs.report_head import (
 )
 from statecore.jobs.report_index import InstanceReports
 from statecore.jobs.restored_store import RestoredStore, restored_stores
-from statecore.jobs.snapshot_scratch import SCRATCH_PREFIX, is_at_work
+from statecore.jobs.snapshot_scratch import is_at_work
 from statecore.maintenance.layout import store_places
-from statecore.placement.exchange import STAGING_PREFIX
-from statecore.placement.journal import JOURNAL, RECORD, Journal, read_journal
+from statecore.placement.journal import Journal, read_journal
 from statecore.placement.open_stores import writer_among
-from statecore.placement.settlement import SET_ASIDE
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.placement.work_directory import PLANS, SCRATCH_PREFIX, entry_of
 from statecore.stores.lock_holder import Holder, lock_holder
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
@@ -74,7 +72,8 @@ class UnfinishedRestore:
         total: parts it has.
         unit: what these are.
         running: whether that try still holds the application's lock.
-        words: the command and the options that go on with it, but for the spec, the state directory and the request id.
+        words: the command and the options that go on with it, but for the spec, the state directory and the request id;
+            empty where only the journal is left, which does not say what job it was.
     """
 
     request_id: str
@@ -124,6 +123,7 @@ class Restores:
         writer: who has stores of it open without that lock, as processors on this library's stores have; ``None`` for
             nobody, where the lock is held, and where it was not looked.
         fetches: its fetches; none where it was not looked.
+        changes: its migrations and repairs; likewise.
     """
 
     instance: Instance
@@ -136,6 +136,7 @@ class Restores:
     trouble: tuple[str, ...] = ()
     writer: Holder | None = None
     fetches: Fetches = field(default_factory=Fetches)
+    changes: Changes = field(default_factory=Changes)
 
     @property
     def last(self) -> ReportHead | None:
@@ -184,6 +185,7 @@ class Restores:
             "partitions": [vars(part) for part in self.partitions],
             "unfinished": [one.to_json() for one in self.unfinished],
             **self.fetches.to_json(),
+            **self.changes.to_json(),
             "left": [vars(one) for one in self.left],
             "trouble": list(self.trouble),
         }
@@ -210,9 +212,10 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
         files = _newest(directory.work_path / PLANS)
         finished, partitions = _finished(files, trouble)
         fetches = fetches_of([path for path in files if path.suffix == FETCH_SUFFIX][:LOOKED_AT], trouble)
+        changes = changes_of(directory.work_path, files[:LOOKED_AT], holder, socket.gethostname(), trouble)
         journal = _journal(directory.work_path, trouble)
-        if journal is not None and journal.request_id in fetches.requests:
-            journal = None  # it is of that fetch
+        if journal is not None and journal.request_id in fetches.requests | changes.requests:
+            journal = None  # it is of that fetch, or of that migration or repair
         unfinished = _unfinished(directory.work_path, files, finished, journal, holder)
         left = _left(directory.work_path, unfinished)
         databases = (path for place in store_places(directory) for path in place.databases)
@@ -235,6 +238,7 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
         tuple(trouble),
         writer,
         fetches,
+        changes,
     )
 
 
@@ -293,7 +297,7 @@ def _unfinished(
             found.append(_one_unfinished(work, plan, frozen, attempt, journal, holder))
     if journal is not None and journal.request_id not in {one.request_id for one in found}:
         place = ("place", _swapped(journal), len(journal.tasks), "tasks")
-        found.append(UnfinishedRestore(journal.request_id, "", "", None, *place, running=holder is not None))
+        found.append(UnfinishedRestore(journal.request_id, "", "", None, *place, holder is not None, ()))
     return found
 
 
@@ -349,22 +353,15 @@ def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
     wanted = {one.plan_id: one.request_id for one in unfinished if one.plan_id}
     found = []
     for entry in sorted(work.iterdir()) if work.is_dir() else ():
-        if entry.name in (PLANS, JOURNAL, RECORD):
+        known = entry_of(entry.name)
+        if known.is_bookkeeping:
             continue
         if entry.name in wanted:
             meaning = f"what was built for request {wanted[entry.name]}; a retry of it goes on with that"
-        elif entry.name.startswith(STAGING_PREFIX):
-            meaning = "staging of a placement; the next restore or fetch settles and sweeps it"
-        elif entry.name == FETCHED:
-            meaning = "files that a fetch has brought; the next one goes on with them, and sweeps them when a day old"
-        elif entry.name == SET_ASIDE:
-            meaning = "old task directories that the application had replaced itself; it can be deleted"
-        elif entry.name.startswith(SCRATCH_PREFIX) and is_at_work(entry):
+        elif known.name == SCRATCH_PREFIX and is_at_work(entry):
             meaning = "second names of the files of a snapshot that is being taken"
-        elif entry.name.startswith(SCRATCH_PREFIX):
-            meaning = "second names of the files of a snapshot that was killed; the next one deletes them"
         else:
-            meaning = "staging of a restore or a fetch; the next one sweeps it when it is a day old"
+            meaning = known.meaning
         size = entry.stat().st_size if entry.is_file() else tree_bytes(entry)
         found.append(LeftBehind(entry.name, size, meaning))
     return found

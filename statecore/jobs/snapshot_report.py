@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.documents import DocumentType
+from statecore.jobs.attempt import Attempt
 
 
 class Outcome(StrEnum):
@@ -54,18 +55,10 @@ class StoreTaken:
 
 
 @dataclass(frozen=True)
-class SnapshotReport:
+class SnapshotReport(Attempt):
     """The result of one snapshot of one application's state directory.
 
-    Attributes:
-        application_id: Kafka Streams' ``application.id``.
-        state_dir: Kafka Streams' ``state.dir``, resolved.
-        request_id: the request; its retries have the same.
-        host: the machine that ran it.
-        user: the user it ran as.
-        process: its process id.
-        release: the version of statecore.
-        started: when it began (ISO 8601, UTC).
+    Attributes beside those of the try:
         finished: when it ended.
         repository: where it was published.
         outcome: what became of it.
@@ -79,14 +72,6 @@ class SnapshotReport:
         stores: what was taken, by task and store.
     """
 
-    application_id: str
-    state_dir: str
-    request_id: str
-    host: str
-    user: str
-    process: int
-    release: str
-    started: str
     finished: str
     repository: str
     outcome: Outcome

@@ -16,10 +16,8 @@ from pathlib import Path
 
 from statecore.filesystem import make_directories
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.work_directory import SCRATCH_PREFIX
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
-
-SCRATCH_PREFIX = "snapshot-"
-"""Of its name in the work directory."""
 
 _HELD = "held"
 _YOUNG_SECONDS = 60.0

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from statecore.changelog.model import TopicDescription
+from statecore.changelog.soundness import ParentEnd, missed_deletes, start_moved, truncation
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Key, Parent, Refused
 from statecore.jobs.plan import RestorePlan
 from statecore.jobs.range_tasks import RangeResult
-from statecore.jobs.soundness import ParentEnd, missed_deletes, start_moved, truncation
 
 
 class Unsound(NamedTuple):

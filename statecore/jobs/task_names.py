@@ -10,6 +10,7 @@ from statecore.formats.releases import GLOBAL, TASK_NAME
 from statecore.jobs.declaration import declare
 from statecore.jobs.request import WHAT
 from statecore.jobs.values import Several, Text
+from statecore.runtime.assignment.static import Instance
 
 
 def check_tasks(_: str, tasks: tuple[str, ...]) -> None:
@@ -20,6 +21,11 @@ def check_tasks(_: str, tasks: tuple[str, ...]) -> None:
             f"{wrong[0]!r} is no task.",
             action=f"Name tasks as their directories are called: 0_1, or {GLOBAL} for the global stores.",
         )
+
+
+def check_instance(_: str, instance: str) -> None:
+    """Refuse what is no instance."""
+    Instance.parse(instance)
 
 
 def only_tasks(otherwise: str) -> Mapping[str, Any]:

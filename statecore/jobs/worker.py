@@ -29,6 +29,7 @@ def main(trace: str, *preloaded: str) -> int:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # what a library prints is no answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's goes to the driver, too, which ends its workers
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the driver has blocked it until now
     with Path(trace).open("w") as left:
         faulthandler.enable(left)
         batches: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -46,9 +46,9 @@ class Repair(Enum):
     LOWER_OFFSETS = "lower the offsets of all segments to the smallest"
     CREATE_SEGMENT = "create a segment that keeps the offset"
     SET_STATUS = "set the status to closed"
-    SET_OFFSET = "set the offset"
     MERGE_CHECKPOINT = "take the offsets of the file into the stores and move the file aside"
     MOVE_ASIDE = "move the file aside"
+    DROP_ENTRIES = "take the entries of no store out of the file"
     REBUILD = "rebuild the store from its changelog or from a snapshot, and keep the others"
     DROP_FAMILY = "drop the column family"
     GIVE = "give files their owner and modes"
@@ -92,10 +92,11 @@ def _kinds() -> tuple[FindingKind, ...]:
         ),
         FindingKind(
             "offset-missing",
-            error,
-            "a store has rows and no offset",
+            loss,
+            "a store has no offset",
             "Under exactly-once the next start deletes the whole task and restores it; at-least-once it restores the "
-            "store from the start of its changelog, over the rows that are there.",
+            "store from the start of its changelog, over the rows that are there, and keys whose deletes the changelog "
+            "has no more live on. So they do in a global store under either guarantee.",
             "Rebuild the store.",
             (Repair.REBUILD,),
         ),
@@ -103,8 +104,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "offset-unknown",
             loss,
             "a store says that its offset is unknown (-4)",
-            "The store is restored from the start of its changelog. Rows of a versioned store are changed by that, and "
-            "keys that compaction has removed from the log live on.",
+            "Under either guarantee the store is restored from the start of its changelog, over the rows that are "
+            "there: keys whose deletes the changelog has no more live on, and rows of a versioned store are changed.",
             "Rebuild the store where it has rows; an empty one is right as it is.",
             (Repair.REBUILD,),
         ),
@@ -170,19 +171,34 @@ def _kinds() -> tuple[FindingKind, ...]:
             (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
         FindingKind(
+            "rows-after-checkpoint",
+            loss,
+            "rows were flushed after .checkpoint was written",
+            "The application was killed on 3.9 or 4.2. Under exactly-once the rows may be of a transaction that was "
+            "never committed: every release believes the file, processes their input again, and has it twice. "
+            "At-least-once what came since is restored again.",
+            "Under exactly-once run statecore migrate, which has the task restored, or rebuild its stores; never start "
+            "the application before. At-least-once nothing has to be done.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
             "checkpoint-stray",
-            error,
-            ".checkpoint names a topic that no store has",
-            "Kafka Streams 4.3 drops the entry; in global/ 4.2 and older fail at every start.",
-            "Check whether the directory is this application's; then move the file aside.",
-            (Repair.MOVE_ASIDE,),
+            loss,
+            ".checkpoint keeps an offset that no store in its directory has",
+            "Where the application has the store, it is gone, and the file is believed: nothing is restored, and its "
+            "rows are missing without a word. Where the application has none, 4.3 drops the entry, and in global/ 4.2 "
+            "and older fail at every start.",
+            "Check whether the directory is this application's. Where stores keep their offsets inside, move the file "
+            "aside; where they do not, take the entry out of it.",
+            (Repair.MOVE_ASIDE, Repair.DROP_ENTRIES, Repair.REBUILD),
         ),
         FindingKind(
             "checkpoint-unreadable",
             error,
             "a file with offsets cannot be read",
             "Every start of the application fails at it.",
-            "Move the file aside where the stores keep their offsets themselves, else rebuild the task.",
+            "Where this user may not read it, run this as the one that may. Where it is damaged, move it aside if the "
+            "stores keep their offsets themselves, else rebuild the task.",
             (Repair.MOVE_ASIDE, Repair.REBUILD),
         ),
         FindingKind(
@@ -200,8 +216,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "4.3 takes the offsets over by itself where the directory was closed cleanly. It loses them of segmented "
             "stores without a segment, takes none over of stores that never had a record, and under exactly-once "
             "deletes the tasks of both.",
-            "Run statecore migrate --to 4.3 before the application starts on 4.3; where the offset of rows is nowhere, "
-            "rebuild the store.",
+            "Run statecore migrate --to 4.3 before the application starts on 4.3. What has no offset anywhere it "
+            "leaves: rebuild that, or have Kafka Streams restore it.",
             (Repair.REBUILD,),
         ),
         FindingKind(
@@ -242,6 +258,15 @@ def _kinds() -> tuple[FindingKind, ...]:
             "rows in the column family of an older format",
             "The application reads both, and converts what it touches.",
             "Nothing.",
+        ),
+        FindingKind(
+            "older-rows-misread",
+            loss,
+            "rows of an older format that Kafka Streams does not read rightly",
+            "Of a store of emit-final sessions that keeps headers now, each older value is answered with a byte 00 "
+            "before it. With a store of headers in which two older formats have rows the application does not start.",
+            "Rebuild the store.",
+            (Repair.REBUILD,),
         ),
         FindingKind(
             "block-corrupt",
@@ -313,6 +338,16 @@ def _kinds() -> tuple[FindingKind, ...]:
             "spec",
         ),
         FindingKind(
+            "grace-buffer-miskeyed",
+            loss,
+            "Kafka Streams restored a grace buffer wrongly",
+            "Kafka Streams gives every row of the buffer of a join with a grace period (withGracePeriod) a wrong key "
+            "when it restores it, and finds none of them again: the join never emits these records, without a word. "
+            "Records that come later may be joined without waiting for the grace period.",
+            "Rebuild the store: its changelog has these records, and the join emits them after that.",
+            (Repair.REBUILD,),
+        ),
+        FindingKind(
             "store-unlogged",
             loss,
             "a store that has no changelog",
@@ -320,6 +355,14 @@ def _kinds() -> tuple[FindingKind, ...]:
             "exactly-once they go with their task when the next start deletes that.",
             "Keep copies of the directory (statecore snapshot); before a start that would delete the task, copy the "
             "store first.",
+        ),
+        FindingKind(
+            "store-unread",
+            note,
+            "a store that does not lie in RocksDB",
+            "The application keeps it in a way of its own. Its rows are not looked at here, nor rebuilt; its offset is "
+            "in .checkpoint_<store>.",
+            "Nothing.",
         ),
         FindingKind(
             "store-undeclared",
@@ -337,6 +380,16 @@ def _kinds() -> tuple[FindingKind, ...]:
             "The application makes it and restores it; under exactly-once the next start deletes the whole task.",
             "Rebuild the store, or correct the spec.",
             (Repair.REBUILD,),
+            "spec",
+        ),
+        FindingKind(
+            "kind-undecided",
+            note,
+            "the spec leaves kinds undecided",
+            "Such a store is judged by what the directory shows of it. Nothing is said of one that has no directory, "
+            "which is right of a store in memory; and no restore takes it.",
+            "Replace each ? by the kind that the application declares: in-memory for a store in memory.",
+            (),
             "spec",
         ),
         FindingKind(
@@ -387,7 +440,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "The log was recreated or truncated. Under exactly-once the next start deletes the task and restores what "
             "the log has, which may be nothing; at-least-once it restores that over the rows that are there.",
             "Find out what became of the topic, and keep a copy of the directory; then rebuild the store.",
-            (Repair.REBUILD,),
+            (Repair.REBUILD, Repair.MOVE_ASIDE),
             "brokers",
         ),
         FindingKind(
@@ -398,7 +451,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "left; at-least-once it restores that over the rows that are there, and what was deleted in between lives "
             "on.",
             "Rebuild the store.",
-            (Repair.REBUILD,),
+            (Repair.REBUILD, Repair.MOVE_ASIDE),
             "brokers",
         ),
         FindingKind(
@@ -428,7 +481,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "Deletes behind its offset may have been compacted away: Kafka Streams restores the rest of the log, and "
             "deleted keys live on.",
             "Rebuild the store, or advance it, which proves whether that has happened.",
-            (Repair.REBUILD,),
+            (Repair.REBUILD, Repair.MOVE_ASIDE),
             "brokers",
         ),
         FindingKind(
@@ -446,7 +499,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a source topic's store is ahead of what the application has committed",
             "Records in between are processed again, though the table has them already.",
             "Rebuild the store, which ends where the group has committed.",
-            (Repair.REBUILD,),
+            (Repair.REBUILD, Repair.MOVE_ASIDE),
             "brokers",
         ),
         FindingKind(

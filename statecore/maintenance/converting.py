@@ -19,7 +19,7 @@ from statecore.errors import Corrupted
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import DIRECTORY_MODE, sync_tree
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.images.digest import digest_rows
 from statecore.images.key_table import Chunk
 from statecore.images.run_writer import write_run
@@ -67,6 +67,8 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS) -
             remove_offsets(path / name)
     for name, offsets in plan.written.items():
         write_offsets(path / name, offsets)
+    if plan.databases and (path / CHECKPOINT_FILE).is_file():
+        os.utime(path / CHECKPOINT_FILE)  # it speaks of files that were just written: see lateness
     faults.reach("conversion.after-files")
     _settle(path, modes)
     sync_tree(path, without=frozenset({LOCK_FILE}))

@@ -15,25 +15,27 @@ from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
-from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import Manifest, read_manifest
 from statecore.maintenance.database import Database
 from statecore.maintenance.views import DatabaseView
 from statecore.placement.contents import Segment
 from statecore.placement.database_state import DatabaseState
-from statecore.stores.rocksdb_changes import sst_format_of
 from statecore.stores.rocksdb_directory import CONFIG_FILE, current_manifest, has_database
+from statecore.stores.rocksdb_files import sst_format_of
 from statecore.stores.rocksdb_links import files_of
+from statecore.stores.rocksdb_options_file import families_in, newest_options
 from statecore.stores.rocksdb_ownership import writer_of
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY, WITNESS_FILE, Witness, lost_files
+from statecore.words import some_of
 
 _OF_ROCKSDB = re.compile(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+|\d+\.(sst|log|blob|dbtmp)|OPTIONS-\d+\.dbtmp"
 )
 _OURS = frozenset({WITNESS_FILE, f"{WITNESS_FILE}.tmp", LOST_DIRECTORY})
-_FAMILY_OF_OPTIONS = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
-_KNOWN_FAMILIES = frozenset(kind.family for kind in CURRENT.kinds.values())
-_NO_RIGHTS = ("Permission denied", "Operation not permitted")
+_NOT_OF_THE_DATABASE = ("Permission denied", "Operation not permitted", "more levels than options.num_levels")
+"""What an opening fails with for want of rights, or of the options that the application opens it with."""
+
 _NAMED = 5
 
 Tick = Callable[[int], None]
@@ -119,7 +121,7 @@ def headless(path: Path) -> DatabaseView | None:
 
 def is_older(family: str, families: frozenset[str]) -> bool:
     """Whether a family is that of an older format: a store has one data family besides ``default``, or two of them."""
-    data = families & _KNOWN_FAMILIES - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
+    data = families & FAMILIES - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
     return family == DEFAULT_COLUMN_FAMILY if len(data) == 1 else bool(data) and not family.endswith("Headers")
 
 
@@ -207,8 +209,7 @@ def _note_failure(path: Path, seen: _Sight, files: _Files | None, error: Stateco
     seen.fail(_cause_at_opening(error), error)
     missing = sorted(files.named - files.present) if files is not None else []
     if seen.cause == "file-missing" and missing:
-        shown = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
-        seen.broken = f"{path} lacks {shown}, which its MANIFEST names: it cannot be opened."
+        seen.broken = f"{path} lacks {some_of(missing, _NAMED)}, which its MANIFEST names: it cannot be opened."
 
 
 def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:
@@ -221,13 +222,10 @@ def _read_files(path: Path) -> _Files | None:
         _, data = current_manifest(path)
         manifest = read_manifest(data)
         present = frozenset(file.name for file in path.glob("*.sst"))
-        options = sorted(path.glob("OPTIONS-*"), key=lambda file: (len(file.name), file.name))
-        options = [file for file in options if file.suffix != ".dbtmp"]
-        families = _FAMILY_OF_OPTIONS.findall(options[-1].read_bytes()) if options else []
+        known = families_in(newest_options(path))
     except (OSError, ValueError):
         return None
-    named = frozenset(f"{number:06d}.sst" for number in manifest.files)
-    return _Files(named, present, manifest, len(data), frozenset(one.decode(errors="replace") for one in families))
+    return _Files(frozenset(manifest.names), present, manifest, len(data), known)
 
 
 def _manifest_doubts(path: Path, files: _Files, state: DatabaseState) -> tuple[tuple[str, ...], str]:
@@ -245,9 +243,8 @@ def _manifest_doubts(path: Path, files: _Files, state: DatabaseState) -> tuple[t
     if files.manifest.group_left and unnamed:
         return unnamed, "it ends within the entries of one flush"
     if unnamed and OFFSETS_COLUMN_FAMILY in state.column_families and state.status is None and not state.offsets:
-        more = f" and {len(unnamed) - _NAMED} more" if len(unnamed) > _NAMED else ""
         return unnamed, (
-            f"it has neither status nor offset, and does not name {', '.join(unnamed[:_NAMED])}{more}, which RocksDB "
+            f"it has neither status nor offset, and does not name {some_of(unnamed, _NAMED)}, which RocksDB "
             "deletes when it opens the database"
         )
     return unnamed, ""
@@ -269,6 +266,6 @@ def _footer(file: Path) -> int | None:
 def _cause_at_opening(error: StatecoreError) -> str:
     if isinstance(error, Corrupted):
         return "file-missing" if "No such file" in error.what else "database-unreadable"
-    if isinstance(error, Invalid) and not any(text in error.what for text in _NO_RIGHTS):
+    if isinstance(error, Invalid) and not any(text in error.what for text in _NOT_OF_THE_DATABASE):
         return "database-unreadable"  # another comparator, say
     return "database-unseen"

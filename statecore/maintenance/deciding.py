@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from statecore.changelog.compaction import cleanup_policies
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid
 from statecore.formats.kinds import RETAINED_KINDS, WINDOWED_KINDS, StoreKind
@@ -13,7 +14,6 @@ from statecore.maintenance.drafts import Draft, Notes, OpenStore
 from statecore.maintenance.evidence import (
     Conclusion,
     Evidence,
-    cleanup_policies,
     conclude,
     is_made_by_dsl,
     listed,

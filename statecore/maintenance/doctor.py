@@ -17,6 +17,7 @@ from statecore.maintenance.checks.circumstances import Circumstances
 from statecore.maintenance.database_sight import Depth
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.judging import judge
+from statecore.maintenance.layout import guarantee_of
 from statecore.maintenance.sight import Sight, look
 from statecore.maintenance.views import Inspection, StoreView, holder_json
 from statecore.placement.state_directory import StateDirectory
@@ -122,6 +123,7 @@ def examine(
     cleanup_max_age_ms: int | None = None,
     topics: Topics | None = None,
     progress: Progress | None = None,
+    is_locked: bool = False,
 ) -> Diagnosis:
     """Examine an application's directory.
 
@@ -136,15 +138,15 @@ def examine(
         cleanup_max_age_ms: the application's ``state.cleanup.dir.max.age.ms``, where it sets one.
         topics: asks the brokers.
         progress: told the bytes of the databases that were looked at.
+        is_locked: whether the caller holds the application's lock, so that nobody works there.
 
     Raises:
         NotFound: a task or store that was named is not there.
-        Invalid: the directory may not be read.
+        Invalid: the directory may not be read, or the spec says another guarantee.
     """
-    if spec is not None:
-        guarantee = spec.processing_guarantee
+    guarantee = guarantee_of(spec, guarantee)
     depth = Depth(count=scan, formats=release is not None)
-    sight = look(directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress)
+    sight = look(directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress, is_locked=is_locked)
     how = Circumstances(
         directory.application_id, guarantee, release or CURRENT, spec, cleanup_max_age_ms, sight.read_at_ms
     )

@@ -43,6 +43,7 @@ from statecore.maintenance.stored_offsets import StoreOffsets, stored_offsets
 from statecore.maintenance.topic_findings import (
     Told,
     asked_partitions,
+    by_the_file,
     finding,
     findings_of_offsets,
     source_partitions,
@@ -63,8 +64,10 @@ from statecore.maintenance.topic_samples import (
     shown_by,
 )
 from statecore.maintenance.views import Inspection
+from statecore.progress import NullProgress, Progress
 from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.words import some_of
 
 _FETCH_BYTES = 1 << 20
 _NAMED = 5
@@ -91,6 +94,7 @@ class Brokers:
         spec: what is declared, with the settings of clients; ``None`` where nothing is.
         guarantee: the application's, where there is no spec.
         patient: whether an error of the brokers is said beside what the directory tells, and not raised.
+        progress: told that they are asked, which may take the client's time-out.
 
     Attributes:
         failed: why the brokers could not be asked; ``None`` where they were.
@@ -103,17 +107,24 @@ class Brokers:
         guarantee: ProcessingGuarantee | None = None,
         *,
         patient: bool = False,
+        progress: Progress | None = None,
     ) -> None:
         self._servers, self._spec, self._guarantee, self._patient = bootstrap_servers, spec, guarantee, patient
+        self._progress = progress or NullProgress()
         self.failed: StatecoreError | None = None
 
     def __call__(self, inspection: Inspection) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
         """What the topics tell, and what they do not. Raises as :func:`look_at_topics`."""
         kafka = {} if self._spec is None else self._spec.kafka
+        self._progress.phase(f"ask the brokers at {self._servers}")
         try:
-            return look_at_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
+            look = look_at_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
+            self._progress.done()
+            return look
         except StatecoreError as error:
+            self._progress.done("failed")
             if not self._patient:
+                error.action = f"{error.action} Or do without them: --offline."
                 raise
             self.failed = error
             return (), (f"The brokers could not be asked: {error}",)
@@ -152,15 +163,25 @@ def look_at_topics(
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
         told = ask(cluster, inspection.application_id, stores)
-        found = findings_of_offsets(stores, told, guarantee)
+        alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
         logs = _Logs(reader, told, guarantee, Limits(time.monotonic() + patience), int(clock() * 1000))
-        judged = {(one.task, one.store, one.partition) for one in found if one.partition is not None}
-        for store in stores:
-            for partition in store.known:
-                if partition in told.logs and (store.task, store.store, partition) not in judged:
-                    found += logs.findings(store, partition)
+        found = _held_against(stores, logs)
+        if alone:
+            found = by_the_file(found, alone, _held_against(alone, logs))
     return TopicsLook(tuple(found), tuple(logs.undecided))
+
+
+def _held_against(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:
+    """What is found by the offsets, and where they fit, by the logs themselves."""
+    told = logs.told
+    found = findings_of_offsets(stores, told, logs.guarantee)
+    judged = {(one.task, one.store, one.partition) for one in found if one.partition is not None}
+    for store in stores:
+        for partition in store.known:
+            if partition in told.logs and (store.task, store.store, partition) not in judged:
+                found += logs.findings(store, partition)
+    return found
 
 
 def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -> Told:
@@ -215,7 +236,7 @@ class _Logs:
     @property
     def undecided(self) -> list[str]:
         """What could not be told, with the stores of which it could not."""
-        return [f"{what}: {_listed(stores)}." for what, stores in self._left.items()]
+        return [f"{what}: {some_of(stores, _NAMED)}." for what, stores in self._left.items()]
 
     def findings(self, store: StoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
         """What the log of a partition tells of a store whose offset lies in it."""
@@ -345,11 +366,6 @@ class _Logs:
 
     def _leave(self, store: StoreOffsets, what: str) -> None:
         self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _shown(store: StoreOffsets, newest: Newest) -> dict[bytes, Shown]:

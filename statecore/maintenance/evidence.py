@@ -29,6 +29,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from statecore.changelog.compaction import cleanup_policies
 from statecore.changelog.model import TopicDescription
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 
@@ -209,11 +210,6 @@ def of_topic(topic: TopicDescription) -> list[Evidence]:
     if policies == {"delete"}:
         return [Evidence(JOIN_WINDOWS, "its topic's configuration")]
     return []
-
-
-def cleanup_policies(topic: TopicDescription) -> set[str]:
-    """The words of a topic's ``cleanup.policy``."""
-    return {policy.strip() for policy in topic.configs.get("cleanup.policy", "").split(",")} - {""}
 
 
 def versioned_history(topic: TopicDescription) -> int | None:

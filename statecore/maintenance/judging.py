@@ -6,17 +6,18 @@ from collections import Counter
 from dataclasses import replace
 
 from statecore.maintenance.checks.bookkeeping import bookkeeping, unlogged
-from statecore.maintenance.checks.circumstances import Circumstances, TaskView
+from statecore.maintenance.checks.circumstances import Circumstances
 from statecore.maintenance.checks.damage import damage
 from statecore.maintenance.checks.declared import declared, kind
 from statecore.maintenance.checks.families import families
+from statecore.maintenance.checks.grace_buffer import miskeyed
 from statecore.maintenance.checks.offset_files import store_files, task_files
 from statecore.maintenance.checks.releases import half_migrated, releases
 from statecore.maintenance.checks.segments import segments
-from statecore.maintenance.checks.surroundings import surroundings, unfinished
+from statecore.maintenance.checks.surroundings import surroundings, unfinished, unread
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.sight import Sight
-from statecore.maintenance.views import StoreView
+from statecore.maintenance.views import StoreView, TaskView
 
 
 def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list[Finding]]:
@@ -40,7 +41,7 @@ def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list
         if name in whole_tasks or not name:
             beyond += surroundings(task, stores, how)
     if sight.spec is not None and sight.whole:
-        beyond += declared(sight.spec, sight.places, how)
+        beyond += [one for one in declared(sight.spec, sight.places, how) if not _comes_and_goes(one, sight)]
     beyond += unfinished(sight.journal, sight.left)
     everything = [*beyond, *(one for found in of_stores for one in found)]
     nowhere_else = unlogged(sight.stores, everything, how)
@@ -52,6 +53,13 @@ def judge(sight: Sight, how: Circumstances) -> tuple[tuple[StoreView, ...], list
     return stores_judged, beyond
 
 
+def _comes_and_goes(finding: Finding, sight: Sight) -> bool:
+    """Whether it is of a directory that whoever is at work makes, or takes away with its task, at this moment."""
+    if finding.code != "store-absent":
+        return False
+    return sight.holder is not None or any(one.in_use for one in sight.stores if finding.task in ("", one.task))
+
+
 def _given(finding: Finding | None) -> list[Finding]:
     return [] if finding is None else [finding]
 
@@ -60,10 +68,12 @@ def _of_store(store: StoreView, task: TaskView, how: Circumstances) -> list[Find
     """What is wrong with one store of one task, what is worst for it first."""
     return [
         *kind(store),
-        *damage(store),
+        *damage(store, task, how),
+        *miskeyed(store),
         *segments(store, how),
         *families(store),
         *releases(store, task, how),
         *bookkeeping(store, task, how),
         *store_files(store, task),
+        *unread(store),
     ]

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from statecore.errors import Invalid, NotFound
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PROCESS_FILE
-from statecore.placement.contents import StoreDirectory, directories_in
-from statecore.placement.state_directory import StateDirectory, partition_of
-from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.placement.contents import StoreDirectory, directories_in, unreadable
+from statecore.placement.state_directory import StateDirectory, partition_of, topology_of
+from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.reader import default_changelog
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ class StorePlace(StoreDirectory):
     @property
     def topology(self) -> str | None:
         """The named topology its task belongs to, or ``None``."""
-        named = self.task.rpartition("/")[0]
-        return named[2:-2] if named else None
+        return topology_of(self.task)
 
 
 def store_places(directory: StateDirectory) -> list[StorePlace]:
@@ -79,11 +79,14 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
         NotFound: it is not; what there is instead is named.
         Invalid: the state directory is no directory, or may not be read.
     """
-    if not state_dir.exists():
-        raise NotFound(_missing(state_dir), action="Name the application's state.dir.", state_dir=str(state_dir))
     directory = StateDirectory(state_dir, application_id)
-    if directory.path.is_dir():
-        return directory
+    try:
+        if not state_dir.exists():
+            raise NotFound(_missing(state_dir), action="Name the application's state.dir.", state_dir=str(state_dir))
+        if directory.path.is_dir():
+            return directory
+    except PermissionError as error:
+        raise unreadable(state_dir, error) from error
     known = applications(state_dir)
     raise NotFound(
         f"{state_dir} has no application {application_id}{named_instead(application_id, known)}",
@@ -104,13 +107,49 @@ def check_application(spec: ApplicationSpec | None, application_id: str) -> None
         )
 
 
-def declared_at(spec: ApplicationSpec | None, place: StorePlace) -> StoreSpec | None:
-    """What is declared of a store, global ones apart from those of tasks; ``None`` where nothing is."""
+def guarantee_of(spec: ApplicationSpec | None, said: ProcessingGuarantee | None) -> ProcessingGuarantee | None:
+    """The application's guarantee: as declared, else as somebody says; ``None`` where nobody does.
+
+    Raises:
+        Invalid: both say it, and not the same.
+    """
+    if spec is None:
+        return said
+    if said not in (None, spec.processing_guarantee):
+        raise Invalid(
+            f"{spec.source} says {spec.processing_guarantee}, and {said} was given as the application's guarantee.",
+            action="Leave --processing-guarantee out, or correct the spec.",
+            application_id=spec.application_id,
+        )
+    return spec.processing_guarantee
+
+
+def declared_at(spec: ApplicationSpec | None, task: str, store: str) -> StoreSpec | None:
+    """What is declared of a store of a task, global ones apart from those of tasks; ``None`` where nothing is."""
     if spec is None:
         return None
-    if place.task == GLOBAL:
-        return next((one for one in spec.global_stores if one.name == place.store), None)
-    return next((one for one in spec.stores if (one.topology, one.name) == (place.topology, place.store)), None)
+    if task == GLOBAL:
+        return next((one for one in spec.global_stores if one.name == store), None)
+    return next((one for one in spec.stores if (one.topology, one.name) == (topology_of(task), store)), None)
+
+
+def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec | None) -> str:
+    """The topic that a store of a task is rebuilt from.
+
+    It is the one that is declared. Where nobody has decided it is the one that Kafka Streams makes.
+
+    Args:
+        application_id: Kafka Streams' ``application.id``.
+        task: the store's task, or ``global``.
+        store: its name.
+        declared: what is declared of it (:func:`declared_at`).
+
+    Returns:
+        The topic; empty where it is not logged, and of a global store that is not declared.
+    """
+    if declared is not None and declared.changelog != UNKNOWN_CHANGELOG:
+        return "" if declared.changelog == NO_CHANGELOG else declared.changelog
+    return "" if task == GLOBAL else default_changelog(application_id, store, topology_of(task))
 
 
 def named_instead(wanted: str, known: Iterable[str]) -> str:

@@ -5,11 +5,13 @@ SST files of the copy are links to the live ones; no repair here writes to any o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from statecore.errors import Invalid, StatecoreError
-from statecore.filesystem import remove_durably
+from statecore.filesystem import part_from_others, remove_durably
+from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.offsets import (
     OFFSET_UNKNOWN,
     STATUS_CLOSED,
@@ -17,38 +19,58 @@ from statecore.formats.offsets import (
     encode_int64,
     offset_key,
 )
-from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
+from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Repair
 from statecore.maintenance.checks.circumstances import Circumstances
 from statecore.maintenance.conversion import plan_conversion
 from statecore.maintenance.converting import convert, verify_conversion
+from statecore.maintenance.layout import changelog_at, declared_at
 from statecore.maintenance.repairs import Mending
+from statecore.maintenance.rights import unusable
 from statecore.placement.contents import databases_of
 from statecore.placement.database_state import create_database, read_database_state
-from statecore.placement.state_directory import partition_of
-from statecore.spec.reader import default_changelog
+from statecore.placement.ownership import unwritable
+from statecore.placement.state_directory import StateDirectory, partition_of
 from statecore.stores.rocksdb_changes import ChangedDatabase
 
 
-def mend(copy: Path, mendings: Sequence[Mending], how: Circumstances) -> None:
+def mend(copy: Path, mendings: Sequence[Mending], how: Circumstances, directory: StateDirectory) -> None:
     """Do all repairs of one task.
 
     Args:
         copy: of the task's directory.
         mendings: what is done to it.
         how: the application, its guarantee, and what is declared of it.
+        directory: the application's state directory, whose owner the files of the copy are given to.
 
     Raises:
         Invalid: what was found is not there any more, or a repair lacks something.
         StatecoreError: a database could not be changed; the copy is of no use.
     """
     for one in mendings:
-        _REPAIRS[one.repair](copy, one, how)
+        if one.repair is Repair.GIVE:
+            _give(copy, directory)
+        else:
+            _REPAIRS[one.repair](copy, one, how)
+
+
+def cannot_be_mended(directory: StateDirectory, tasks: Iterable[str]) -> str:
+    """Why this process cannot copy and replace one of some tasks' directories, with its name; empty where it can."""
+    for task in tasks:
+        path = directory.task_path(task)
+        closed, how = unwritable([path]), "change"
+        if closed is None:
+            files = (Path(above, name) for above, _, names in os.walk(path) for name in names)
+            closed, how = next((one for one in files if not os.access(one, os.R_OK)), None), "read"
+        if closed is not None:
+            return f"{task} cannot be mended, because this user (uid {os.geteuid()}) may not {how} {closed}"
+    return ""
 
 
 def _merge_checkpoint(copy: Path, one: Mending, how: Circumstances) -> None:
     """Stores that have no offset take that of ``.checkpoint``, those that have one keep it, and the file goes."""
+    _drop_entries(copy / CHECKPOINT_FILE, one.names)
     guarantee = None if how.guarantee is None else how.is_exactly_once
     plan = plan_conversion(
         one.task, copy, CURRENT, application_id=how.application_id, spec=how.spec, exactly_once=guarantee
@@ -61,6 +83,21 @@ def _merge_checkpoint(copy: Path, one: Mending, how: Circumstances) -> None:
         )
     convert(plan, copy)
     verify_conversion(plan, copy)
+
+
+def _take_entries_out(copy: Path, one: Mending, _: Circumstances) -> None:
+    _drop_entries(copy / CHECKPOINT_FILE, one.names)
+
+
+def _drop_entries(file: Path, names: Collection[str]) -> None:
+    """Leave entries of no store out, which would otherwise stay in the file."""
+    if not names:
+        return
+    kept = {part: at for part, at in decode_checkpoint(file.read_bytes(), file.name).items() if str(part) not in names}
+    if kept:
+        file.write_bytes(encode_checkpoint(kept))
+    else:
+        remove_durably(file)
 
 
 def _lower_offsets(copy: Path, one: Mending, _: Circumstances) -> None:
@@ -83,19 +120,19 @@ def _create_segment(copy: Path, one: Mending, how: Circumstances) -> None:
     if databases_of(where):
         return
     if one.kind is None or changelog is None:
-        raise _unfit(one, "its kind or its changelog is not known", "Name the spec (--spec).")
+        raise _unfit(one, "its kind or its changelog is not known", "Say it in the spec (--spec).")
     create_database(where / f"{one.store}.0", one.kind, {changelog: OFFSET_UNKNOWN})
 
 
 def _changelog(one: Mending, how: Circumstances) -> TopicPartition | None:
-    """The changelog partition of a store, as declared, else as Kafka Streams names it."""
+    """The changelog partition of a store, as declared or as Kafka Streams names it; ``None`` where it is undecided."""
     partition = partition_of(one.task)
     if one.changelog is not None or partition is None:
         return one.changelog
-    topology = one.task.rpartition("/")[0][2:-2] or None
-    declared = None if how.spec is None else how.spec.store(one.store)
-    topic = default_changelog(how.application_id, one.store, topology) if declared is None else declared.changelog
-    return TopicPartition(topic, partition)
+    declared = declared_at(how.spec, one.task, one.store)
+    if declared is not None and declared.is_undecided:
+        return None
+    return TopicPartition(changelog_at(how.application_id, one.task, one.store, declared), partition)
 
 
 def _set_status(copy: Path, one: Mending, _: Circumstances) -> None:
@@ -118,7 +155,16 @@ def _drop_family(copy: Path, one: Mending, _: Circumstances) -> None:
 
 
 def _by_copying(copy: Path, one: Mending, _: Circumstances) -> None:
-    """The copy has the owner, the modes and the time that it must have already."""
+    """The copy has the time that it must have already."""
+
+
+def _give(copy: Path, directory: StateDirectory) -> None:
+    """What was copied belongs to the owner already; modes that are too narrow, and links that are another's, do not."""
+    for name, _ in unusable(directory.path, copy):
+        path = directory.path / name
+        if path.is_file() and path.lstat().st_nlink > 1:
+            part_from_others(path)  # the live file stays as it is until the swap
+        directory.ownership.give(path)
 
 
 def _put(database: Path, rows: Mapping[bytes, bytes]) -> None:
@@ -141,8 +187,8 @@ _REPAIRS: Mapping[Repair, Callable[[Path, Mending, Circumstances], None]] = {
     Repair.CREATE_SEGMENT: _create_segment,
     Repair.SET_STATUS: _set_status,
     Repair.MOVE_ASIDE: _move_aside,
+    Repair.DROP_ENTRIES: _take_entries_out,
     Repair.DROP_FAMILY: _drop_family,
-    Repair.GIVE: _by_copying,
     Repair.TOUCH: _by_copying,
 }
-"""What each repair does; rebuilding is another job's."""
+"""What each repair does but that which needs the owner; rebuilding is another job's."""

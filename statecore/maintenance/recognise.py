@@ -11,7 +11,8 @@ they lie in, so that a key does not pass for a time by chance (all integers big-
       sliding          01 o key o start8 o seq4     index rows beside them, without a value (with headers: both kinds)
     emit-final-session 00 o end8 o start8 o key     end in the segment;
                        01 o key o end8 o start8     always with index rows
-    grace-buffer       00 o time8 o key o seq4      one segment <store>.0, whatever the time
+    grace-buffer       00 o time8 o key o seq4      one segment <store>.0, whatever the time; what Kafka Streams has
+                                                    restored of one has other keys, which it never finds again
     versioned          int64 segment id o key       -1: validFrom8 o value; else next8 o min8 o {from8 o size4}* o ...
     list               ts8 o side1 o key            value: 01 o count4 o {length4 o bytes}*
 
@@ -28,15 +29,18 @@ from math import gcd
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.errors import NotFound
+from statecore.errors import Corrupted, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
+from statecore.formats.rows.buffered import BUFFER_TIME_BYTES, parse_buffered, right_key_of
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, Evidence
 from statecore.maintenance.layout import StorePlace
 
-_SAMPLED_FROM = (None, b"\x01", b"\xff" * 8)
-"""Where rows are looked at: the first ones, index rows, the latest values of a versioned store."""
+_SAMPLED_FROM = (None, b"\x00\x00\x01", b"\x01", b"\xff" * 8)
+"""Where rows are looked at: the first ones, rows of a grace buffer with keys of no time, index rows, the latest values
+of a versioned store.
+"""
 
 _SAMPLED_ROWS = 100
 _SAMPLED_DATABASES = 6
@@ -68,6 +72,8 @@ class Seen:
         older_rows: whether rows still lie in the family of an older format (a store upgraded in place).
         empty: whether no row was found.
         strange: why no class of Kafka Streams would open it; empty when one would.
+        miskeyed: how many of the rows that were looked at are those of a grace buffer with the keys that only Kafka
+            Streams' restore gives them.
     """
 
     evidence: tuple[Evidence, ...]
@@ -75,6 +81,7 @@ class Seen:
     older_rows: bool = False
     empty: bool = True
     strange: str = ""
+    miskeyed: int = 0
 
 
 def families_leave(families: frozenset[str], *, segmented: bool) -> frozenset[StoreKind]:
@@ -132,7 +139,9 @@ def recognise(places: Sequence[StorePlace]) -> Seen:
         evidence.append(_grace_buffer(places, starts, rows))
     if rows:
         evidence.append(Evidence(rows_leave(rows, left), "its rows"))
-    return Seen(tuple(one for one in evidence if one.kinds), versioned_intervals(rows), older, not rows)
+    miskeyed = sum(map(_is_miskeyed, rows)) if segmented and places[0].store.endswith(GRACE_BUFFER_SUFFIX) else 0
+    left_by = tuple(one for one in evidence if one.kinds)
+    return Seen(left_by, versioned_intervals(rows), older, not rows, miskeyed=miskeyed)
 
 
 def _databases(places: Sequence[StorePlace]) -> list[tuple[Path, int | None]]:
@@ -162,7 +171,7 @@ def _grace_buffer(places: Sequence[StorePlace], starts: Sequence[int], rows: Seq
     only = frozenset({StoreKind.GRACE_BUFFER})
     if set(starts) != {0}:
         return Evidence(others, "its segments")
-    if rows and all(_is_buffered(row) for row in rows):
+    if rows and all(_is_of_grace_buffer(row) for row in rows):
         return Evidence(only, "its rows")
     if not rows and places[0].store.endswith(GRACE_BUFFER_SUFFIX):
         return Evidence(only, "its name")
@@ -234,6 +243,23 @@ def _is_buffered(row: Row) -> bool:
     return row.key[:1] == b"\0" and len(row.key) >= 13 and time is not None and _LONG_AGO_MS < time < _FAR_MS
 
 
+def _is_of_grace_buffer(row: Row) -> bool:
+    return _is_buffered(row) or _is_miskeyed(row)
+
+
+def _is_miskeyed(row: Row) -> bool:
+    """Whether Kafka Streams has restored it: its value is a buffered record and its time, which is 0."""
+    if row.key[:1] != b"\0" or not row.value.endswith(bytes(BUFFER_TIME_BYTES)):
+        return False
+    if not _is_buffered(row._replace(key=right_key_of(row.key))):
+        return False
+    try:
+        parse_buffered(row.value[:-BUFFER_TIME_BYTES])
+    except Corrupted:
+        return False
+    return True
+
+
 def _is_versioned(row: Row) -> bool:
     segment = _int64(row.key, 0)
     if segment is None or segment < _LATEST:
@@ -288,7 +314,7 @@ _FITS: dict[StoreKind, Callable[[Row], bool]] = {
     StoreKind.HEADERS_EMIT_FINAL_WINDOW: _is_emit_final_window,
     StoreKind.HEADERS_EMIT_FINAL_SLIDING_WINDOW: _is_emit_final_window,
     StoreKind.HEADERS_EMIT_FINAL_SESSION: _is_emit_final_session,
-    StoreKind.GRACE_BUFFER: _is_buffered,
+    StoreKind.GRACE_BUFFER: _is_of_grace_buffer,
     StoreKind.VERSIONED_KEY_VALUE: _is_versioned,
     StoreKind.LIST: _is_list,
 }

@@ -19,26 +19,23 @@ from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, LOCK_FILE, POSITION_SUFFIX, PROCESS_FILE, TASK_NAME
 from statecore.formats.segments import default_segment_interval
-from statecore.maintenance.checks.circumstances import TaskView
 from statecore.maintenance.database import Database
-from statecore.maintenance.database_sight import Depth, headless, look_at_database
+from statecore.maintenance.database_sight import Depth, foreign_in, headless, look_at_database
 from statecore.maintenance.evidence import BUILT, conclude, listed, of_name
-from statecore.maintenance.layout import StorePlace, named_instead, store_places
+from statecore.maintenance.flushes import flushes
+from statecore.maintenance.layout import StorePlace, declared_at, named_instead, store_places
 from statecore.maintenance.leftovers import Leftover, leftovers, read_offsets
 from statecore.maintenance.recognise import Seen, recognise
 from statecore.maintenance.rights import unusable
-from statecore.maintenance.views import DatabaseView, StoreView
-from statecore.placement.contents import Segment, directories_in
+from statecore.maintenance.views import DatabaseView, StoreView, TaskView
+from statecore.placement.contents import Segment, directories_in, segment_start, unreadable
 from statecore.placement.journal import read_journal
 from statecore.placement.open_stores import writer_among
-from statecore.placement.settlement import REPLACED
 from statecore.placement.state_directory import WORK_DIRECTORY, StateDirectory
+from statecore.placement.work_directory import entry_of
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.lock_holder import Holder, lock_holder
-
-_NO_LEFTOVER = frozenset({"plans", "fetched", REPLACED})
-"""Directories in the work directory that stay there, or that a later job takes away."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +77,7 @@ def look(
     stores: Sequence[str] = (),
     depth: Depth = Depth(),  # noqa: B008  # it is frozen
     progress: Progress | None = None,
+    is_locked: bool = False,
 ) -> Sight:
     """Read an application's directory.
 
@@ -90,6 +88,7 @@ def look(
         stores: only these stores; all without.
         depth: how closely databases are looked at.
         progress: told the bytes of the databases that were looked at.
+        is_locked: whether the caller holds the application's lock, so that nobody works there.
 
     Raises:
         NotFound: a task or store that was named is not there.
@@ -99,16 +98,17 @@ def look(
     check_named("task", tasks, {place.task for place in every}, directory)
     check_named("store", stores, {place.store for place in every}, directory)
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
-    holder = lock_holder(directory.path / LOCK_FILE)
+    holder = None if is_locked else lock_holder(directory.path / LOCK_FILE)
     kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
     progress = progress or NullProgress()
     progress.phase("look", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
     looked = []
     for place in places:
         kind = kinds[place.topology, place.store]
-        looked.append(_look(place, kind, _declared(spec, place), depth, progress, running=holder is not None))
+        declared = declared_at(spec, place.task, place.store)
+        looked.append(_look(place, kind, declared, depth, progress, running=holder is not None))
     progress.done()
-    logged = _logged(every, places, looked, spec)
+    logged = _logged(directory, every, places, looked, spec)
     views = [
         replace(view, logged=logged[place.topology, place.store]) for place, view in zip(places, looked, strict=True)
     ]
@@ -121,7 +121,10 @@ def look(
         by_task = {name: [] for name in directory.task_directories()} | by_task
     beside = {name: _task(directory, name, by_task[name]) for name in sorted(by_task)}
     whole = not tasks and not stores
-    journal, left = ("", ()) if holder is not None or not whole else _unfinished(directory)
+    try:
+        journal, left = ("", ()) if holder is not None or not whole else _unfinished(directory)
+    except OSError as error:
+        raise unreadable(directory.work_path, error) from error
     if whole:
         beside[""] = _application(directory)
     return Sight(
@@ -142,13 +145,6 @@ def check_named(what: str, wanted: Sequence[str], known: set[str], directory: St
             )
 
 
-def _declared(spec: ApplicationSpec | None, place: StorePlace) -> StoreSpec | None:
-    if spec is None:
-        return None
-    every = (*spec.stores, *spec.global_stores)
-    return next((one for one in every if (one.topology, one.name) == (place.topology, place.store)), None)
-
-
 @dataclass(frozen=True)
 class _Kind:
     """What a store is, by all its tasks.
@@ -158,12 +154,14 @@ class _Kind:
         left: what else it may be, where that is not known.
         mismatch: why it is not what is declared, by task.
         strange: why no class would open it, by task.
+        miskeyed: how many rows of a grace buffer were seen that Kafka Streams has restored, by task.
     """
 
     kind: StoreKind
     left: str
     mismatch: Mapping[str, str] = field(default_factory=dict)
     strange: Mapping[str, str] = field(default_factory=dict)
+    miskeyed: Mapping[str, int] = field(default_factory=dict)
 
 
 def _kinds(
@@ -174,7 +172,7 @@ def _kinds(
     for topology, store in wanted:
         places = [place for place in every if (place.topology, place.store) == (topology, store)]
         places = [place for place in places if place.segmented == places[0].segmented]
-        declared = _declared(spec, places[0])
+        declared = declared_at(spec, places[0].task, store)
         kind, left = StoreKind.UNKNOWN, BUILT
         mismatch: dict[str, str] = {}
         seen, strange = _recognised(places)
@@ -187,8 +185,18 @@ def _kinds(
                 )
             kind = declared.kind
         said = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
-        kinds[topology, store] = _Kind(kind, said, mismatch, strange)
+        miskeyed = _miskeyed(places) if kind is StoreKind.GRACE_BUFFER and not mismatch else {}
+        kinds[topology, store] = _Kind(kind, said, mismatch, strange, miskeyed)
     return kinds
+
+
+def _miskeyed(places: list[StorePlace]) -> dict[str, int]:
+    """The tasks in which a grace buffer has rows as Kafka Streams restores them, and how many were seen."""
+    found = {}
+    for place in places:
+        with contextlib.suppress(StatecoreError):
+            found[place.task] = recognise([place]).miskeyed
+    return found
 
 
 def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]:
@@ -237,10 +245,15 @@ def _recognised(places: list[StorePlace]) -> tuple[Seen | None, dict[str, str]]:
 
 
 def _logged(
-    every: Sequence[StorePlace], places: Sequence[StorePlace], views: Sequence[StoreView], spec: ApplicationSpec | None
+    directory: StateDirectory,
+    every: Sequence[StorePlace],
+    places: Sequence[StorePlace],
+    views: Sequence[StoreView],
+    spec: ApplicationSpec | None,
 ) -> dict[tuple[str | None, str], bool]:
     """Which stores have a changelog: as declared, else unless no task has an offset of it though it was closed."""
     by_store: dict[tuple[str | None, str], list[StoreView]] = {}
+    filled = _filled_by_sources(directory, views)
     for place, view in zip(places, views, strict=True):
         by_store.setdefault((place.topology, place.store), []).append(view)
     found = {}
@@ -248,15 +261,35 @@ def _logged(
         key = place.topology, place.store
         if key in found:
             continue
-        declared, of_store = _declared(spec, place), by_store[key]
+        declared, of_store = declared_at(spec, place.task, place.store), by_store[key]
         if declared is not None:
             found[key] = declared.is_logged
         elif any(view.databases for view in of_store) and all(view.keeps_no_offset for view in of_store):
             tasks = {view.task for view in of_store}
             others = [one for one in every if (one.topology, one.store) == key and one.task not in tasks]
-            found[key] = any(_keeps_offset(other) for other in others)
+            found[key] = any(_keeps_offset(other) for other in others) or any(
+                (view.task, view.store) in filled for view in of_store
+            )
         else:
             found[key] = True
+    return found
+
+
+def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) -> set[tuple[str, str]]:
+    """Stores without an offset that are restored from a source topic, of which ``.checkpoint`` still says the offset.
+
+    A migration without a spec leaves it there, and Kafka Streams takes it over. Which store is which topic's nobody
+    says, so it is told only where there are no more such stores in a task than such topics.
+    """
+    found = set()
+    for task in {view.task for view in views if view.declared is None and view.databases and view.keeps_no_offset}:
+        of_task = [view for view in views if view.task == task]
+        without = [view.store for view in of_task if view.declared is None and view.databases and view.keeps_no_offset]
+        said = {partition.topic for partition in read_offsets(directory.path / task / CHECKPOINT_FILE).offsets}
+        said -= {partition.topic for view in of_task for partition in view.offsets}
+        sources = {topic for topic in said if not topic.endswith("-changelog")}
+        if len(without) <= len(sources):
+            found |= {(task, store) for store in without}
     return found
 
 
@@ -284,8 +317,14 @@ def _look(
     return StoreView(
         place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
         declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
-        strange=kind.strange.get(place.task, ""),
+        strange=kind.strange.get(place.task, ""), foreign=() if databases else _foreign(place),
+        miskeyed=kind.miskeyed.get(place.task, 0),
     )  # fmt: skip
+
+
+def _foreign(place: StorePlace) -> tuple[str, ...]:
+    """What a directory without a database holds that no store of RocksDB's would: segments that were emptied would."""
+    return tuple(name for name in foreign_in(place.path) if segment_start(name, place.store) is None)
 
 
 def _headless(place: StorePlace) -> list[DatabaseView]:
@@ -312,7 +351,7 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
         if name.startswith(prefix) and not name.endswith(".tmp") and (read := read_offsets(path / name)).there
     }
     positions = {
-        place.store: read_offsets(path / position_file(place.store)).unreadable
+        place.store: read_offsets(path / position_file(place.store))
         for place in places
         if position_file(place.store) in files
     }
@@ -322,15 +361,39 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
         if not name.startswith(CHECKPOINT_FILE) and not name.endswith((POSITION_SUFFIX, f"{POSITION_SUFFIX}.tmp"))
         if not name.endswith(".lock")
     ]
+    written_ns = _written_ns(path / CHECKPOINT_FILE)
+    late = {
+        place.store: flushes(place.databases, path, written_ns).late
+        for place in places
+        if written_ns and task != GLOBAL
+    }
     return TaskView(
         task,
         read_offsets(path / CHECKPOINT_FILE),
         stores,
         positions,
         tuple(foreign),
-        int(path.stat().st_mtime * 1000),
+        _modified_ms(path),
         tuple(unusable(directory.path, path)),
+        written_ns,
+        {store: files for store, files in late.items() if files},
     )
+
+
+def _written_ns(file: Path) -> int:
+    """When a file was written; 0 where there is none."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _modified_ms(path: Path) -> int:
+    """When a directory was changed last; now, where it has gone meanwhile, as tasks go that are given up."""
+    try:
+        return int(path.stat().st_mtime * 1000)
+    except FileNotFoundError:
+        return int(time.time() * 1000)
 
 
 def _application(directory: StateDirectory) -> TaskView:
@@ -364,6 +427,6 @@ def _unfinished(directory: StateDirectory) -> tuple[str, tuple[str, ...]]:
         request = "unreadable"
     left = []
     for path in directories_in(work):
-        if path.name not in _NO_LEFTOVER and next(path.iterdir(), None) is not None:
+        if not entry_of(path.name).is_expected and next(path.iterdir(), None) is not None:
             left.append(path.name)
     return request, tuple(sorted(left))

@@ -221,9 +221,9 @@ def _files(database: Path) -> list[tuple[str, int, int, int]] | None:
         return None
     manifest = read_manifest(current_manifest(database)[1])
     found = []
-    for number, file in sorted(manifest.files.items()):
+    for _, file in sorted(manifest.files.items()):
         if file.family != OFFSETS_COLUMN_FAMILY:
-            status = (database / f"{number:06d}.sst").stat()
+            status = (database / file.name).stat()
             found.append((file.family, file.level, status.st_dev, status.st_ino))
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from statecore.errors import Corrupted
@@ -17,10 +17,10 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.layout import changelog_at, declared_at
 from statecore.maintenance.views import Inspection, StoreView
 from statecore.placement.state_directory import partition_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec
-from statecore.spec.reader import default_changelog
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,15 @@ class StoreOffsets:
         kind: what it is; ``?`` where nobody knows.
         usual: the name that Kafka Streams gives to its changelog; empty for a global store, which has none.
         declared: the topic that the spec says; empty without one.
+        own: what its databases say themselves, where ``.checkpoint`` overrules them; else empty. By that Kafka Streams
+            goes when the file is gone.
+        own_agreed: whether all of its databases say these.
         offsets: changelog partition → what Kafka Streams goes by: the last applied offset, of a global store the next
             one, or -4.
         databases: where its rows lie.
         closed: whether all of them were closed cleanly; ``None`` where none says so, as those of older releases.
         in_use: whether somebody has it open, or holds the application's lock.
-        readable: whether all of them could be read.
+        readable: whether all of them could be read, and rightly.
         agreed: whether all of them say these offsets, which no file overrules.
     """
 
@@ -68,6 +71,13 @@ class StoreOffsets:
     readable: bool = True
     agreed: bool = True
     declared: str = ""
+    own: Mapping[TopicPartition, int] = field(default_factory=dict)
+    own_agreed: bool = True
+
+    @property
+    def without_file(self) -> StoreOffsets | None:
+        """The store as it is without ``.checkpoint``; ``None`` where that file changes nothing."""
+        return replace(self, offsets=self.own, own={}, agreed=self.own_agreed) if self.own else None
 
     @property
     def is_global(self) -> bool:
@@ -110,14 +120,17 @@ def stored_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) 
 def _store(
     inspection: Inspection, view: StoreView, file: Mapping[TopicPartition, int], spec: ApplicationSpec | None
 ) -> StoreOffsets:
-    topology = view.task.rpartition("/")[0].removeprefix("__").removesuffix("__") or None
-    usual = "" if view.task == GLOBAL else default_changelog(inspection.application_id, view.store, topology)
-    declared = _declared(spec, view, topology)
+    application_id, said = inspection.application_id, declared_at(spec, view.task, view.store)
+    usual = changelog_at(application_id, view.task, view.store, None)
+    decided = said is not None and said.changelog != UNKNOWN_CHANGELOG
+    declared = changelog_at(application_id, view.task, view.store, said) if decided else ""
     changelog = declared or usual
-    offsets = dict(view.offsets)
+    own = dict(view.offsets)
+    offsets = dict(own)
     for partition, offset in file.items():
         if offset != OFFSET_UNKNOWN and (partition in offsets or partition.topic == changelog):
             offsets[partition] = offset
+    overruled = offsets != own and bool(view.keeps_offsets_inside) and view.kind.manages_offsets
     in_use = inspection.holder is not None or view.holder is not None
     return StoreOffsets(
         view.task,
@@ -129,19 +142,17 @@ def _store(
         tuple(_place(inspection, view, one.name, one.start, one.end if declared else None) for one in view.databases),
         closed=view.closed,
         in_use=in_use,
-        readable=not any(one.broken for one in view.databases),
-        agreed=all(said == offsets.get(part) for one in view.databases for part, said in one.offsets.items()),
+        readable=not any(one.broken for one in view.databases)
+        and not any(one.code == "older-rows-misread" for one in view.findings),
+        agreed=_agree(view, offsets),
         declared=declared,
+        own=own if overruled else {},
+        own_agreed=_agree(view, own),
     )
 
 
-def _declared(spec: ApplicationSpec | None, view: StoreView, topology: str | None) -> str:
-    if spec is None:
-        return ""
-    every = spec.global_stores if view.task == GLOBAL else spec.stores
-    store = next((one for one in every if one.name == view.store and one.topology == topology), None)
-    decided = store is not None and store.is_logged and store.changelog != UNKNOWN_CHANGELOG
-    return store.changelog if store is not None and decided else ""
+def _agree(view: StoreView, offsets: Mapping[TopicPartition, int]) -> bool:
+    return all(said == offsets.get(part) for one in view.databases for part, said in one.offsets.items())
 
 
 def _place(inspection: Inspection, view: StoreView, name: str, start: int | None, end: int | None) -> DatabasePlace:

@@ -7,18 +7,18 @@ not may be the log's start, its end, or between them; elsewhere the log is anoth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from statecore.changelog.compaction import NO_LIMIT, why_not_compacted
 from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.catalogue import CATALOGUE, Severity
-from statecore.maintenance.evidence import cleanup_policies
+from statecore.maintenance.catalogue import CATALOGUE, Repair, Severity
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.stored_offsets import StoreOffsets
 from statecore.spec.model import ProcessingGuarantee
 
-_NO_LIMIT = "-1"
 _REBUILT = Severity.ERROR
 """Of what Kafka Streams itself deletes and reads again from the log."""
 
@@ -125,20 +125,18 @@ def _only(partitions: Sequence[TopicPartition]) -> TopicPartition | None:
 def _not_compacted(store: StoreOffsets, told: Told) -> Iterator[Finding]:
     for name in sorted({partition.topic for partition in store.partitions} & told.topics.keys()):
         topic = told.topics[name]
-        limits = [topic.configs.get(limit, _NO_LIMIT) for limit in ("retention.ms", "retention.bytes")]
-        if "delete" not in cleanup_policies(topic) or limits == [_NO_LIMIT, _NO_LIMIT]:
+        why = why_not_compacted(topic)
+        if not why:
             continue
-        policy = topic.configs["cleanup.policy"]
         yield finding(
             "global-topic-not-compacted",
             store,
             None,
-            f"{name} has cleanup.policy={policy}, retention.ms={limits[0]} and retention.bytes={limits[1]}: its "
-            "records are deleted whether or not they are a key's last.",
+            why,
             topic=name,
-            cleanup_policy=policy,
-            retention_ms=limits[0],
-            retention_bytes=limits[1],
+            cleanup_policy=topic.configs["cleanup.policy"],
+            retention_ms=topic.configs.get("retention.ms", NO_LIMIT),
+            retention_bytes=topic.configs.get("retention.bytes", NO_LIMIT),
         )
 
 
@@ -149,7 +147,7 @@ def _of_partition(
     facts: dict[str, Any] = {"offset": offset, "log_start": log.log_start, "log_end": log.log_end}
     if following > log.log_end:
         empty = " and is empty" if log.log_start == log.log_end else ""
-        yield finding(
+        found = finding(
             "offset-past-end",
             store,
             partition,
@@ -158,6 +156,8 @@ def _of_partition(
             _REBUILT if store.is_global else None,
             **facts,
         )
+        # Of a log without a record the store may be the only copy, and nothing would be rebuilt.
+        yield replace(found, repair=None) if empty else found
     elif following < log.log_start:
         yield finding(
             "offset-before-start",
@@ -188,6 +188,30 @@ def _ahead(
         committed=committed,
         **facts,
     )
+
+
+def by_the_file(found: Sequence[Finding], alone: Sequence[StoreOffsets], of_alone: Sequence[Finding]) -> list[Finding]:
+    """The same findings; those of a ``.checkpoint`` that overrules a sound store are mended by moving the file aside.
+
+    Args:
+        found: by what Kafka Streams goes by.
+        alone: the stores that the file overrules, as they are without it.
+        of_alone: what would be found of these.
+    """
+    own = {(one.task, one.store, part): offset for one in alone for part, offset in one.offsets.items()}
+    sound = {(one.task, one.store, part) for one in alone for part in one.known}
+    wrong = {(one.task, one.store, one.partition) for one in of_alone}
+    result = []
+    for one in found:
+        of = one.task, one.store, one.partition
+        if one.partition is None or of not in sound - wrong or Repair.MOVE_ASIDE not in one.kind.repairs:
+            result.append(one)
+            continue
+        offset = own[one.task, one.store, one.partition]
+        what = f"{one.what} So {CHECKPOINT_FILE} says; the store itself says {offset}, and nothing speaks against that."
+        evidence = {**one.evidence, "file": CHECKPOINT_FILE, "store_says": offset}
+        result.append(replace(one, what=what, evidence=evidence, repair=Repair.MOVE_ASIDE))
+    return result
 
 
 def asked_partitions(stores: Sequence[StoreOffsets], topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:

@@ -1,4 +1,4 @@
-"""What an inspection shows: an application, its stores, their databases, as values and as JSON."""
+"""What a look at a directory shows: an application, its tasks, stores and databases, as values and as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from statecore.formats.releases import GLOBAL, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
 from statecore.maintenance.findings import Finding
-from statecore.maintenance.leftovers import Leftover
+from statecore.maintenance.leftovers import Leftover, OffsetsRead
 from statecore.placement.database_state import DatabaseState
-from statecore.placement.state_directory import partition_of
-from statecore.spec.model import StoreSpec
+from statecore.placement.state_directory import partition_of, topology_of
+from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
 from statecore.stores.lock_holder import Holder
 
 _DAMAGE = frozenset({"segments-disagree", "global-offset-unknown"})
@@ -107,6 +107,9 @@ class StoreView:
         in_use: whether it, or the application, is open, so that much is normal that else would be a finding.
         mismatch: why it cannot be of the kind that is declared; empty where it can.
         strange: why no class of Kafka Streams would open it; empty where one would.
+        foreign: what its directory holds beside no database: a store of the application's own making; empty for others.
+        miskeyed: how many rows were seen of a grace buffer that Kafka Streams has restored, with keys that it never
+            finds again; not all rows are looked at.
     """
 
     task: str
@@ -123,6 +126,13 @@ class StoreView:
     in_use: bool = False
     mismatch: str = ""
     strange: str = ""
+    miskeyed: int = 0
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is nothing of it but, perhaps, a directory."""
+        return not self.databases and not self.foreign
 
     @property
     def trouble(self) -> tuple[str, ...]:
@@ -144,8 +154,12 @@ class StoreView:
     @property
     def topology(self) -> str | None:
         """The named topology that it is of, or ``None``."""
-        named = self.task.rpartition("/")[0]
-        return named[2:-2] if named else None
+        return topology_of(self.task)
+
+    @property
+    def has_decided_changelog(self) -> bool:
+        """Whether the spec says of which topic it is, or that it is of none; ``?`` there says nothing."""
+        return self.declared is not None and self.declared.changelog != UNKNOWN_CHANGELOG
 
     @property
     def keeps_offsets_inside(self) -> bool | None:
@@ -183,6 +197,33 @@ class StoreView:
         """Whether every database says it was closed; ``None`` when none says anything."""
         said = [database.status for database in self.databases if database.status is not None]
         return None if not said else all(status == 0 for status in said)
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """The files of one task, or of ``global/``, beside its stores.
+
+    Attributes:
+        task: which.
+        checkpoint: its ``.checkpoint``.
+        stores: what each ``.checkpoint_<store>`` says, by store.
+        positions: the ``.position`` of each store that has one.
+        foreign: files that neither Kafka Streams nor this library makes.
+        modified_ms: when the directory was changed last.
+        unusable: files and directories that the application cannot use, each with the reason.
+        written_ns: when ``.checkpoint`` was written.
+        late: by store, files with rows that were flushed after that, each with its time (ns).
+    """
+
+    task: str
+    checkpoint: OffsetsRead
+    stores: Mapping[str, OffsetsRead] = field(default_factory=dict)
+    positions: Mapping[str, OffsetsRead] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
+    modified_ms: int = 0
+    unusable: tuple[tuple[str, str], ...] = ()
+    written_ns: int = 0
+    late: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

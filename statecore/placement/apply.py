@@ -18,7 +18,8 @@ swap            ``renameat2(RENAME_EXCHANGE)``, one task after another; what    
                                                                                 changelog, as after the loss
 verify          the file list with sizes; put back when it is not right         each task wholly old or wholly new
 mark            journal says ``verified``                                       the new directories
-sweep           the old directories and the staging are deleted                 the new directories
+sweep           the old directories, or what of them is to be kept, are moved   the new directories
+                to ``replaced/`` for a week; the staging is deleted
 record          the journal becomes ``placed.json``                             the new directories
 ==============  ==============================================================  ====================================
 
@@ -44,10 +45,8 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.placement.assembly import Assembly
-from statecore.placement.exchange import STAGING_PREFIX, put_in_place
+from statecore.placement.exchange import put_in_place
 from statecore.placement.journal import (
-    JOURNAL,
-    RECORD,
     SWAPPING,
     Journal,
     JournalTask,
@@ -56,10 +55,11 @@ from statecore.placement.journal import (
     read_record,
 )
 from statecore.placement.plan import PlacementPlan, plan_placement
-from statecore.placement.settlement import REPLACED, SET_ASIDE, Outcome, Settlement
+from statecore.placement.settlement import Outcome, Settlement
 from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import remove_tree
+from statecore.placement.work_directory import REPLACED, STAGING_PREFIX, entry_of
 from statecore.progress import NullProgress, Progress
 
 __all__ = [
@@ -74,7 +74,6 @@ __all__ = [
     "recover",
 ]
 
-_KEPT_NAMES = frozenset({"plans", SET_ASIDE, REPLACED, JOURNAL, RECORD})
 DAY = 86_400.0
 _KEEPS_REPLACED = 7 * DAY
 
@@ -113,6 +112,8 @@ class RecoveryReport:
         put_back: tasks whose new directory was not complete; they have their old one.
         left: tasks that the application, or somebody, changed since; they were left as they are.
         swept: names of leftovers that were deleted from the work directory.
+        stuck: names of leftovers that this user may not delete; they stay, and are in nobody's way.
+        work_path: the work directory.
     """
 
     request_id: str = ""
@@ -120,9 +121,11 @@ class RecoveryReport:
     put_back: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     swept: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+    work_path: Path | None = None
 
     def __str__(self) -> str:
-        """What was settled; empty where nothing was interrupted."""
+        """What was settled, and what could not be swept; empty where nothing was interrupted or is in the way."""
         words = [
             f"{what}: {', '.join(tasks)}"
             for what, tasks in (
@@ -132,7 +135,14 @@ class RecoveryReport:
             )
             if tasks
         ]
-        return f"An interrupted placement was settled; {'; '.join(words)}." if words else ""
+        settled = f"An interrupted placement was settled; {'; '.join(words)}." if words else ""
+        stuck = (
+            f"{self.work_path} holds {', '.join(self.stuck)}, which nobody needs any more and this user may not delete."
+            " Delete it as root."
+            if self.stuck
+            else ""
+        )
+        return " ".join(filter(None, [settled, stuck]))
 
 
 def apply_placement(
@@ -141,6 +151,7 @@ def apply_placement(
     progress: Progress | None = None,
     *,
     staged: Collection[Path] = (),
+    keeps: bool = False,
 ) -> PlacementReport:
     """Put the images of a plan in place.
 
@@ -150,9 +161,11 @@ def apply_placement(
         progress: told each task.
         staged: directories in which files of the images may have other names, which nobody else uses. A file that has
             a name outside is somebody else's too, and is copied where its owner or mode has to change.
+        keeps: whether the directories that are replaced are kept for a week (:mod:`statecore.placement.exchange`);
+            else they are deleted.
 
     Returns:
-        What is in place. The moved-aside directories and the staging are gone.
+        What is in place. The staging is gone.
 
     Raises:
         Corrupted: an image is not what it must be; nothing was replaced by it.
@@ -170,7 +183,7 @@ def apply_placement(
         staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
         try:
             entries = Assembly(directory, staging, faults, progress, staged).assemble(todo)
-            journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan))
+            journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan), keeps)
             outcomes = put_in_place(directory, journal, faults, progress)
         except Exception:
             if read_journal(directory.work_path) is None:  # else recover() needs it
@@ -211,7 +224,7 @@ def recover(
     outcomes: dict[str, Outcome] = {}
     if journal is not None:
         outcomes = Settlement(directory, journal, faults, NullProgress(), look=True).settle()
-    swept = _sweep(work, keep, max_age, clock)
+    swept, stuck = _sweep(work, keep, max_age, clock)
 
     def ended(as_: Outcome) -> tuple[str, ...]:
         return tuple(task for task, outcome in outcomes.items() if outcome is as_)
@@ -222,6 +235,8 @@ def recover(
         put_back=ended(Outcome.PUT_BACK),
         left=ended(Outcome.LEFT),
         swept=swept,
+        stuck=stuck,
+        work_path=work,
     )
 
 
@@ -243,20 +258,29 @@ def _placed_earlier(plan: PlacementPlan) -> tuple[JournalTask, ...]:
     return tuple(entry for entry in (*record.tasks, *record.earlier) if entry.task in names) if record else ()
 
 
-def _sweep(work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]) -> tuple[str, ...]:
-    swept = []
-    for replaced in sorted(path for path in (work / REPLACED).glob("*") if path.is_dir()):
-        if clock() - replaced.stat().st_mtime > _KEEPS_REPLACED:
-            remove_tree(replaced)
-            swept.append(f"{REPLACED}/{replaced.name}")
-    for entry in sorted(work.iterdir()):
-        if entry.name in _KEPT_NAMES or (keep is not None and entry.name in keep):
-            continue
-        own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
-        if own or keep is not None or clock() - _last_change(entry) > max_age:
-            remove_tree(entry)
-            swept.append(entry.name)
-    return tuple(swept)
+def _sweep(
+    work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Delete leftovers; names of those that were, and of those that are another user's."""
+    swept, stuck = [], []
+    for entry in sorted([*(work / REPLACED).glob("*"), *work.iterdir()]):
+        try:
+            if _is_dead(entry, work, keep, max_age, clock):
+                remove_tree(entry)
+                swept.append(str(entry.relative_to(work)))
+        except PermissionError:  # root gave the application a task that was root's: the old one still is
+            stuck.append(str(entry.relative_to(work)))
+    return tuple(swept), tuple(stuck)
+
+
+def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]) -> bool:
+    """Whether nobody needs an entry of the work directory, or of what is kept there, any more."""
+    if entry.parent != work:
+        return entry.is_dir() and clock() - entry.stat().st_mtime > _KEEPS_REPLACED
+    if entry_of(entry.name).stays or (keep is not None and entry.name in keep):
+        return False
+    own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
+    return own or keep is not None or clock() - _last_change(entry) > max_age
 
 
 def _last_change(path: Path) -> float:

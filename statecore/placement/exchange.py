@@ -23,18 +23,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from statecore.errors import Retryable
+from statecore.errors import Invalid, Retryable
 from statecore.faults import FaultPoints
 from statecore.filesystem import sync_tree
 from statecore.placement.journal import MARK, SWAPPING, Journal, JournalTask, read_journal
+from statecore.placement.mounts import refuse_unmovable, unmovable, why_mounted
 from statecore.placement.open_stores import refuse_open_stores
-from statecore.placement.settlement import KEPT, REPLACED, Outcome, Settlement
+from statecore.placement.ownership import user_name
+from statecore.placement.settlement import KEPT, Outcome, Settlement
 from statecore.placement.state_directory import StateDirectory
-from statecore.placement.trees import file_sizes, fingerprint, inode, link_tree
+from statecore.placement.trees import file_sizes, fingerprint, inode, link_in, link_tree
+from statecore.placement.work_directory import REPLACED, STAGING_PREFIX
 from statecore.progress import Progress
 
-STAGING_PREFIX = "placement-"
-"""How the staging directories of placements begin, in the work directory."""
+
+def replaced_in(directory: StateDirectory) -> list[Path]:
+    """What was replaced in a directory and is still kept, a directory for each placement, by name."""
+    return sorted(path for path in (directory.work_path / REPLACED).glob("*") if path.is_dir())
 
 
 class Exchange:
@@ -85,9 +90,20 @@ class Exchange:
 
         Raises:
             Fenced: somebody has a store of the task open.
+            Invalid: a directory in it is a link: a copy of the link would be the live directory; or it is a mount,
+                which no link leaves; or the kernel does not let it be renamed.
             OSError: no room, or no right to read.
         """
         live = self.directory.task_path(task)
+        if (link := link_in(live)) is not None:
+            raise Invalid(
+                f"{link} is a link to {os.path.realpath(link)}: no copy of {task} can be changed. Nothing was changed.",
+                action="Replace the link by the directory, or mount the place there.",
+                task=task,
+            )
+        if mounted := why_mounted(live) or why_mounted(self.directory.work_path):
+            raise Invalid(f"{task} cannot be copied.", action=f"{mounted} Nothing was changed.", task=task)
+        refuse_unmovable(self.directory, self.staging, [task])
         refuse_open_stores(live)
         seen = fingerprint(live)
         target = self.staging / "tasks" / task
@@ -102,6 +118,10 @@ class Exchange:
             target = self.staging / KEPT / task / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(self.directory.task_path(task) / name, target, follow_symlinks=False)
+            for path in (target, *target.parents):  # it stays, and a job of the owner deletes it
+                if path == self.staging:
+                    break
+                self.directory.ownership.give_away(path)
 
     def swap(self, tasks: Iterable[str]) -> dict[str, Outcome]:
         """Put the copies of these tasks in place, all others stay as they are.
@@ -112,6 +132,7 @@ class Exchange:
         Raises:
             Fenced: the lock was lost, or somebody has opened a store of them.
             Retryable: a live directory has changed since it was copied; nothing was put in place.
+            Invalid: the kernel does not let a live directory be renamed; nothing was put in place.
         """
         wanted = list(tasks)
         for task in wanted:
@@ -157,8 +178,11 @@ def put_in_place(
 
     Raises:
         Fenced: the lock was lost, or somebody has opened a store of these tasks; nothing was swapped.
+        Invalid: the kernel does not let one of them be renamed, or what is to be kept cannot be; all are as they were.
     """
     staging = directory.work_path / journal.attempt
+    refuse_unmovable(directory, staging, [entry.task for entry in journal.tasks])
+    _refuse_unkeepable(directory, journal)
     faults.reach("placement.before-journal")
     for entry in journal.tasks:
         refuse_open_stores(directory.task_path(entry.task))
@@ -167,4 +191,22 @@ def put_in_place(
     directory.ownership.give(staging / MARK)  # it stays, under another name
     journal.write(directory.work_path)
     faults.reach("placement.after-journal")
-    return Settlement(directory, journal, faults, progress, look=False).settle()
+    settlement = Settlement(directory, journal, faults, progress, look=False)
+    outcomes = settlement.settle()
+    if settlement.refused is not None:
+        raise unmovable(*settlement.refused)
+    return outcomes
+
+
+def _refuse_unkeepable(directory: StateDirectory, journal: Journal) -> None:
+    """Make sure that what is to be kept can be put where it is kept, which another user may have made."""
+    kept = directory.work_path / REPLACED
+    keeps = journal.keeps or (directory.work_path / journal.attempt / KEPT).is_dir()
+    if keeps and kept.is_dir() and not os.access(kept, os.W_OK | os.X_OK):
+        other = user_name(kept.stat().st_uid)
+        raise Invalid(
+            f"{kept}, where what is replaced is kept, belongs to {other}, and this user may not write there. Nothing "
+            "was changed.",
+            action=f"As {other}, give it to the user that the application runs as (chown -R), or delete it.",
+            path=str(kept),
+        )

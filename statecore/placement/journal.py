@@ -28,9 +28,8 @@ from statecore.errors import Invalid
 from statecore.filesystem import write_durably
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.trees import inode
+from statecore.placement.work_directory import JOURNAL, RECORD
 
-JOURNAL = "journal.json"
-RECORD = "placed.json"
 MARK = "verified.json"
 """In the staging directory: what the journal becomes when all went well. Written before it, because after the first
 swap a full disk must not be in the way."""

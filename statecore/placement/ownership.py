@@ -221,10 +221,17 @@ def group_name(gid: int) -> str:
 def unwritable(directories: Iterable[Path]) -> Path | None:
     """The first directory, of those given and all below them, that this process may not change; links not followed."""
     for root in directories:
-        for directory, _, _ in os.walk(root):
-            if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-                return Path(directory)
+        if root.is_dir() and not _may_change(root):
+            return root
+        for above, names, _ in os.walk(root):  # which is silent about what it may not list
+            for path in (Path(above, name) for name in names):
+                if not path.is_symlink() and not _may_change(path):
+                    return path
     return None
+
+
+def _may_change(directory: Path) -> bool:
+    return os.access(directory, os.R_OK | os.W_OK | os.X_OK)
 
 
 def _known_user(user: str) -> pwd.struct_passwd | None:

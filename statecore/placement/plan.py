@@ -48,6 +48,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.placement.contents import names_in, store_of, stores_in
 from statecore.placement.journal import PlacedStore, read_record
 from statecore.placement.kept_stores import KeptStores
+from statecore.placement.mounts import mount_in
 from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.ownership import unwritable
 from statecore.placement.siblings import SiblingStore, StoreImage
@@ -209,6 +210,7 @@ class _TaskPlanner:
         exists = self._live_exists()
         if exists:
             self._check_rights()
+            self._check_mounts()
             kept, dropped = self._sort_content()
             self._check_targets(dropped)
         kept_stores = [store for store in stores_in(self.live) if store.name in kept] if exists else []
@@ -242,6 +244,14 @@ class _TaskPlanner:
             self._refuse(
                 f"cannot be replaced, because this user (uid {os.geteuid()}) may not change {closed}; run as the user"
                 " that the application runs as, or let its group write there (umask 0007)"
+            )
+
+    def _check_mounts(self) -> None:
+        mount = mount_in(self.live)
+        if mount is not None:
+            self._refuse(
+                f"cannot be replaced, because {mount} is a mount of its own; mount the directory above, and let this be"
+                " a directory of it"
             )
 
     def _sort_content(self) -> tuple[list[str], list[str]]:

@@ -14,10 +14,14 @@ absent, the old one lies in ``aside/``         complete in staging             f
 absent, the old one lies in ``aside/``         not complete                    put the old one back
 anything else                                  anywhere                        leave it: the application made or used it
 =============================================  ==============================  =======================================
+
+Where the kernel does not let one be renamed (:mod:`statecore.placement.mounts`), or this user may not, waiting helps
+nobody: every task gets its old directory back, and the journal is closed.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Mapping
@@ -28,19 +32,18 @@ from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
 from statecore.filesystem import sync_file
 from statecore.placement.assembly import look
-from statecore.placement.journal import JOURNAL, MARK, RECORD, VERIFIED, Journal, JournalTask
+from statecore.placement.journal import MARK, VERIFIED, Journal, JournalTask
+from statecore.placement.mounts import UNMOVABLE
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import exchange, file_sizes, fingerprint, inode, remove_tree
+from statecore.placement.work_directory import JOURNAL, RECORD, REPLACED, SET_ASIDE
 from statecore.progress import Progress
-
-SET_ASIDE = "set-aside"
-"""In the work directory: old directories that the application replaced itself while a placement was interrupted."""
-
-REPLACED = "replaced"
-"""In the work directory: what placements have replaced and somebody may miss, by request; deleted after a week."""
 
 KEPT = "kept"
 """In the staging directory: files of the old directories that are kept, by task."""
+
+
+_REFUSED = (*UNMOVABLE, errno.EACCES, errno.EPERM)
 
 
 class Outcome(Enum):
@@ -60,6 +63,9 @@ class Settlement:
         faults: points at which a test lets the process die.
         progress: told each task.
         look: open the databases too; after a crash their files may be other than they were.
+
+    Attributes:
+        refused: the live directory that could not be exchanged, and what the system said; then all are put back.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class Settlement:
         self.directory, self.journal, self.faults, self.progress = directory, journal, faults, progress
         self.staging = directory.work_path / journal.attempt
         self.look = look
+        self.refused: tuple[Path, OSError] | None = None
 
     def settle(self) -> dict[str, Outcome]:
         """Swap, verify, mark, sweep, record; task → how it ended."""
@@ -78,6 +85,9 @@ class Settlement:
             for entry in self.journal.tasks:
                 outcomes[entry.task] = self._settle_task(entry)
                 self.progress.advance()
+                if self.refused is not None:
+                    outcomes = {entry.task: self._as_it_was(entry) for entry in self.journal.tasks}
+                    break
             self._mark(tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is Outcome.PLACED))
             self.faults.reach("placement.after-mark")
             self.progress.done()
@@ -128,7 +138,13 @@ class Settlement:
                 return self._put_back(entry)
             self.faults.reach("placement.before-swap")
             self.directory.check_locked()
-            self._swap(entry)
+            try:
+                self._swap(entry)
+            except OSError as error:
+                if error.errno not in _REFUSED:
+                    raise
+                self.refused = live, error
+                return Outcome.PUT_BACK
             self.faults.reach("placement.after-swap")
         if not self._is_right(entry):
             return self._put_back(entry)
@@ -189,6 +205,15 @@ class Settlement:
             except Corrupted:
                 return False
         return True
+
+    def _as_it_was(self, entry: JournalTask) -> Outcome:
+        """Give a task its old directory again, where nobody has used it since."""
+        live = self.directory.task_path(entry.task)
+        if inode(live) == entry.new_inode and file_sizes(live).keys() - entry.files.keys():
+            return Outcome.PLACED  # RocksDB makes new files whenever a database is opened: the application has it
+        if inode(live) in (None, entry.new_inode) or self._untouched(entry):
+            return self._put_back(entry)
+        return Outcome.LEFT
 
     def _put_back(self, entry: JournalTask) -> Outcome:
         """Make the old directory live again, or none where none was."""

@@ -30,6 +30,7 @@ from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_
 from statecore.placement.application_lock import ApplicationLock, remove_empty
 from statecore.placement.contents import StoreDirectory, directories_in, stores_in
 from statecore.placement.ownership import MAKING_MODE, Ownership, decide_ownership, is_half_made, this_process
+from statecore.placement.work_directory import PLANS
 from statecore.system_errors import system_error
 
 WORK_DIRECTORY = ".statecore"
@@ -48,6 +49,11 @@ def task_directory(subtopology: int, partition: int, topology: str | None = None
 def partition_of(task: str) -> int | None:
     """The partition of a task (``0_1`` → 1); ``None`` for ``global``, whose stores hold all partitions."""
     return None if task == GLOBAL else int(task.rpartition("_")[2])
+
+
+def topology_of(task: str) -> str | None:
+    """The named topology of a task (``__north__/0_1`` → ``north``), or ``None``."""
+    return task.rpartition("/")[0][2:-2] or None
 
 
 def store_directory(store: str, kind: StoreKind) -> str:
@@ -190,8 +196,8 @@ class StateDirectory:
         self.check_locked()
         if self.ownership.by_group:
             return
-        files = (self.path / LOCK_FILE, self.path / PROCESS_FILE, *self.work_path.glob("plans/*"))
-        for path in (self.path.resolve(), *files, self.work_path / "plans", self.work_path):
+        files = (self.path / LOCK_FILE, self.path / PROCESS_FILE, *self.work_path.glob(f"{PLANS}/*"))
+        for path in (self.path.resolve(), *files, self.work_path / PLANS, self.work_path):
             if path.exists() and (path.stat().st_uid != self.ownership.uid or self._owner is not None):
                 self.ownership.give(path)
 

@@ -65,7 +65,10 @@ def link_tree(source: Path, target: Path, ownership: Ownership | None = None) ->
     elif source.name.endswith(IMMUTABLE_SUFFIXES) and not source.is_symlink() and (right or by_group):
         try:
             os.link(source, target)
-        except PermissionError:  # the kernel may refuse links to files of another user (fs.protected_hardlinks)
+        except OSError as error:
+            # Another user's file (fs.protected_hardlinks), another file system, or a file with too many names.
+            if error.errno not in (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK):
+                raise
             shutil.copy2(source, target)
         else:
             return
@@ -73,6 +76,17 @@ def link_tree(source: Path, target: Path, ownership: Ownership | None = None) ->
         shutil.copy2(source, target, follow_symlinks=False)
     if ownership is not None:
         (ownership.give if ownership.by_group else ownership.give_away)(target)
+
+
+def link_in(root: Path) -> Path | None:
+    """A directory, or the first one below it, that is a link to another place; ``None`` where none is."""
+    if root.is_symlink():
+        return root
+    for path, directories, _ in os.walk(root):
+        for name in sorted(directories):
+            if (found := Path(path, name)).is_symlink():
+                return found
+    return None
 
 
 def file_sizes(root: Path) -> dict[str, int]:

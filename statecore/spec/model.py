@@ -9,12 +9,15 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 from statecore.spec.spark_settings import SparkSettings
+from statecore.words import number_of, some_of
 
 NO_CHANGELOG = "none"
 """In place of a changelog's name: the application does not log the store (``withLoggingDisabled``)."""
 
 UNKNOWN_CHANGELOG = "?"
 """In place of a changelog's name: nobody has decided yet; ``restore`` refuses it."""
+
+_NAMED = 5
 
 CHECKPOINT_INTERVAL = "statestore.checkpoint.interval.ms"
 """The setting that says how often an application's state is checkpointed (KIP-116)."""
@@ -141,3 +144,18 @@ class ApplicationSpec:
     def store(self, name: str) -> StoreSpec | None:
         """The declared store of that name, global ones included; ``None`` if no store is called so."""
         return next((s for s in (*self.stores, *self.global_stores) if s.name == name), None)
+
+
+def undecided_kinds(spec: ApplicationSpec) -> tuple[str, ...]:
+    """The stores of which nobody has decided the kind."""
+    every = (*spec.stores, *spec.global_stores)
+    return tuple(store.name for store in every if store.kind is StoreKind.UNKNOWN and store.is_logged)
+
+
+def undecided_in_words(spec: ApplicationSpec) -> str:
+    """Of how many stores the spec leaves the kind open, and of which; empty where it does of none."""
+    names = undecided_kinds(spec)
+    if not names:
+        return ""
+    count = number_of(len(names), "store")
+    return f"{spec.source} leaves the kind of {count} undecided (?): {some_of(names, _NAMED)}"

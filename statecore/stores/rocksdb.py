@@ -74,6 +74,8 @@ class RocksDBStore(StagedStore):
         upgrade: add the column family ``offsets`` to a database that Kafka Streams 4.2 or older wrote, so that it can
             be written to. Those releases cannot open it afterwards, so it is refused unless this is asked for. Nothing
             else is ever converted: rows of an older format are refused.
+        replays: whoever opens it ingests the same files again that a process was killed after: under exactly-once too
+            it takes a store with ingested files and no commit after them, where this class wrote to it last.
         settings: durability of commits, and the limit of staged bytes.
 
     Raises:
@@ -91,6 +93,7 @@ class RocksDBStore(StagedStore):
         read_only: bool = False,
         exactly_once: bool = False,
         upgrade: bool = False,
+        replays: bool = False,
         settings: StoreSettings | None = None,
     ) -> None:
         check_request(kind, create=create, create_if_missing=create_if_missing, read_only=read_only, upgrade=upgrade)
@@ -100,6 +103,7 @@ class RocksDBStore(StagedStore):
         self._data_family = kind.data_column_family
         self._read_only = read_only
         self._exactly_once = exactly_once
+        self._replays = replays
         opened = DatabaseHandles(
             self._path,
             kind,
@@ -165,7 +169,9 @@ class RocksDBStore(StagedStore):
             if self._memory is not None:
                 self._memory.join(self)
             if not self._read_only:
-                if self._exactly_once and not self._witness.whole:
+                witness = self._witness
+                trusted = witness.whole or (self._replays and witness.written_here_last)
+                if self._exactly_once and not trusted:
                     refuse_unclean(self._path, self.status, self._witness.doubt)
                 self._witness.record(rows_ahead=False)  # before anything is written: else it could be Kafka Streams'
                 self._write_status(offset_format.STATUS_OPEN)

@@ -14,16 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from statecore.errors import Corrupted, StatecoreError
-from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import read_manifest
-from statecore.formats.sst_footer import FOOTER_BYTES, sst_format_version
+from statecore.errors import StatecoreError
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.stores import forks
 from statecore.stores.file_limits import max_open_files, opening_threads
 from statecore.stores.options import data_options, offsets_options
-from statecore.stores.rocksdb_directory import close_handles, current_manifest, require_database, tidy
+from statecore.stores.rocksdb_directory import close_handles, require_database, tidy
 from statecore.stores.rocksdb_errors import translate
 from statecore.stores.rocksdb_families import compact_files, ingest_files
+from statecore.stores.rocksdb_options_file import keep_levels
 from statecore.stores.rocksdb_ownership import Claim
 from statecore.stores.rocksdb_scan import ListScan
 from statecore.stores.rocksdb_witness import Witness, forget_witness
@@ -84,6 +83,7 @@ class ChangedDatabase:
         try:
             names = Rdict.list_cf(str(where), Options(raw_mode=True))
             columns = {name: offsets_options() if name == OFFSETS_COLUMN_FAMILY else self._options() for name in names}
+            keep_levels(where, options, *columns.values())
             self._database = Rdict(str(where), options, column_families=columns)
             self._handles = {name: self._database.get_column_family(name) for name in names}
         except Exception as error:
@@ -205,71 +205,3 @@ class ChangedDatabase:
             self._claim.release()
             self._claim = None
         return native
-
-
-def sst_formats(path: Path) -> dict[str, frozenset[int]]:
-    """The format versions of a closed database's SST files, by column family; nothing is opened or changed.
-
-    Files that the MANIFEST does not name are not its own and not looked at. Where this reader does not understand the
-    MANIFEST, every file counts for ``default``.
-
-    Raises:
-        Corrupted: a file is missing, or is no SST file.
-        Invalid: this user may not read one.
-    """
-    found: dict[str, set[int]] = {}
-    for name, family, _ in _files(path):
-        file = path / name
-        try:
-            found.setdefault(family, set()).add(sst_format_of(file))
-        except ValueError as error:
-            raise Corrupted(
-                f"{file} is no SST file: {error}.", action="Restore this store.", store_path=str(path)
-            ) from error
-        except FileNotFoundError as error:
-            raise Corrupted(
-                f"{path} lacks {name}, which its MANIFEST names.",
-                action="Restore this store.",
-                store_path=str(path),
-            ) from error
-        except OSError as error:
-            raise translate(path, "Reading", error) from error
-    return {family: frozenset(versions) for family, versions in found.items()}
-
-
-def sst_format_of(file: Path) -> int:
-    """The format version of an SST file, by its last bytes.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no SST file, or was cut.
-    """
-    with file.open("rb") as opened:
-        opened.seek(max(file.stat().st_size - FOOTER_BYTES, 0))
-        return sst_format_version(opened.read(FOOTER_BYTES))
-
-
-def live_files(path: Path) -> dict[str, dict[str, int]]:
-    """The SST files of a closed database and their bytes by column family, as its MANIFEST names them.
-
-    Where this reader does not understand the MANIFEST, every file counts for ``default``.
-
-    Raises:
-        Corrupted, Invalid, NotFound: there is no MANIFEST, or this user may not read it.
-    """
-    found: dict[str, dict[str, int]] = {}
-    for name, family, size in _files(path):
-        found.setdefault(family, {})[name] = size
-    return found
-
-
-def _files(path: Path) -> list[tuple[str, str, int]]:
-    try:
-        _, data = current_manifest(path)
-    except OSError as error:
-        raise translate(path, "Reading the MANIFEST of", error) from error
-    try:
-        files = sorted(read_manifest(data).files.items())
-        return [(f"{number:06d}.sst", file.family, file.size) for number, file in files]
-    except ValueError:
-        return [(file.name, DEFAULT_COLUMN_FAMILY, file.stat().st_size) for file in sorted(path.glob("*.sst"))]

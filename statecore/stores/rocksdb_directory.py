@@ -21,6 +21,7 @@ from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, LAST_WITH
 from statecore.stores.file_limits import is_crowded, merge_in_steps, opening_threads
 from statecore.stores.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
+from statecore.stores.rocksdb_options_file import keep_levels
 from statecore.stores.rocksdb_ownership import LOCK_FILE, Claim
 
 CONFIG_FILE = "rocksdict-config.json"
@@ -283,6 +284,8 @@ def open_database(
     options.database.create_if_missing(create)
     options.database.create_missing_column_families(not read_only)
     options.database.set_max_file_opening_threads(opening_threads(where))
+    if not create:
+        keep_levels(where, options.database, options.offsets)
     if read_only:
         options.database.set_max_open_files(-1)  # all files at once: a writer may remove them later
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
@@ -305,6 +308,7 @@ def _uncrowd(path: Path, where: Path, families: Set[str], options: StoreOptions)
 
     present = families & set(Rdict.list_cf(str(where), options.database))
     merging = options.merging_in_steps()
+    keep_levels(where, merging)
     handles = [Rdict(str(where), merging, column_families=_columns(present, merging, options.offsets))]
     try:
         handles += [handles[0].get_column_family(name) for name in present]

@@ -39,6 +39,11 @@ _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str], ...] = (
     (("File name too long",), Invalid, "Give a shorter path."),
     (("Not a directory", "Too many levels of symbolic links"), Invalid, "Name a directory."),
     (
+        ("Bad table magic number: expected 9863518390377041911, found 9386102602707473764",),
+        Invalid,
+        "Nothing is wrong with the database: its files are plain tables, which rocksdb.config.setter asks for.",
+    ),
+    (
         ("does not match existing comparator", "Column families not opened", "merge_operator"),
         Invalid,
         "Check the kind that the store was opened as; the database was written by something else.",

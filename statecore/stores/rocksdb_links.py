@@ -11,6 +11,7 @@ tried again; nothing is called damaged before they have stood still.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -35,6 +36,14 @@ _PAUSE_SECONDS = 0.02
 
 _NOT_LINKED = frozenset({LOCK_FILE, "LOG", CONFIG_FILE})
 """Files that opening writes: through a link it would write into the database."""
+
+_PREFIX = "statecore-read-only-"
+_MADE_BY = re.compile(rf"{_PREFIX}(\d+)-\w+")
+_ABANDONED_SECONDS = 3600
+"""Younger directories are left alone: a process of another container is not seen from this one."""
+
+_swept: set[str] = set()
+"""Where this process has looked for directories of others."""
 
 _ELSEWHERE = ("/tmp", "/var/tmp", "/dev/shm")
 _MAY_BE_A_WRITER = (Corrupted, Fenced, NotFound, Retryable)
@@ -142,7 +151,9 @@ def _temporary_directory() -> str:
     refused: dict[str, OSError] = {}
     for parent in dict.fromkeys(_parents()):
         try:
-            return tempfile.mkdtemp(prefix="statecore-read-only-", dir=parent)
+            made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
+            _sweep(parent)
+            return made
         except OSError as error:
             refused[parent] = error
     said = "; ".join(f"{parent}: {error.strerror or error}" for parent, error in refused.items())
@@ -151,6 +162,34 @@ def _temporary_directory() -> str:
         f"No temporary directory can be made ({said}).",
         action="Set TMPDIR to a directory that this user may write to, with room for a few links.",
     )
+
+
+def _sweep(parent: str) -> None:
+    """Remove what processes of this user have left that were killed; once in each place.
+
+    The files that a directory links to are safe, and a database that is open needs its links no more.
+    """
+    if parent in _swept:
+        return
+    _swept.add(parent)
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            made = _MADE_BY.fullmatch(entry.name)
+            if made is not None and _is_abandoned(entry, int(made[1])):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_abandoned(entry: os.DirEntry[str], process: int) -> bool:
+    try:
+        status = entry.stat(follow_symlinks=False)
+        if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _ABANDONED_SECONDS:
+            return False
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False  # it has gone, or somebody else has that number now
+    return False
 
 
 def _parents() -> Iterator[str]:

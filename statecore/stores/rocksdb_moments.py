@@ -62,7 +62,7 @@ class Moment:
     @property
     def sst_files(self) -> tuple[Path, ...]:
         """Its SST files, by number."""
-        return tuple(self.path / f"{number:06d}.sst" for number in sorted(self.manifest.files))
+        return tuple(self.path / name for name in self.manifest.names)
 
 
 class _Changed(Exception):
@@ -125,7 +125,7 @@ def _taken(source: Path, target: Path, identity: str | None) -> Moment:
     manifest = understood(source, content)
     if manifest.group_left:
         raise _Changed
-    _keep(source, target, {f"{number:06d}.sst" for number in manifest.files})
+    _keep(source, target, set(manifest.names))
     if _identity(source) != identity:
         raise _Changed
     for file in _small(source):
@@ -196,7 +196,7 @@ def named_files(path: Path) -> tuple[Path, ...]:
     try:
         name = (path / _CURRENT).read_text().strip()
         manifest = understood(path, (path / name).read_bytes())
-        files = [path / f"{number:06d}.sst" for number in manifest.files]
+        files = [path / name for name in manifest.names]
         files += [path / _CURRENT, path / name, *_small(path)]
         files += [file for file in path.glob("*.log") if file.stat().st_size]
     except OSError as error:
@@ -221,8 +221,6 @@ def _begun(source: Path) -> float | None:
 
 def _flushed(target: Path, manifest: Manifest) -> float | None:
     times = [
-        (target / f"{number:06d}.sst").stat().st_mtime
-        for number, file in manifest.files.items()
-        if file.family == OFFSETS_COLUMN_FAMILY
+        (target / file.name).stat().st_mtime for file in manifest.files.values() if file.family == OFFSETS_COLUMN_FAMILY
     ]
     return max(times, default=None)

@@ -10,6 +10,7 @@ from typing import Any, Self
 from statecore.errors import StatecoreError
 from statecore.stores.file_limits import opening_threads
 from statecore.stores.rocksdb_errors import translate
+from statecore.stores.rocksdb_options_file import keep_levels
 
 
 class OpenedFamilies:
@@ -42,6 +43,7 @@ class OpenedFamilies:
             access = AccessType.read_only(False)
             options = Options(raw_mode=True)
             options.set_max_file_opening_threads(opening_threads(where))
+            keep_levels(where, options, *columns.values())
             self._database = Rdict(str(where), options, column_families=columns, access_type=access)
             for name in columns:
                 self.handles[name] = self._database.get_column_family(name)

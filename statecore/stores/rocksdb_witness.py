@@ -221,6 +221,11 @@ class Witness:
         )
 
     @property
+    def written_here_last(self) -> bool:
+        """Whether this library is known to have written to the database last, whatever it left."""
+        return self._sight is not None and self._sight.record is not None and self._sight.written_here_last
+
+    @property
     def doubt(self) -> tuple[str, str]:
         """Why rows and offset of a store that is not :attr:`whole` may disagree, and what to do, for an error.
 

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 
 def statecore(*words: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``statecore`` with these words; never on a terminal."""
     command = [sys.executable, "-m", "statecore.cli.main", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, input=stdin)
+
+
+def examined(state_dir: Path, spec: Path, *words: object) -> tuple[int, list[dict[str, Any]]]:
+    """What ``statecore doctor`` says of an application's directory: its exit code, and its findings."""
+    done = statecore("doctor", "--state-dir", state_dir, "--spec", spec, "--json", *words)
+    (application,) = json.loads(done.stdout)["applications"]
+    return done.returncode, application["findings"]
+
+
+def worse_than_notes(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The findings that have an exit code."""
+    return [one for one in findings if one["severity"] != "note"]
 
 
 def statecore_on_a_terminal(answers: str, *words: object) -> tuple[int, str]:

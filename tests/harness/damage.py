@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from statecore.formats.rocksdb_log import read_manifest
 from tests.harness.damaging import (
     OFFSETS,
     PLAIN,
@@ -46,6 +47,7 @@ from tests.harness.damaging import (
 )
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "4.3.1-at-least-once-clean", "4.3.1-exactly-once-clean"
+OLDER = "4.2.0-exactly-once-clean"
 """The golden directories that are damaged."""
 
 STAMPED, WINDOWS, VERSIONS = "timestamped-key-value", "timestamped-window", "versioned-key-value"
@@ -96,8 +98,25 @@ def _old_times(application: Path) -> None:
     os.utime(application / TASK, (before, before))
 
 
+def _flushed_later(application: Path) -> None:
+    """Files have the times at which they were flushed, and ``.checkpoint`` is of an hour before."""
+    begun = []
+    for manifest in (application / TASK).glob("**/MANIFEST-*"):
+        for number, file in read_manifest(manifest.read_bytes()).files.items():
+            begun.append(file.flushed_at)
+            os.utime(manifest.parent / f"{number:06d}.sst", (file.flushed_at, file.flushed_at))
+    before = min(begun) - 3600
+    os.utime(application / TASK / ".checkpoint", (before, before))
+
+
 def _copy_task(application: Path) -> None:
     shutil.copytree(application / TASK, application / "7_0")
+
+
+def _of_another_engine(application: Path) -> None:
+    (application / TASK / "index").mkdir()
+    (application / TASK / "index" / "segments_1").write_bytes(b"of another engine")
+    write_checkpoint(application / TASK / ".checkpoint_index", {f"{application.name}-index-changelog-0": 3})
 
 
 def _copied_over(application: Path) -> None:
@@ -121,6 +140,12 @@ def _not_for_root(inflict: Inflict) -> Inflict:
         inflict(application)
 
     return inflict_on
+
+
+def _of_two_formats(database: Path) -> None:
+    """A store that keeps headers now, with rows with timestamps, and one of before there were any."""
+    add_family(database, "keyValueWithTimestampAndHeaders")
+    put(database, "default", b"0-z", b"older")
 
 
 def _zeroed(table: Path) -> None:
@@ -176,6 +201,9 @@ def _of_files() -> dict[str, Damage]:
                 ("of-versions-cut", partial(cut_manifest, between=True), VERSIONS),
             )
         },
+        "manifest-of-older-cut-before-all-files": Damage(
+            _to_database(partial(cut_manifest, all_files=True, between=True), PLAIN), ("manifest-truncated",), OLDER
+        ),
         "manifest-empty": Damage(_to_database(lambda path: cut(manifest_of(path), 0)), unreadable),
         "manifest-missing": Damage(_to_database(_unlink(at=manifest_of)), ("file-missing",)),
         "current-empty": Damage(_to_database(lambda path: cut(path / "CURRENT", 0)), unreadable),
@@ -231,9 +259,16 @@ def _of_bookkeeping() -> dict[str, Damage]:
             needs=_SPEC,
             also=frozenset({"kind-mismatch"}),
         ),
+        "grace-buffer-restored": Damage(
+            _to_database(miskeyed, BUFFER, BUFFER_TASK), ("grace-buffer-miskeyed",), task=BUFFER_TASK
+        ),
+        "grace-buffer-restored-exactly-once": Damage(
+            _to_database(miskeyed, BUFFER, BUFFER_TASK), ("grace-buffer-miskeyed",), EXACTLY_ONCE, task=BUFFER_TASK
+        ),
         "stray-family": Damage(
             _to_database(lambda path: add_family(path, "other-tool", (b"k", b"v"))), ("column-family-unknown",)
         ),
+        "rows-in-two-older-families": Damage(_to_database(_of_two_formats), ("older-rows-misread",)),
         "rows-in-older-family": Damage(
             _to_database(lambda path: put(path, "default", b"0-z", b"older")), ("older-rows",)
         ),
@@ -245,10 +280,20 @@ def _of_surroundings() -> dict[str, Damage]:
     return {
         "checkpoint-behind": Damage(lambda path: _checkpoint(path, lambda offset: offset - 2), ("checkpoint-behind",)),
         "checkpoint-ahead": Damage(lambda path: _checkpoint(path, lambda offset: offset + 2), ("checkpoint-ahead",)),
+        "rows-after-checkpoint": Damage(
+            _flushed_later, ("rows-after-checkpoint",), OLDER, also=frozenset({"older-release", "segment-missing"})
+        ),
         "checkpoint-stray": Damage(
             lambda path: write_checkpoint(path / TASK / ".checkpoint", {"nobody-changelog-0": 3}),
             ("checkpoint-stray",),
         ),
+        "store-gone-with-its-offset-left": Damage(
+            lambda path: shutil.rmtree(path / TASK / "rocksdb" / PLAIN), ("checkpoint-stray",), OLDER
+        ),
+        "buffer-gone-with-its-offset-left": Damage(
+            lambda path: shutil.rmtree(path / BUFFER_TASK / BUFFER), ("checkpoint-stray",), task=BUFFER_TASK
+        ),
+        "store-of-another-engine": Damage(_of_another_engine, ("store-unread",)),
         "checkpoint-garbage": Damage(
             lambda path: (path / TASK / ".checkpoint").write_bytes(b"\0\xffnot offsets\n") and None,
             ("checkpoint-unreadable",),
@@ -289,6 +334,14 @@ def _of_surroundings() -> dict[str, Damage]:
 
 def _offset(change: Callable[[int], int | None]) -> Callable[[Path], None]:
     return lambda database: change_offsets(database, change)
+
+
+def miskeyed(database: Path) -> None:
+    """Gives the rows of a grace buffer the keys and values that Kafka Streams' own restore gives them."""
+    with edited(database) as opened:
+        for key, value in list(opened.items()):
+            del opened[key]
+            opened[key[:1] + key[-12:-4] + key[:-12] + key[-4:]] = value + bytes(8)
 
 
 def stamped_as_plain(application: Path, task: str = TASK) -> None:

@@ -363,6 +363,29 @@ HEADERS = KindsApplication(
 )
 """A store of every kind that keeps headers."""
 
+
+def _of_format(name: str, prefix: str, **properties: str) -> KindsApplication:
+    headers = bool(prefix)
+    kinds = ("headers" if headers else "timestamped", prefix)
+    return KindsApplication(
+        name,
+        (
+            KindCase(f"{kinds[0]}-key-value", "latest", _LATEST, replace(_ROWS, headers=headers)),
+            KindCase(f"{prefix}emit-final-session", "visits", _VISITS, replace(_SESSIONS, headers=headers), _RETAINED),
+        ),
+        lambda base, partitions: [one for one in feed(base, partitions) if one[0] == EVENTS],
+        properties,
+    )
+
+
+_LATEST, _VISITS = _table("latest"), _final("visits", "sessions")
+
+BEFORE_HEADERS = _of_format("before-headers", "")
+"""A table and sessions in the default format."""
+
+SINCE_HEADERS = _of_format("since-headers", "headers-", **{"dsl.store.format": "HEADERS"})
+"""The same stores, which keep headers."""
+
 _UNLOGGED = {"changelog": "none"}
 
 UNLOGGED = KindsApplication(

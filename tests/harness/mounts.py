@@ -1,11 +1,11 @@
-"""Small file systems of their own: full, read-only, or such as clone files. Only root may mount them."""
+"""Small file systems of their own: full, read-only, such as clone files; overlays. Only root may mount them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,6 +64,43 @@ def disk(path: Path, size: str) -> Iterator[Disk]:
         yield Disk(path)
     finally:
         _run("umount", "--lazy", str(path))
+
+
+@contextmanager
+def bound(path: Path) -> Iterator[None]:
+    """Mount a directory upon itself: a mount of its own, of the same file system; skipped where not permitted."""
+    try:
+        _run("mount", "--bind", str(path), str(path))
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        pytest.skip(f"nothing can be mounted here: {getattr(error, 'stderr', error)}")
+    try:
+        yield
+    finally:
+        _run("umount", "--lazy", str(path))
+
+
+@contextmanager
+def overlay(path: Path, fill: Callable[[Path], object]) -> Iterator[Path]:
+    """Mount an overlay at a new directory, as a container's root is; skipped where that is not permitted.
+
+    Args:
+        path: where; its layers lie beside it.
+        fill: makes what is in the lower layer, which it is given.
+    """
+    with disk(path, "256m") as layers:
+        lower, upper, work, merged = (layers.path / name for name in ("lower", "upper", "work", "merged"))
+        for one in (lower, upper, work, merged):
+            one.mkdir()
+        fill(lower)
+        options = f"lowerdir={lower},upperdir={upper},workdir={work},redirect_dir=off"
+        try:
+            _run("mount", "-t", "overlay", "statecore-test", "-o", options, str(merged))
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no overlay can be mounted here: {error.stderr}")
+        try:
+            yield merged
+        finally:
+            _run("umount", "--lazy", str(merged))
 
 
 CLONING = {"xfs": ("mkfs.xfs", 320), "btrfs": ("mkfs.btrfs", 120)}

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, OffsetRange, ReadStatistics
+from statecore.changelog.soundness import ParentEnd, refusal
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
-from statecore.jobs.soundness import ParentEnd, refusal
 from statecore.jobs.tails import unsound
 from statecore.spec.model import ProcessingGuarantee
 

@@ -116,7 +116,7 @@ def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_th
         assert plan["plan_id"] in shown["body"]
         assert (plan["outcome"], plan["tasks"], plan["changed"]) == ("planned", 1, 1)
     assert f"| {OLD} | `{old['state_dir']}` | 3.9 or 4.2 | 1 of 1 |" in shown["body"]
-    assert "| `0_1` | `stamped` | the column family offsets is added" in shown["body"]
+    assert "| 0_1 | `stamped` | the column family offsets is added" in shown["body"]
     assert "| absent |" in shown["body"]
     assert "its task *plan* failed" in shown["body"]
     assert {named["application_id"]: fingerprint(path_of(named)) for named in (old, newer)} == before
@@ -173,6 +173,18 @@ def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: A
     assert (apply.state, apply.try_number) == ("failed", 1)
     assert "was approved: the directory has changed since" in server.task_log(DAG, runs["yes"], apply)
     assert fingerprint(path_of(moved) / TASK) == meanwhile
+
+
+def test_a_no_that_nobody_has_said_is_told_from_one_that_somebody_has(server: AirflowServer, tmp_path: Path) -> None:
+    kept = unpacked(tmp_path, "4.2.0")
+    before = fingerprint(path_of(kept))
+    run = server.trigger(DAG, {"directories": [kept], "to": "4.3", "approve_within": "1s"})
+    assert server.wait(DAG, run, 240) == "success", server.why(DAG, run)
+    assert [one["outcome"] for one in server.xcom(DAG, run, "outcome")] == ["rejected, because nobody answered in time"]
+    answer = server.xcom(DAG, run, "approve", "answer")
+    assert (answer["chosen"], answer["by"]) == ("Reject", None)
+    assert "nobody has answered within 1s: nothing is applied" in log_of(server, run, "approve")
+    assert fingerprint(path_of(kept)) == before
 
 
 def test_spark_converts_where_it_is_asked_for_and_nobody_is_asked_where_the_run_says_so(

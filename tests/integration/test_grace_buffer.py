@@ -19,9 +19,14 @@ import pytest
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.repair import run_repair
+from statecore.jobs.repair_request import RepairRequest
+from statecore.maintenance.doctor import examine
 from statecore.placement.apply import SiblingStore, StoreImage, apply_placement, plan_placement
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.model import ProcessingGuarantee
+from statecore.spec.reader import load_spec
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -32,7 +37,7 @@ from tests.harness.topics import Record
 pytestmark = [pytest.mark.integration]
 
 PARTITIONS = 2
-GRACE = 60_000
+MINUTE = GRACE = 60_000
 HISTORY = 600_000
 KEYS = 10
 NOW = int(time.time() * 1000) - HISTORY
@@ -77,6 +82,7 @@ class World:
         guarantee: str,
         *,
         buffers: bool = True,
+        now: int = NOW,
     ) -> None:
         self.servers, self.jvm, self.guarantee = broker.bootstrap_servers, jvm, ProcessingGuarantee(guarantee)
         self.application_id, self.state_dir = application_id, state_dir
@@ -84,13 +90,13 @@ class World:
         for topic in (self.left, self.table, self.output):
             topics.create(self.servers, topic, PARTITIONS)
         self.directory = StateDirectory(state_dir, application_id)
-        self.produce(self.table, [(NOW - HISTORY // 2, b"table")])
+        self.produce(self.table, [(now - HISTORY // 2, b"table")])
         with self.application():
             self.wait()
             if buffers:
                 # The first leave the buffer again as stream time goes on: their tombstones are in the changelog.
-                stay = [(NOW + 2 * GRACE, b"stays"), (NOW + 2 * GRACE + 5, b"stays too")]
-                self.produce(self.left, [(NOW, b"gone"), *stay])
+                stay = [(now + 2 * GRACE, b"stays"), (now + 2 * GRACE + 5, b"stays too")]
+                self.produce(self.left, [(now, b"gone"), *stay])
                 self.wait()
 
     def application(self) -> StreamsApplication:
@@ -246,3 +252,61 @@ def test_a_buffer_that_never_had_a_record_has_no_segment_and_works_with_an_empty
         world.wait()
     assert world.emitted() == {b"first+table": KEYS}
     assert [len(world.buffered(task)) for task in TASKS] == [KEYS // PARTITIONS] * PARTITIONS
+
+
+def moment_restored_as(later_ones: str) -> int:
+    """A time of late whose records, once Kafka Streams has restored them, let later ones wait for the grace period.
+
+    It takes the eight bytes that end with the key for a record's time: of "key-0" and a time those are the time's lower
+    three bytes and the key. Where that number is negative it changes nothing; otherwise it is a stream time that lies
+    far ahead, and every later record has come too late to wait. Which it is changes every 2 h 20 min.
+    """
+    negative = 1 << 23
+    now = NOW
+    while any(bool(now + later & negative) is not (later_ones == "wait") for later in (0, 3 * GRACE)):
+        now -= GRACE
+    return now
+
+
+@pytest.mark.parametrize("later_ones", ["wait", "do not wait"])
+def test_kafka_streams_never_emits_what_it_has_restored_and_after_a_repair_it_does(
+    broker, streams_jvm, application_id, state_dir, tmp_path, later_ones
+):
+    now = moment_restored_as(later_ones)
+    world = World(broker, streams_jvm, application_id, state_dir, "at_least_once", now=now)
+    right = {task: world.buffered(task) for task in TASKS}
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(
+        f"application_id: {application_id}\nbootstrap_servers: {broker.bootstrap_servers}\n"
+        "processing_guarantee: at_least_once\nsubtopologies:\n"
+        f'  "0": {{stores: {{{TABLE}: {{kind: versioned-key-value, retention: {HISTORY // MINUTE}m}}, '
+        f"{BUFFER}: {{kind: grace-buffer}}}}}}\n"
+    )
+    shutil.rmtree(world.directory.path)
+    with world.application() as application:
+        assert application.restored_records()[BUFFER, 0] == 4 * KEYS // PARTITIONS
+        world.produce(world.table, [(now + 3 * GRACE // 2, b"newer table")])
+        world.produce(world.left, [(now + 5 * GRACE, b"later")])
+        world.wait()
+        world.produce(world.left, [(now + 7 * GRACE, b"much later")])
+        world.wait()
+    emitted = {b"gone+table": KEYS, b"later+newer table": KEYS}
+    if later_ones == "do not wait":
+        emitted[b"much later+newer table"] = KEYS
+    assert world.emitted() == emitted  # of "stays" and "stays too", whose time was before that, nothing
+
+    found = {(one.task, one.code) for one in examine(world.directory, spec=load_spec(spec)).findings}
+    assert found == {(task, "grace-buffer-miskeyed") for task in TASKS}
+    request = RepairRequest(application_id=application_id, state_dir=str(state_dir), spec_path=str(spec), apply=True)
+    assert run_repair(request, InProcessEngine()).left == ()
+    for task in TASKS:
+        kept = set(world.buffered(task)) - set(right[task])
+        assert len(kept) == (KEYS // PARTITIONS if later_ones == "wait" else 0)  # "much later"
+        assert set(right[task]) <= set(world.buffered(task))
+
+    with world.application() as application:
+        assert set(application.restored_records().values()) <= {0}
+        world.produce(world.left, [(now + 7 * GRACE + 1, b"last")])
+        world.wait()
+    assert world.emitted() == {**emitted, b"stays+newer table": KEYS, b"stays too+newer table": KEYS}
+    assert examine(world.directory, spec=load_spec(spec)).findings == ()

@@ -7,7 +7,7 @@ Then all damages of an application are in one directory at once, and one repair 
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from statecore.jobs.repair_report import Outcome, RepairReport
 from statecore.jobs.repair_request import RepairRequest
 from statecore.placement.trees import fingerprint
 from tests.harness import damage, damaging
-from tests.harness.command import statecore
+from tests.harness.command import examined, worse_than_notes
 from tests.harness.directory import read_database
 from tests.harness.feeds import EVENTS, LEFT, REFERENCE, SPARSE, TABLE
 from tests.harness.fleet import Fleet, VersionedApplication
@@ -63,6 +63,8 @@ class Wrong(Enum):
     LIES = "it is RUNNING and answers wrongly, and has restored nothing of the store"
     RESTORES = "it answers rightly, and has restored records that were there"
     WIPED = "it answers rightly, and has restored all stores of the task"
+    MIXES = "it answers wrongly, and has restored the store over rows that are not its own"
+    DROPS = "it answers rightly, has restored nothing, and has deleted the file that is evidence"
     FAILS = "it does not start"
 
 
@@ -152,6 +154,36 @@ def _older_checkpoint(copies: Copies, case: Case) -> None:
     damaging.write_checkpoint(case.checkpoint(copies), said)
 
 
+def _stray_checkpoint(copies: Copies, case: Case) -> None:
+    gone = f"{copies.application.name}-gone-changelog-{case.partition}"
+    damaging.write_checkpoint(case.checkpoint(copies), {gone: 30, f"nobody-changelog-{case.partition}": 3})
+
+
+def _gone_and_believed(copies: Copies, case: Case) -> None:
+    """The store's directory is lost, and a file of offsets was left by a downgrade."""
+    database = case.database(copies)
+    damaging.write_checkpoint(case.checkpoint(copies), damaging.offsets_of(database))
+    shutil.rmtree(database)
+
+
+def _another_tasks(copies: Copies, case: Case) -> None:
+    """The store's database is that of the last task, as it was some time before."""
+    shutil.rmtree(case.database(copies))
+    other = damaging.database_of(copies.earlier, case.store, f"0_{PARTITIONS - 1}")
+    shutil.copytree(other, copies.application / case.task / "rocksdb" / case.store)
+
+
+def _rows_set_aside(copies: Copies, case: Case) -> None:
+    """The newest rows are in ``lost/`` alone, and the offset says that the store has them."""
+    database = case.database(copies)
+    (said,) = damaging.offsets_of(database).values()
+    newest = damaging.tables_of(database)[-1].read_bytes()
+    lost = copies.take_earlier(case.task, case.store) / "lost"
+    damaging.change_offsets(database, lambda _: said)
+    lost.mkdir()
+    (lost / "000099.sst").write_bytes(newest)
+
+
 def _half_migrated(copies: Copies, case: Case) -> None:
     damaging.make_older(copies.application, case.store, case.task, with_checkpoint=False)
 
@@ -196,6 +228,8 @@ _open = _to_database(lambda database: damaging.set_status(database, 1))
 FAILS, LIES, RESTORES, WIPED = Wrong.FAILS, Wrong.LIES, Wrong.RESTORES, Wrong.WIPED
 CASES = (
     Case("segments-disagree", ALOS, "0_0", WINDOWS, _older_database, LIES, left_to_restore=4),
+    Case("files-set-aside", ALOS, "0_0", STAMPED, _rows_set_aside, LIES),
+    Case("offset-foreign", ALOS, "0_2", STAMPED, _another_tasks, Wrong.MIXES),
     Case("checkpoint-ahead", ALOS, "0_1", PLAIN, _newer_checkpoint, LIES, left_to_restore=4),
     Case("checkpoint-behind", ALOS, "0_2", PLAIN, _older_checkpoint, RESTORES),
     Case("column-family-missing", ALOS, "0_3", STAMPED, _no_family, LIES),
@@ -207,6 +241,7 @@ CASES = (
     Case("current-missing", ALOS, "2_5", TABLE_STORE, _no_current, FAILS, left_to_restore=12),
     Case("block-corrupt", ALOS, "0_6", PLAIN, _rows(damaging.flip_in_data_block), LIES),
     Case("kind-mismatch", ALOS, "0_7", PLAIN, _other_kind, FAILS),
+    Case("checkpoint-stray", ALOS, "0_7", STAMPED, _gone_and_believed, LIES, also=("store-absent",)),
     Case("checkpoint-unreadable", ALOS, "2_0", TABLE_STORE, _garbage, FAILS, of_task=True),
     Case("column-family-unknown", ALOS, "2_1", TABLE_STORE, _stray, FAILS),
     Case("column-family-unknown", ALOS, "2_2", SPARSE_STORE, _stray_rows, FAILS),
@@ -222,7 +257,8 @@ CASES = (
     Case("store-absent", EOS, "0_6", STAMPED, _to_database(shutil.rmtree), WIPED),
     Case("offset-missing", EOS, "2_0", BUFFER, _store_checkpoint_gone, WIPED),
     Case("segment-missing", EOS, IDLE, SPARSE_STORE, _without_segment, WIPED),
-    Case("kind-mismatch", EOS, IDLE, BUFFER, _restored_by_kafka_streams, WIPED),
+    Case("grace-buffer-miskeyed", EOS, IDLE, BUFFER, _restored_by_kafka_streams, WIPED),
+    Case("checkpoint-stray", EOS, "0_7", PLAIN, _stray_checkpoint, Wrong.DROPS, of_task=True),
     Case("global-store-not-closed", EOS, "global", GLOBAL, _open, FAILS),
 )  # fmt: skip
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
@@ -278,23 +314,22 @@ class World:
             case.inflict(Copies(state_dir / self.id, self.base / "earlier" / self.id), case)
         return state_dir
 
-    def open(self, state_dir: Path) -> Run:
+    def open(self, state_dir: Path, **properties: str) -> Run:
         """What real Kafka Streams makes of it; it is closed cleanly.
 
         Raises:
             StreamsFailed: it does not start.
         """
         self.application.state_dir = state_dir
-        with self.application.on("4.3") as running:
+        with self.application.on("4.3", **properties) as running:
             self.application.prepare(running)
             return Run(running.restored_records(), {place: _ask(running, *place) for place in self.truth})
 
     def doctor(self, state_dir: Path) -> tuple[int, set[tuple[str, str, str]]]:
         """The exit code of the command, and what is worse than a note: task, store, code."""
-        done = statecore("doctor", "--state-dir", state_dir, "--spec", self.spec, "--scan", "--json")
-        found = json.loads(done.stdout)["applications"][0]["findings"]
-        worse = [one for one in found if one["severity"] != "note"]
-        return done.returncode, {(one["task"] or "", one["store"] or "", one["code"]) for one in worse}
+        code, findings = examined(state_dir, self.spec, "--scan")
+        worse = worse_than_notes(findings)
+        return code, {(one["task"] or "", one["store"] or "", one["code"]) for one in worse}
 
     def repair(self, state_dir: Path, **asked: Any) -> RepairReport:
         given = {"scan": True, "spec_path": str(self.spec), **asked}
@@ -350,11 +385,18 @@ def test_what_kafka_streams_makes_of_a_damage(
         assert run.answers[place] != world.truth[place]
         assert restored == 0
         return
+    if case.wrong is Wrong.MIXES:
+        assert set(run.answers[place]) > set(world.truth[place])
+        assert restored > 0
+        return
     assert run.answers.get(place) == world.truth.get(place)
     stores = {store for store, partition in world.truth if partition == case.partition} - {GLOBAL}
     of_task = {WINDOWS, PLAIN, STAMPED, VERSIONS} if case.task.startswith("0") else {TABLE_STORE, BUFFER, SPARSE_STORE}
     siblings = [store for store in stores & of_task if store != case.store and world.truth[store, case.partition]]
-    if case.wrong is WIPED:
+    if case.wrong is Wrong.DROPS:
+        assert restored == 0
+        assert not (world.base / "opened" / world.id / case.task / ".checkpoint").exists()
+    elif case.wrong is WIPED:
         assert all(run.restored.get((store, case.partition), 0) > 0 for store in siblings)
     else:
         assert restored > 0
@@ -416,3 +458,20 @@ def test_nothing_else_is_found_changed_or_restored(
     assert {place: records for place, records in done.run.restored.items() if records} == expected
     assert (done.plan.outcome, done.report.outcome, done.report.left) == (Outcome.PLANNED, Outcome.REPAIRED, ())
     assert world.doctor(done.state_dir) == (0, set())
+
+
+def test_a_directory_that_cleaning_would_delete(worlds: Mapping[str, World]) -> None:
+    """``cleaning-deletes``: a copy that kept its times vanishes at the start, and is used when its time is now."""
+    world, old = worlds[EOS], time.time() - 30 * 86_400
+    limit = {"state_cleanup_dir_max_age_ms": "86400000"}
+    opened, repaired = (world.damaged(f"old-{name}") for name in ("opened", "repaired"))
+    for state_dir in (opened, repaired):
+        os.utime(state_dir / world.id / "0_3", (old, old))
+    run = world.open(opened, **limit)
+    assert run.answers == world.truth
+    deleted = {place for place, records in run.restored.items() if records and place[1] == 3 and place[0] in _CHOSEN}
+    assert deleted == {(store, 3) for store in _CHOSEN if store != GLOBAL}
+    report = world.repair(repaired, apply=True, cleanup_max_age_ms=86_400_000)
+    assert {task.task: task.codes for task in report.mended}["0_3"] == ("cleaning-deletes",)
+    run = world.open(repaired, **limit)
+    assert (run.answers, {place for place, records in run.restored.items() if records}) == (world.truth, set())

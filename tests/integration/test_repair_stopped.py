@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pytest
 import yaml
 
 from statecore.errors import StatecoreError
-from statecore.faults import PLACEMENT_POINTS, REPAIR_POINTS, VARIABLE
+from statecore.faults import PLACEMENT_POINTS, REPAIR_POINTS, RESTORE_POINTS, VARIABLE
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.repair import run_repair
 from statecore.jobs.repair_report import Outcome, RepairReport
@@ -33,8 +34,18 @@ POINTS = (
     *REPAIR_POINTS,
     *(f"placement.{name}" for name in ("after-assembly", "before-journal", "after-journal", "before-swap")),
     *(f"placement.{name}" for name in ("after-swap", "after-verify", "after-keeping")),
+    "restore.after-images",
+    # The second placement is that of the restore.
+    *(f"placement.{name}:kill:2" for name in ("after-assembly", "after-journal", "after-swap", "after-keeping")),
+    "restore.after-placement",
 )
-assert {*POINTS} - {*REPAIR_POINTS} <= {*PLACEMENT_POINTS}
+"""Where the repair dies. Behind its last swap nothing is left to be repaired."""
+
+NOTHING_LEFT = {
+    *("restore.after-placement", "repair.after-rebuild"),
+    *(f"placement.{name}:kill:2" for name in ("after-journal", "after-swap", "after-keeping")),
+}
+assert {point.partition(":")[0] for point in POINTS} <= {*REPAIR_POINTS, *RESTORE_POINTS, *PLACEMENT_POINTS}
 
 
 @dataclass(frozen=True)
@@ -93,20 +104,36 @@ def _killed(damaged: Damaged, state_dir: Path, point: str) -> int:
 
 
 def test_whoever_is_killed_and_runs_it_again_ends_in_the_right_state(damaged: Damaged, tmp_path: Path) -> None:
-    places = {point: damaged.copy(tmp_path / point) for point in POINTS}
+    places = {point: damaged.copy(tmp_path / point.replace(":", "-")) for point in POINTS}
+    before = {point: _tasks(place, damaged) for point, place in places.items()}
     with ThreadPoolExecutor(2) as several:
         codes = several.map(lambda point: _killed(damaged, places[point], point), POINTS)
         assert dict(zip(POINTS, codes, strict=True)) == dict.fromkeys(POINTS, -signal.SIGKILL)
     for point, place in places.items():
         report = damaged.repair(place)
-        wanted = Outcome.UNCHANGED if point == "repair.after-rebuild" else Outcome.REPAIRED
+        wanted = Outcome.UNCHANGED if point in NOTHING_LEFT else Outcome.REPAIRED
         assert (report.outcome, report.left) == (wanted, ()), (point, report.mended, report.rebuilt)
         application = place / damaged.world.application_id
         assert not (application / "0_0" / ".checkpoint").exists()
         left = [path.name for path in (application / ".statecore").glob("placement-*")]
         assert left == [], point
-    for point in ("placement.after-journal", "placement.after-swap", "repair.after-mending"):
+        kept = list((application / ".statecore" / "replaced").glob("*/*"))
+        assert {path.name: fingerprint(path) for path in kept} == before[point], "what was replaced, as it was"
+        assert len(kept) == 2, "once"
+        said = " ".join([report.kept, *(one.kept for one in report.rebuilt), *report.notes])
+        assert all(str(path.parent) in said for path in kept), point
+    place = places["placement.after-swap:kill:2"]
+    _a_week_later(place / damaged.world.application_id)
+    assert damaged.repair(place).outcome is Outcome.UNCHANGED
+    assert not [*(place / damaged.world.application_id / ".statecore" / "replaced").iterdir()]
+    for point in ("placement.after-journal", "repair.after-mending", "placement.after-swap:kill:2"):
         assert damaged.world.at(places[point]).reopen() == (damaged.right, damaged.behind), point
+
+
+def _a_week_later(application: Path) -> None:
+    then = time.time() - 8 * 86_400
+    for path in (application / ".statecore" / "replaced").iterdir():
+        os.utime(path, (then, then))
 
 
 def _tasks(state_dir: Path, damaged: Damaged) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ What is right is what an instance with an empty directory restores from the chan
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,18 @@ from typing import Any
 import pytest
 import yaml
 
+from statecore.errors import Invalid
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.repair import run_repair
 from statecore.jobs.repair_report import Outcome, RepairReport
 from statecore.jobs.repair_request import RepairRequest
 from statecore.jobs.snapshot import run_snapshot
 from statecore.jobs.snapshot_request import SnapshotRequest
+from statecore.placement.trees import fingerprint
 from statecore.repository.repository import make_repository
 from tests.harness import damaging, topics
 from tests.harness.broker import Broker
-from tests.harness.command import statecore
+from tests.harness.command import examined, worse_than_notes
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, Answers, World
 from tests.harness.topics import Record
@@ -56,10 +57,8 @@ def truth(world: World) -> Answers:
 
 def found(world: World) -> tuple[int, dict[tuple[str, str], str]]:
     """The exit code of ``statecore doctor``, and the code of what it finds, by task and store."""
-    done = statecore("doctor", "--state-dir", world.state_dir, "--spec", spec_of(world), "--json")
-    (application,) = json.loads(done.stdout)["applications"]
-    worse = [one for one in application["findings"] if one["severity"] != "note"]
-    return done.returncode, {(one["task"], one["store"]): one["code"] for one in worse}
+    code, findings = examined(world.state_dir, spec_of(world))
+    return code, {(one["task"], one["store"]): one["code"] for one in worse_than_notes(findings)}
 
 
 def repair(world: World, **asked: Any) -> RepairReport:
@@ -104,7 +103,34 @@ def test_a_changelog_that_was_made_anew(
     answers, _ = at_copy(world, "opened").reopen()
     assert all(answers[store, 0] != right[store, 0] for store in KINDS), "rows of both logs"
 
-    assert_repaired(at_copy(world, "repaired"), right)
+    repaired = at_copy(world, "repaired")
+    before = fingerprint(repaired.state_dir / application_id)
+    with pytest.raises(Invalid, match=r"may be another log than its stores were made of.*--approved"):
+        repair(repaired, apply=True)
+    assert fingerprint(repaired.state_dir / application_id) == before
+    assert_repaired(repaired, right)
+
+
+def test_a_changelog_that_was_emptied_between_plan_and_approval_takes_nothing_away(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
+    log = f"{application_id}-stamped-changelog"
+    topics.create(world.servers, log, PARTITIONS, topics.UNCLEANED)
+    world.feed(rounds=3)
+    world.live()
+    application = world.state_dir / application_id
+    damaging.tables_of(damaging.database_of(application, "stamped"))[-1].unlink()
+    plan = repair(world)
+    assert [(one.stores, one.doubts) for one in plan.rebuilt] == [(("stamped",), ())]
+    topics.delete(world.servers, log)
+    topics.create(world.servers, log, PARTITIONS, topics.UNCLEANED)
+    before = fingerprint(application)
+    with pytest.raises(Invalid, match=f"and {plan.plan_id} was approved"):
+        repair(world, apply=True, approved=plan.plan_id)
+    with pytest.raises(Invalid, match=r"Nothing would be left of stamped: .*which has no record"):
+        repair(world, apply=True)
+    assert fingerprint(application) == before
 
 
 @GUARANTEES
@@ -140,6 +166,41 @@ def test_records_behind_the_offset_that_the_changelog_has_no_more(
     assert answers == right
     rest = sum(topics.end_offset(world.servers, f"{application_id}-{store}-changelog", 1) for store in KINDS)
     assert records < rest, "what the other stores lacked since the copy was made, and of this one nothing"
+
+
+@GUARANTEES
+def test_a_checkpoint_file_past_the_end_of_the_log_is_moved_aside_and_the_store_goes_on_from_its_own_offset(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    """Only where the store itself is of another log, too, it is rebuilt."""
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
+    world.feed(keys=20)
+    world.live()
+    older = at_copy(world, "older")
+    topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"later", n % 2) for n in range(6, 16)])
+    right = world.live()
+    past = {f"{application_id}-{store}-changelog-0": 10_000 for store in KINDS}
+    damaging.write_checkpoint(older.state_dir / application_id / "0_0" / ".checkpoint", past)
+    lost = at_copy(older, "lost")
+    damaging.change_offsets(damaging.database_of(lost.state_dir / application_id, "stamped"), lambda _: 20_000)
+
+    tail = 20
+    answers, records = at_copy(older, "opened").reopen()
+    assert answers != right or records > tail, "it believes the file, or restores all"
+
+    repaired = at_copy(older, "repaired")
+    assert found(repaired)[0] == 22
+    plan = repair(repaired)
+    assert (plan.rebuilt, [one.task for one in plan.mended], plan.left) == ((), ["0_0"], ())
+    assert "offset-past-end" in plan.mended[0].codes
+    assert repair(repaired, apply=True, approved=plan.plan_id).left == ()
+    assert repaired.reopen() == (right, tail), "what it lacked when it was copied"
+
+    plan = repair(lost)
+    assert [(one.stores, one.tasks) for one in plan.rebuilt] == [(("stamped",), ("0_0",))]
+    assert [one.task for one in plan.mended] == ["0_0"]
+    assert repair(lost, apply=True, approved=plan.plan_id).left == ()
+    assert lost.reopen()[0] == right
 
 
 def test_a_store_is_rebuilt_from_a_snapshot_where_that_is_less_work(

@@ -20,8 +20,8 @@ from kafka.record import MemoryRecords
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
+from statecore.changelog.soundness import ParentEnd
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.soundness import ParentEnd
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from tests.harness.command import statecore
+from tests.harness.command import examined, statecore
 from tests.harness.fed import Answers
 from tests.harness.fleet import GUARANTEES, Fleet, Moment, VersionedApplication
 from tests.harness.fleet_kinds import SMALL, SPARSE_WINDOWS
@@ -26,9 +26,13 @@ from tests.harness.kinds import KindsApplication
 pytestmark = [pytest.mark.integration]
 
 WINDOWS, BUFFER = "timestamped-window", "grace-Buffer"
+VERSIONED = ("versioned-key-value", "grace-table")
 ON_DISK = tuple(case.store for case in SMALL.cases if case.kind != "in-memory")
+ON_TASKS = frozenset(case.store for case in SMALL.cases if case.kind != "in-memory" and not case.is_global)
 TWO_THIRDS = {store: 28 if store == BUFFER else 16 for store in ON_DISK}
 """Records by store of the second and the third part of the feed; a buffer's changelog says also what has left it."""
+ALL = {**dict.fromkeys(ON_DISK, 24), BUFFER: 36, "global-table": TWO_THIRDS["global-table"]}
+"""Of the whole feed; a global store is in no task, and keeps its offset."""
 THIRD = {store: 20 if store == BUFFER else 8 for store in ON_DISK}
 """Of the third part."""
 
@@ -153,16 +157,45 @@ def test_a_window_store_without_a_segment_keeps_its_offset(make_world: MakeWorld
     assert not found["import"].differs(before)
 
 
-def test_an_instance_that_died_on_4_2_restores_as_much_either_way(fleet: Fleet, make_world: MakeWorld) -> None:
+def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_for(
+    fleet: Fleet, make_world: MakeWorld, tmp_path: Path
+) -> None:
     worlds = {guarantee: make_world(guarantee, name=guarantee) for guarantee in GUARANTEES}
     before = {guarantee: world.live("4.2", Moment.FLUSHED) for guarantee, world in worlds.items()}
     fleet.kill("4.2")
     for guarantee, world in worlds.items():
         # Also under exactly-once 4.2 leaves the file of its last start, and goes by it itself.
-        assert checkpoints(world.state_dir)
-        for way in ways(world, world.state_dir).values():
+        died = world.state_dir
+        assert checkpoints(died)
+        where = ("--application-id", world.application_id, "--state-dir", world.state_dir)
+        asked = statecore("migrate", *where, "--to", "4.3", "--apply")
+        assert asked.returncode == 13, "nobody has said the guarantee"
+        assert "Say which it is" in asked.stderr
+        found = ways(world, died, words={"migrate": ("--processing-guarantee", guarantee)})
+        for way in found.values():
             assert not way.differs(before[guarantee]), guarantee
-            assert way.restored == TWO_THIRDS, guarantee
+        # What was flushed here was committed, which nothing on disk says.
+        assert found["import"].restored == TWO_THIRDS, guarantee
+        everything = guarantee == "exactly_once_v2"
+        assert found["migrate"].restored == (ALL if everything else TWO_THIRDS), guarantee
+        assert any("so no offset is taken over" in why.lower() for why in left(found["migrate"])) is everything
+        (spec := tmp_path / f"{guarantee}.yaml").write_text(yaml.safe_dump(world.spec()))
+        found_by_doctor = examined(died, spec, "--offline")[1]
+        late = {one["store"] for one in found_by_doctor if one["code"] == "rows-after-checkpoint"}
+        assert late == ON_TASKS
+        severities = {one["severity"] for one in found_by_doctor if one["code"] == "rows-after-checkpoint"}
+        assert severities == {"loss" if everything else "warning"}
+        if everything:
+            repaired = died.with_name("repaired")
+            shutil.copytree(died, repaired)
+            done = statecore(
+                "doctor", "--state-dir", repaired, "--spec", spec, "--repair", "--apply", "--json", "--offline"
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            mended = start(world, repaired, "4.3")
+            assert not mended.differs(before[guarantee])
+            # The history of versions is restored after every rebuild; the global store is as it was.
+            assert mended.restored == {store: ALL[store] for store in ("global-table", *VERSIONED)}
 
 
 def test_a_checkpoint_that_lies_about_does_not_win_over_the_stores(make_world: MakeWorld, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from scripts.finding_pages import HEADINGS, INDEX, PAGES, index, wanted
-from statecore.maintenance.catalogue import CATALOGUE
+from statecore.maintenance.catalogue import CATALOGUE, Repair
 
 DOCS = PAGES.parent
 
@@ -20,6 +20,14 @@ def test_heads_and_index_are_those_of_the_catalogue():
     different = [path.name for path, text in wanted().items() if path.read_text() != text]
     assert different == []  # python -m scripts.finding_pages
     assert all(f"]({code}.md)" in index() for code in CATALOGUE)
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_a_page_says_how_a_repair_is_begun_where_there_is_one(code):
+    head = (PAGES / f"{code}.md").read_text().partition("## ")[0]
+    kind = CATALOGUE[code]
+    assert ("`statecore doctor --repair --state-dir DIR --" in head) == bool(kind.repairs)
+    assert "--spec stores.yaml" in head or Repair.REBUILD not in kind.repairs
 
 
 @pytest.mark.parametrize("code", CATALOGUE)

@@ -56,6 +56,21 @@ class BufferKey(NamedTuple):
         return cls(data[9:-4], timestamp, _INT32.unpack_from(data, len(data) - 4)[0])
 
 
+def right_key_of(key: bytes) -> bytes:
+    """The key that the buffer itself wrote of a row that Kafka Streams has restored.
+
+    Its restore takes the changelog's key, which is a row's key already, for one of a plain window, the time of which
+    lies before the sequence number, and moves that time to the front; so what it moves is the end of the application's
+    key. ::
+
+        00 000001a1fd5e3b20 6b34 0000006c          the changelog's key, which is the right one of the row
+        00 01a1fd5e3b206b34 000000 0000006c        what Kafka Streams restores
+
+    Its value has the eight bytes more that the changelog's values have. The buffer finds and reads no such row.
+    """
+    return key[9:-4] + key[1:9] + key[-4:]
+
+
 class BufferedRecord(NamedTuple):
     """A record that waits for its grace to pass.
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
+from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Repair, Severity
-from statecore.maintenance.checks.circumstances import Circumstances, TaskView, of_store
+from statecore.maintenance.checks.circumstances import Circumstances, foreign, of_store
 from statecore.maintenance.findings import Finding
-from statecore.maintenance.views import StoreView
-from statecore.placement.state_directory import partition_of
+from statecore.maintenance.views import StoreView, TaskView
+from statecore.placement.owners import other_owner
+from statecore.placement.state_directory import partition_of, topology_of
 
 _WIPING = frozenset(
     {"store-not-closed", "offset-missing", "offset-foreign", "segment-missing", "store-absent", "older-release"}
@@ -31,9 +33,9 @@ def bookkeeping(store: StoreView, task: TaskView, how: Circumstances) -> list[Fi
 
 
 def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
-    if store.in_use or not store.logged:
+    if store.in_use or not store.logged or store.foreign:
         return []
-    severity = how.severity(Severity.ERROR if store.rows else Severity.WARNING, Severity.ERROR)
+    severity = how.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
     if not store.databases:
         what = "is a directory without a database"
         return [] if store.segmented else [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
@@ -48,10 +50,11 @@ def _missing(store: StoreView, task: TaskView, how: Circumstances) -> list[Findi
     else:
         what = "has no offset: Kafka Streams restores it "
     if store.task == GLOBAL:
-        severity = Severity.WARNING
-        what += "from the start of its topic"
+        severity = Severity.LOSS if store.rows else Severity.WARNING
+        what += "from the start of its topic, over its rows" if store.rows else "from the start of its topic"
     else:
-        what += "from the start, and under exactly-once wipes its task"
+        over = " over its rows" if store.rows else ""
+        what += f"from the start{over}, and under exactly-once wipes its task"
     return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
@@ -60,17 +63,31 @@ def _foreign(store: StoreView, how: Circumstances) -> list[Finding]:
     partition = partition_of(store.task)
     if partition is None or not store.logged:
         return []
-    topic = how.changelog_of(store) if store.declared is not None else None  # prefixes of topics may be set
+    topic = how.changelog_of(store) if store.has_decided_changelog else None  # prefixes of topics may be set
     strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
-    if not strange or len(strange) < len(store.offsets):
+    if topic is None:
+        of = (how.application_id, (store.store,), topology_of(store.task))
+        strange += [one for one in store.offsets if other_owner(one.topic, *of)]
+    if not strange:
+        return []
+    return [foreign(store, strange, how)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)
+
+
+def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
+    """Segments that have the offset of another partition alone, among others that have the store's own."""
+    guilty = [one for one in store.databases if one.offsets and not one.offsets.keys() - set(strange)]
+    if not guilty:
         return []
     what = (
-        f"has the offset of {strange[0]}, which is not its changelog: the directory is of another task or application; "
-        "at-least-once Kafka Streams restores the store over these rows, under exactly-once it wipes the task"
+        f"has segments with the offset of {strange[0]}, which is not its changelog ({guilty[0].name}"
+        + (f" and {len(guilty) - 1} more" if len(guilty) > 1 else "")
+        + "): they are of another task, and Kafka Streams answers with their rows"
     )
-    severity = how.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
+    segment = guilty[0].name if len(guilty) == 1 else ""
     named = [str(one) for one in strange]
-    return [of_store(store, "offset-foreign", severity, what, repair=Repair.REBUILD, partitions=named)]
+    return [
+        of_store(store, "offset-foreign", Severity.LOSS, what, repair=Repair.REBUILD, segment=segment, partitions=named)
+    ]
 
 
 def _unknown(store: StoreView) -> list[Finding]:

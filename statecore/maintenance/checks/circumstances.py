@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.releases import CURRENT, GLOBAL, Release
+from statecore.formats.releases import CURRENT, Release
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.findings import Finding
+from statecore.maintenance.layout import changelog_at
 from statecore.maintenance.leftovers import OffsetsRead
 from statecore.maintenance.views import StoreView
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.spec.reader import default_changelog
 
 
 @dataclass(frozen=True)
@@ -54,22 +54,18 @@ class Circumstances:
         return self.guarantee is ProcessingGuarantee.AT_LEAST_ONCE
 
     def changelog_of(self, store: StoreView) -> str:
-        """The topic of a store as declared, else as Kafka Streams names it; empty where it has none, or is global."""
-        if store.declared is not None and store.declared.is_logged:
-            return store.declared.changelog
-        if not store.logged or store.task == GLOBAL:
-            return ""
-        return default_changelog(self.application_id, store.store, store.topology)
+        """The topic of a store as declared, else as Kafka Streams names it; empty where it has none."""
+        return changelog_at(self.application_id, store.task, store.store, store.declared) if store.logged else ""
 
     def entries_of(self, store: StoreView, file: OffsetsRead) -> dict[TopicPartition, int]:
         """What a task's ``.checkpoint`` says of a store: by the partitions that it names itself, else by its topic.
 
-        A source topic in the place of a changelog is called anyhow. So a store that is not declared, and that nothing
-        else speaks of, is given what is no changelog by its name.
+        A source topic in the place of a changelog may have any name. So a store that has no offset, and whose changelog
+        nobody has declared, is given the entries that are no changelogs by their names.
         """
         topic = self.changelog_of(store)
         own = {part: offset for part, offset in file.offsets.items() if part in store.offsets or part.topic == topic}
-        if own or store.offsets or store.declared is not None:
+        if own or store.offsets or store.has_decided_changelog:
             return own
         return {part: offset for part, offset in file.offsets.items() if not self.is_changelog(part.topic)}
 
@@ -80,29 +76,6 @@ class Circumstances:
     def is_taken_over(self, store: StoreView, file: OffsetsRead) -> bool:
         """Whether 4.3 gives a store, which has no offset of its own, that of the task's ``.checkpoint``."""
         return any(offset != OFFSET_UNKNOWN for offset in self.entries_of(store, file).values())
-
-
-@dataclass(frozen=True)
-class TaskView:
-    """The files of one task, or of ``global/``, beside its stores.
-
-    Attributes:
-        task: which.
-        checkpoint: its ``.checkpoint``.
-        stores: what each ``.checkpoint_<store>`` says, by store.
-        positions: the stores that have a ``.position``, and why one cannot be read.
-        foreign: files that neither Kafka Streams nor this library makes.
-        modified_ms: when the directory was changed last.
-        unusable: files and directories that the application cannot use, each with the reason.
-    """
-
-    task: str
-    checkpoint: OffsetsRead
-    stores: Mapping[str, OffsetsRead] = field(default_factory=dict)
-    positions: Mapping[str, str] = field(default_factory=dict)
-    foreign: tuple[str, ...] = ()
-    modified_ms: int = 0
-    unusable: tuple[tuple[str, str], ...] = ()
 
 
 def of_store(
@@ -124,12 +97,13 @@ def of_store(
     return Finding(code, what, severity, store.task, store.store, segment, partition, evidence, repair)
 
 
-def listed(names: list[str], most: int = 5) -> str:
-    """Some names, and how many more there are."""
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-def counted(number: int, what: str) -> str:
-    """``1 file``, ``3 files``."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def foreign(store: StoreView, offsets_of: Sequence[TopicPartition], how: Circumstances) -> Finding:
+    """A store has offsets of partitions that are none of its changelog, and no others."""
+    what = (
+        f"has the offset of {offsets_of[0]}, which is not its changelog: the directory is of another task or "
+        "application; at-least-once Kafka Streams restores the store over these rows, under exactly-once it wipes the "
+        "task"
+    )
+    severity = how.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
+    named = [str(one) for one in dict.fromkeys(offsets_of)]
+    return of_store(store, "offset-foreign", severity, what, repair=Repair.REBUILD, partitions=named)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.maintenance.catalogue import CATALOGUE, Repair, Severity
-from statecore.maintenance.checks.circumstances import counted, listed, of_store
+from statecore.maintenance.checks.circumstances import Circumstances, of_store
 from statecore.maintenance.findings import Finding
-from statecore.maintenance.views import DatabaseView, StoreView
+from statecore.maintenance.views import DatabaseView, StoreView, TaskView
 from statecore.stores.rocksdb_witness import LOST_DIRECTORY
+from statecore.words import number_of, some_of
 
 
-def damage(store: StoreView) -> list[Finding]:
+def damage(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
     """What is damaged of one store of one task, each database by itself."""
     found = [_broken(store, one) for one in store.databases if one.broken]
     for one in store.databases:
@@ -20,12 +22,7 @@ def damage(store: StoreView) -> list[Finding]:
             what = f"{one.name} has lost the end of its MANIFEST: {one.cut}"
             found.append(_manifest(store, one, Severity.LOSS, what))
         elif one.unnamed:
-            files = counted(len(one.unnamed), "SST file")
-            what = (
-                f"{one.name} has {files} that its MANIFEST does not name ({listed([*one.unnamed])}), as a kill in a "
-                "flush or a compaction leaves them; offset and status are there, so RocksDB deletes them rightly"
-            )
-            found.append(_manifest(store, one, Severity.NOTE, what))
+            found.append(_unnamed(store, one, task, how))
         if one.lost and store.holder is None:  # who has it open takes them away at its close, if they are not missed
             found.append(_set_aside(store, one))
     return found
@@ -38,11 +35,35 @@ def _broken(store: StoreView, database: DatabaseView) -> Finding:
         kind.code,
         kind.severity,
         database.broken,
-        repair=Repair.REBUILD if Repair.REBUILD in kind.repairs else None,
+        # Who opens it with the application's own options may find it sound.
+        repair=Repair.REBUILD if Repair.REBUILD in kind.repairs and database.error != Invalid.__name__ else None,
         segment=database.name if store.segmented else "",
         damage=database.error == Corrupted.__name__,
         error=database.error,
     )
+
+
+def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, how: Circumstances) -> Finding:
+    """Whole files that nobody names: in what is older than offsets in the stores, nothing inside says whether rightly.
+
+    Releases that have the offset in ``.checkpoint`` flush before they write that.
+    """
+    files = number_of(len(database.unnamed), "SST file")
+    what = f"{database.name} has {files} that its MANIFEST does not name ({some_of([*database.unnamed], 5)})"
+    if database.has_offsets_family:
+        what += (
+            ", as a kill in a flush or a compaction leaves them; offset and status are there, so RocksDB deletes them "
+            "rightly"
+        )
+        return _manifest(store, database, Severity.NOTE, what)
+    if not database.rows and how.is_taken_over(store, task.checkpoint):
+        what += f", and no row, though {CHECKPOINT_FILE} says its offset: the MANIFEST has lost its end"
+        return _manifest(store, database, Severity.LOSS, what)
+    what += (
+        "; RocksDB deletes them when it opens the database. A kill in a flush or a compaction leaves such files, and "
+        "so does a MANIFEST that lost its end: hold the store against its changelog before the application starts"
+    )
+    return _manifest(store, database, Severity.WARNING, what)
 
 
 def _manifest(store: StoreView, database: DatabaseView, severity: Severity, what: str) -> Finding:
@@ -61,7 +82,7 @@ def _manifest(store: StoreView, database: DatabaseView, severity: Severity, what
 
 def _set_aside(store: StoreView, database: DatabaseView) -> Finding:
     what = (
-        f"keeps {counted(len(database.lost), 'SST file')} in {database.name}/{LOST_DIRECTORY} "
+        f"keeps {number_of(len(database.lost), 'SST file')} in {database.name}/{LOST_DIRECTORY} "
         f"({_some(database.lost)}) that its MANIFEST did not name: hold its rows against its changelog, restore it if "
         "some are missing, then delete them"
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statecore.formats.kinds import StoreKind
 from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.checks.circumstances import Circumstances, of_store
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.views import StoreView
 from statecore.spec.derived import task_of
-from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.model import ApplicationSpec, StoreSpec, undecided_in_words, undecided_kinds
+from statecore.words import some_of
 
 
 def kind(store: StoreView) -> list[Finding]:
@@ -30,7 +30,14 @@ def declared(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumsta
         places: the directories of all stores of the application.
         how: the circumstances.
     """
-    return [*_absent(spec, places, how), *_undeclared(spec, places)]
+    return [*_undecided(spec), *_absent(spec, places, how), *_undeclared(spec, places)]
+
+
+def _undecided(spec: ApplicationSpec) -> list[Finding]:
+    said = undecided_in_words(spec)
+    if not said:
+        return []
+    return [Finding("kind-undecided", said, Severity.NOTE, evidence={"stores": [*undecided_kinds(spec)]})]
 
 
 def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstances) -> list[Finding]:
@@ -39,19 +46,17 @@ def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], how: Circumstan
     severity = how.severity(Severity.WARNING, Severity.ERROR)
     found = []
     for store in (*spec.stores, *spec.global_stores):
-        if not store.is_logged or store.kind is StoreKind.IN_MEMORY:
-            continue  # Kafka Streams makes it when it starts, or never
-        if (store.topology, store.name) not in named:
-            what = f"{store.name} is declared and has no directory"
-            bad = severity if places else Severity.WARNING
-            found.append(
-                Finding("store-absent", what, bad, store=store.name, repair=Repair.REBUILD, evidence={"tasks": []})
-            )
-            continue
-        for task in sorted(_tasks_of(store, places)):
-            if (task, store.name) not in seen:
-                what = f"{store.name} is declared and has no directory in {task}"
-                found.append(Finding("store-absent", what, severity, task, store.name, repair=Repair.REBUILD))
+        if not store.is_logged or not store.kind.can_be_built:
+            continue  # Kafka Streams makes it when it starts, or never; or nobody has decided whether it is in memory
+        tasks = sorted(_tasks_of(store, places))
+        missing = [task for task in tasks if (task, store.name) not in seen]
+        what = f"{store.name} is declared and has no directory"
+        for task in missing:
+            said = f"{what} in {some_of(missing, 5)}"
+            found.append(Finding("store-absent", said, severity, task, store.name, repair=Repair.REBUILD))
+        if not tasks and (store.topology, store.name) not in named:
+            what += ", and none of the tasks that it belongs to is here"
+            found.append(Finding("store-absent", what, Severity.WARNING, store=store.name))
     return found
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
+from statecore.formats.kinds import StoreKind
+from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
 from statecore.maintenance.catalogue import Repair, Severity
-from statecore.maintenance.checks.circumstances import counted, of_store
+from statecore.maintenance.checks.circumstances import of_store
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.recognise import families_leave
 from statecore.maintenance.views import DatabaseView, StoreView
-
-_KNOWN = {kind.family for kind in CURRENT.kinds.values()} | {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
+from statecore.words import number_of
 
 
 def families(store: StoreView) -> list[Finding]:
@@ -19,14 +19,38 @@ def families(store: StoreView) -> list[Finding]:
         found += _lacking(store)
     older = sum(one.older_rows for one in store.readable)
     if older:
-        what = f"has {counted(older, 'row')} in an older format still: the application converts what it touches"
-        found.append(of_store(store, "older-rows", Severity.NOTE, what, rows=older))
+        found.append(_misread(store, older) or _older(store, older))
     return found
+
+
+def _older(store: StoreView, rows: int) -> Finding:
+    what = f"has {number_of(rows, 'row')} in an older format still: the application converts what it touches"
+    return of_store(store, "older-rows", Severity.NOTE, what, rows=rows)
+
+
+def _misread(store: StoreView, rows: int) -> Finding | None:
+    """Rows of an older format with which Kafka Streams does not start, or which it converts into others."""
+    code = "older-rows-misread"
+    several = [names for one in store.readable if len(names := _older_families(store, one)) > 1]
+    if several:
+        what = f"has rows of two older formats, in {' and '.join(several[0])}: every start fails"
+        return of_store(store, code, Severity.ERROR, what, repair=Repair.REBUILD, rows=rows, families=several[0])
+    if store.kind is StoreKind.HEADERS_EMIT_FINAL_SESSION:
+        what = (
+            f"has {number_of(rows, 'row')} from before the application kept headers: Kafka Streams converts them to "
+            "values with headers, which it does not keep in such a store, and answers with a byte 00 before each"
+        )
+        return of_store(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows=rows)
+    return None
+
+
+def _older_families(store: StoreView, database: DatabaseView) -> list[str]:
+    return sorted(name for name in store.kind.older_column_families if database.family_rows.get(name))
 
 
 def _unknown(store: StoreView) -> list[Finding]:
     if store.strange:
-        named = {name for one in store.readable for name in one.families} - _KNOWN
+        named = {name for one in store.readable for name in one.families} - FAMILIES
         guilty = [one for one in store.readable if not _some_class_opens(one, store)] or list(store.readable)
         return [_too_many(store, store.strange, sorted(named), guilty)] if guilty else []
     if store.mismatch or not store.kind.can_be_built:

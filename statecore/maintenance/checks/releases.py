@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import (
     CHECKPOINT_FILE,
-    CURRENT,
-    DEFAULT_COLUMN_FAMILY,
+    FAMILIES,
     GLOBAL,
     LAST_WITHOUT_OFFSETS,
     OFFSETS_COLUMN_FAMILY,
 )
 from statecore.maintenance.catalogue import Repair, Severity
-from statecore.maintenance.checks.circumstances import Circumstances, TaskView, counted, of_store
+from statecore.maintenance.checks.circumstances import Circumstances, of_store
 from statecore.maintenance.findings import Finding
-from statecore.maintenance.views import StoreView
-
-_EVERY_FAMILY = {kind.family for kind in CURRENT.kinds.values()} | {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
+from statecore.maintenance.views import StoreView, TaskView
+from statecore.words import number_of
 
 
 def releases(store: StoreView, task: TaskView, how: Circumstances) -> list[Finding]:
@@ -44,7 +42,7 @@ def half_migrated(task: TaskView, stores: Sequence[StoreView], how: Circumstance
         return []
     said = all(how.is_taken_over(store, task.checkpoint) for store in older if store.logged)
     what = (
-        f"{counted(len(older), 'store')} of {task.task} without the column family offsets "
+        f"{number_of(len(older), 'store')} of {task.task} without the column family offsets "
         f"({', '.join(store.store for store in older[:5])}) beside {len(inside)} that have it"
         + (f"; {CHECKPOINT_FILE} says an offset of each" if said else f", and no offset in {CHECKPOINT_FILE}")
     )
@@ -69,6 +67,7 @@ def _older(store: StoreView, task: TaskView, how: Circumstances) -> Finding:
     at_least_once = Severity.WARNING if store.rows else Severity.NOTE
     repair = Repair.REBUILD if store.rows else None
     if store.task == GLOBAL:
+        what += ", once, and keeps its offset from then on: nothing has to be done"
         return of_store(store, "older-release", at_least_once, what, repair=repair, kept=False)
     what += ", and under exactly-once deletes its task"
     severity = how.severity(at_least_once, Severity.ERROR)
@@ -81,9 +80,10 @@ def _beside(store: StoreView, task: TaskView, how: Circumstances) -> list[Findin
         return []
     why = f"has no offset in {CHECKPOINT_FILE}" if task.checkpoint.there else f"has no {CHECKPOINT_FILE} beside it"
     if store.task == GLOBAL:
-        what, severity = f"{why}: Kafka Streams {how.release.name} reads its topic from the start", Severity.WARNING
+        what = f"{why}: Kafka Streams {how.release.name} reads its topic from the start"
+        severity = Severity.LOSS if store.rows else Severity.WARNING
     else:
-        severity = how.severity(Severity.ERROR if store.rows else Severity.WARNING, Severity.ERROR)
+        severity = how.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
         what = (
             f"{why}: Kafka Streams {how.release.name} restores it from the start, and under exactly-once wipes its task"
         )
@@ -95,7 +95,7 @@ def _cannot_open(store: StoreView, how: Circumstances) -> list[Finding]:
     if not release.offsets_inside and any(one.has_offsets_family for one in store.databases):
         why.append(f"{release.name} opens no database that has the column family {OFFSETS_COLUMN_FAMILY}")
     known = {kind.family for kind in release.kinds.values()} | {OFFSETS_COLUMN_FAMILY}
-    of_newer = sorted({name for one in store.databases for name in one.families if name in _EVERY_FAMILY - known})
+    of_newer = sorted({name for one in store.databases for name in one.families if name in FAMILIES - known})
     if of_newer:
         why.append(f"{release.name} has no kind of store with the column family {', '.join(of_newer)}")
     formats = sorted({one for database in store.databases for one in database.formats if one > release.sst_format})

@@ -22,6 +22,8 @@ def segments(store: StoreView, how: Circumstances) -> list[Finding]:
 
 
 def _without(store: StoreView, how: Circumstances) -> list[Finding]:
+    if store.foreign or store.outside:  # none of RocksDB's; or its offset is kept beside it
+        return []
     if not store.logged or not how.release.offsets_inside:  # 4.2 and older keep the offset beside it
         return []
     what = "has no segment, so nowhere to keep an offset: under exactly-once every start wipes its task"

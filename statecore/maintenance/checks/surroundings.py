@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.maintenance.catalogue import Repair, Severity
-from statecore.maintenance.checks.circumstances import Circumstances, TaskView, counted, listed
+from statecore.maintenance.checks.circumstances import Circumstances, of_store
 from statecore.maintenance.findings import Finding
-from statecore.maintenance.views import StoreView
+from statecore.maintenance.views import StoreView, TaskView
 from statecore.placement.state_directory import WORK_DIRECTORY
 from statecore.spec.duration import format_duration
+from statecore.words import number_of, some_of
 
 
 def surroundings(task: TaskView, stores: Sequence[StoreView], how: Circumstances) -> list[Finding]:
@@ -34,16 +36,27 @@ def surroundings(task: TaskView, stores: Sequence[StoreView], how: Circumstances
             foreign += [f"{store.store}/{one.name}/{file}" if store.segmented else f"{store.store}/{file}"
                         for file in one.foreign]  # fmt: skip
     if foreign:
-        what = f"{name} has {counted(len(foreign), 'file')} of other tools: {listed(foreign)}"
+        what = f"{name} has {number_of(len(foreign), 'file')} of other tools: {some_of(foreign, 5)}"
         evidence = {"files": foreign}
         found.append(Finding("foreign-file", what, Severity.NOTE, task.task, "", "", None, evidence, Repair.MOVE_ASIDE))
     if task.unusable:
         path, why = task.unusable[0]
-        more = f", and {counted(len(task.unusable) - 1, 'more file')}" if len(task.unusable) > 1 else ""
+        more = f", and {number_of(len(task.unusable) - 1, 'more file')}" if len(task.unusable) > 1 else ""
         what = f"{path} {why}{more}"
         evidence = {"paths": [one for one, _ in task.unusable[:100]], "count": len(task.unusable)}
         found.append(Finding("rights", what, Severity.ERROR, task.task, "", "", None, evidence, Repair.GIVE))
     return found
+
+
+def unread(store: StoreView) -> list[Finding]:
+    """A store that lies in files of another kind."""
+    if not store.foreign:
+        return []
+    what = f"has no database of RocksDB, but {number_of(len(store.foreign), 'file')}: {some_of([*store.foreign], 5)}"
+    if store.outside:
+        said = ", ".join(f"{offset:,} of {partition}" for partition, offset in sorted(store.outside.items()))
+        what += f"; {store_checkpoint_file(store.store)} says {said}"
+    return [of_store(store, "store-unread", Severity.NOTE, what, files=[*store.foreign])]
 
 
 def unfinished(journal: str, left: Sequence[str]) -> list[Finding]:
@@ -57,6 +70,6 @@ def unfinished(journal: str, left: Sequence[str]) -> list[Finding]:
         what = f"a placement was interrupted (request {journal}): {WORK_DIRECTORY} has its journal and the directories"
         return [Finding("work-unfinished", what, Severity.WARNING, evidence={"request_id": journal, "left": [*left]})]
     if left:
-        what = f"{WORK_DIRECTORY} has what interrupted jobs left: {listed([*left])}"
+        what = f"{WORK_DIRECTORY} has what interrupted jobs left: {some_of([*left], 5)}"
         return [Finding("work-unfinished", what, Severity.WARNING, evidence={"left": [*left]})]
     return []

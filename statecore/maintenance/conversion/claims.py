@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.conversion.sight import StoreSight, TaskSight
 from statecore.placement.state_directory import partition_of
@@ -62,3 +63,10 @@ def smallest(several: Sequence[Offsets]) -> dict[TopicPartition, int]:
 def in_words(offsets: Offsets) -> str:
     """Offsets for a person."""
     return ", ".join(f"{partition} at {offset:,}" for partition, offset in sorted(offsets.items()))
+
+
+def restored_from_start(offsets: Offsets) -> list[str]:
+    """What the next start makes of an offset that is unknown, for a person; empty where none is."""
+    if OFFSET_UNKNOWN not in offsets.values():
+        return []
+    return [f"its offset is {OFFSET_UNKNOWN}: Kafka Streams restores it from the start"]

@@ -9,6 +9,7 @@ Kafka Streams offers no such way. What 4.2 does with a directory of 4.3 is the r
 - RocksDB 7.9.2 of 3.9 reads no SST file of format 6. So the files of a family with such a file are written anew; those
   of others stay. RocksDB merges a whole family or nothing, so it takes the room of that family again meanwhile.
 - No older release has stores with headers: rows of theirs are moved (:mod:`.rows`), or the task is refused.
+- The ``.checkpoint`` of 3.9 or 4.2 is believed, unless rows were flushed after it (:mod:`.lateness`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY, R
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, combined
 from statecore.images.model import StoreDigest
-from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words
+from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, restored_from_start
+from statecore.maintenance.conversion.lateness import lateness
 from statecore.maintenance.conversion.model import DatabaseConversion, RowMove, StoreConversion, TaskConversion
 from statecore.maintenance.conversion.sight import (
     DatabaseSight,
@@ -32,6 +34,7 @@ from statecore.maintenance.conversion.sight import (
     TaskSight,
     seen_release,
 )
+from statecore.maintenance.conversion.step import Step, which
 from statecore.placement.state_directory import partition_of
 
 
@@ -59,16 +62,20 @@ def downward(seen: TaskSight, terms: Terms) -> TaskConversion:
     """
     claimed = claims(seen)
     stores = tuple(_store(seen, store, claimed, terms) for store in seen.stores)
+    late = lateness(seen, claimed, terms.exactly_once, terms.to)
     refused = (
         *([seen.broken] if seen.broken else []),
+        *([late.refused] if late.refused else []),
         *(f"{store.store}: {store.refused}" for store in stores if store.refused),
     )
     begun = TaskConversion(seen.task, seen_release(seen.stores), terms.to.name, stores)
     if refused:
         return replace(begun, refused=refused)
     entries, left = _entries(seen, stores, claimed)
+    if late.distrusted:
+        entries, left = {}, (late.distrusted,)
     written: dict[str, Mapping[TopicPartition, int]] = {}
-    moved = []
+    moved = [*seen.beside]
     if entries != (seen.checkpoint or {}):
         if entries:
             written[CHECKPOINT_FILE] = entries
@@ -82,7 +89,9 @@ def downward(seen: TaskSight, terms: Terms) -> TaskConversion:
                 moved.append(position_file(store.store))
         if store.outside is not None:
             moved.append(store_checkpoint_file(store.store))
-    return replace(begun, moved=tuple(sorted(moved)), written=written, left=left)
+    return replace(
+        begun, moved=tuple(sorted(moved)), written=written, left=left, remarks=(*late.remarks, *_retired(seen, entries))
+    )
 
 
 def _entries(
@@ -91,14 +100,14 @@ def _entries(
     """What ``.checkpoint`` says, and what of it is of no store that is known."""
     left: tuple[str, ...] = ()
     entries = dict(claimed.unclaimed)
+    for offsets in (*seen.beside.values(), *(made.offsets for made in stores)):
+        entries.update(offsets)
     if seen.is_global and seen.sources is not None:
         foreign = {partition: offset for partition, offset in entries.items() if partition.topic not in seen.sources}
         if foreign:
             entries = {partition: offset for partition, offset in entries.items() if partition not in foreign}
             left = (f"{in_words(foreign)} is of no global store, which fails every start: it is left out.",)
-    for made in stores:
-        entries.update(made.offsets)
-    known = seen.checkpoint is not None or any(store.inside or store.outside for store in seen.stores)
+    known = seen.checkpoint is not None or seen.beside or any(store.inside or store.outside for store in seen.stores)
     if not known and any(store.has_rows for store in seen.stores):
         return {}, (
             *left,
@@ -106,6 +115,17 @@ def _entries(
             "from the start by the application.",
         )
     return entries, left
+
+
+def _retired(seen: TaskSight, entries: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+    """A remark on global stores that the topology may have no more: 4.3 passes by their directories."""
+    topics = {partition.topic for partition in entries}
+    if not seen.is_global or seen.sources is not None or len(topics) < 2:
+        return ()
+    return (
+        f"{CHECKPOINT_FILE} names {len(topics)} topics. Where one is of a global table that was taken out of the "
+        "topology, the older release fails at every start; without a spec nobody can tell: give --spec then.",
+    )
 
 
 def _store(seen: TaskSight, store: StoreSight, claimed: Claims, terms: Terms) -> StoreConversion:
@@ -127,8 +147,8 @@ def _store(seen: TaskSight, store: StoreSight, claimed: Claims, terms: Terms) ->
         databases=databases,
         offsets=offsets,
         position={} if seen.is_global else position,
-        steps=_steps(databases, offsets, terms),
-        notes=(*notes, *_lost(databases)),
+        steps=_steps(databases, offsets, terms, segmented=store.segmented),
+        notes=(*notes, *restored_from_start(offsets), *_lost(databases)),
     )
 
 
@@ -136,13 +156,13 @@ def _why_not_closed(store: StoreSight, terms: Terms) -> str:
     """Why nobody knows for certain up to which offset the rows of a store are."""
     if terms.exactly_once is False:
         return ""
-    under = "Under exactly-once" if terms.exactly_once else "Under exactly-once, which it may be"
-    say = "" if terms.exactly_once else ", or say that the application is at-least-once"
+    under = "Under exactly-once" if terms.exactly_once else "Under exactly-once, which it may be,"
+    say = "" if terms.exactly_once else "; where the application is at-least-once, say so (--processing-guarantee)"
     unclosed = [one.directory for one in store.databases if one.state.status not in (None, STATUS_CLOSED)]
     if unclosed:
         return (
-            f"{unclosed[0]} was not closed: its process died. {under} its rows may be ahead of its offset. Start and "
-            f"stop the application once, repair it{say}."
+            f"{unclosed[0]} was not closed: its process died. {under} its rows may be ahead of its offset. "
+            f"Start the application once on the release that it ran on, and close it, or repair it{say}."
         )
     disagreeing = _disagreeing(store)
     if disagreeing:
@@ -154,13 +174,22 @@ def _why_not_closed(store: StoreSight, terms: Terms) -> str:
 
 
 def _disagreeing(store: StoreSight) -> list[TopicPartition]:
-    """Partitions at which segments disagree; one without an offset and without rows says nothing."""
-    saying = [one for one in store.databases if one.has_offsets_family and (one.state.offsets or one.filled)]
-    return sorted(
-        partition
-        for partition in store.inside
-        if len({one.state.offsets.get(partition, OFFSET_UNKNOWN) for one in saying}) > 1
-    )
+    """Partitions at which segments disagree."""
+    return sorted(partition for partition in store.inside if len(_said(store, partition)) > 1)
+
+
+def _said(store: StoreSight, partition: TopicPartition) -> set[int]:
+    """What its segments say of a partition.
+
+    One without an offset and without rows was made after another one was closed, and says nothing; or no segment was
+    ever closed, and its rows were not flushed before the process died.
+    """
+    closed = any(one.state.offsets and one.state.closed_cleanly for one in store.databases)
+    return {
+        one.state.offsets.get(partition, OFFSET_UNKNOWN)
+        for one in store.databases
+        if one.has_offsets_family and (one.state.offsets or one.filled or not closed)
+    }
 
 
 def _why_headers(store: StoreSight, terms: Terms) -> str:
@@ -200,8 +229,7 @@ def _offsets(seen: TaskSight, store: StoreSight, claimed: Claims) -> tuple[dict[
     else:
         offsets = dict(store.inside or taken or outside)
     for partition in _disagreeing(store):
-        said = sorted({one.state.offsets.get(partition, OFFSET_UNKNOWN) for one in store.databases if one.filled})
-        offsets[partition] = min([offsets[partition], *said])
+        offsets[partition] = min(offsets[partition], *_said(store, partition))
         notes.append(f"its segments are at different offsets of {partition}: the smallest is taken")
     other = {partition: offset for partition, offset in taken.items() if offsets.get(partition, offset) != offset}
     if other:
@@ -272,27 +300,32 @@ def _database(store: StoreSight, one: DatabaseSight, terms: Terms) -> DatabaseCo
 _NOTHING = StoreDigest(0, 0, EMPTY)
 
 
-def _steps(databases: tuple[DatabaseConversion, ...], offsets: Offsets, terms: Terms) -> tuple[str, ...]:
+def _steps(
+    databases: tuple[DatabaseConversion, ...], offsets: Offsets, terms: Terms, *, segmented: bool
+) -> tuple[Step, ...]:
     steps = []
     moves = [move for one in databases for move in one.moves]
     if moves:
-        rows = sum(move.rows for move in moves)
         steps.append(
-            f"{rows:,} rows are moved from {moves[0].source} to {moves[0].target}: a {moves[0].source_kind} store "
-            f"becomes a {moves[0].target_kind} store"
+            Step(
+                f"rows are moved from {moves[0].source} to {moves[0].target}: a {moves[0].source_kind} store "
+                f"becomes a {moves[0].target_kind} store",
+                rows=sum(move.rows for move in moves),
+            )
         )
     dropped = sorted({family for one in databases for family in one.drop})
     if dropped:
-        where = "its database" if len(databases) == 1 else f"{len(databases)} segments"
-        said = f"; {CHECKPOINT_FILE} says {in_words(offsets)}" if offsets else ""
-        steps.append(
-            f"the column famil{'ies' if len(dropped) > 1 else 'y'} {', '.join(dropped)} of {where} is dropped{said}"
-        )
+        families = f"the column famil{'ies' if len(dropped) > 1 else 'y'} {', '.join(dropped)}"
+        where = which(len(databases), len(databases), segmented=segmented)
+        text = f"{families} of {where} {'are' if len(dropped) > 1 else 'is'} dropped"
+        steps.append(Step(f"{text}; {CHECKPOINT_FILE} says", offsets=offsets) if offsets else Step(text))
     rewritten = sum(bool(one.rewrite) for one in databases)
     if rewritten:
         steps.append(
-            f"the SST files of {rewritten} database{'s' if rewritten > 1 else ''} are written anew in format "
-            f"{terms.to.sst_format}, which RocksDB {terms.to.rocksdb} reads"
+            Step(
+                f"the SST files of {which(rewritten, len(databases), segmented=segmented)} are written anew in format "
+                f"{terms.to.sst_format}, which RocksDB {terms.to.rocksdb} reads"
+            )
         )
     return tuple(steps)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position
 from statecore.formats.releases import RELEASES, Release
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
+from statecore.maintenance.conversion.step import Step
 
 _BYTES_BESIDE = 64 << 10
 """Of a database besides rows: MANIFEST, options, the family ``offsets``."""
@@ -92,7 +92,7 @@ class StoreConversion:
         databases: what becomes of each of its databases, segments in order of time.
         offsets: what the store says afterwards, inside or in a file beside it; empty where nothing is known, or needed.
         position: its position afterwards.
-        steps: what is done, in words; none where it stays as it is.
+        steps: what is done; nothing where it stays as it is.
         notes: what a person should know of it.
         refused: why it cannot be converted; empty where it can.
     """
@@ -103,7 +103,7 @@ class StoreConversion:
     databases: tuple[DatabaseConversion, ...]
     offsets: Mapping[TopicPartition, int]
     position: Position
-    steps: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
     refused: str = ""
 
@@ -131,6 +131,7 @@ class TaskConversion:
         written: files with offsets or positions that are written beside the stores, with what they say.
         refused: why it is not converted; nothing is done then.
         left: what stays as it is, and why.
+        remarks: what a person should know of the task.
     """
 
     task: str
@@ -141,6 +142,7 @@ class TaskConversion:
     written: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def to(self) -> Release:
@@ -156,8 +158,8 @@ class TaskConversion:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of its stores, each named."""
-        return tuple(f"{store.store}: {note}" for store in self.stores for note in store.notes)
+        """What a person should know of it, and of its stores, each named."""
+        return (*self.remarks, *(f"{store.store}: {note}" for store in self.stores for note in store.notes))
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -178,35 +180,3 @@ class TaskConversion:
     def databases(self) -> int:
         """How many databases are changed or made."""
         return sum(not one.is_nothing_to_do for store in self.stores for one in store.databases)
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan as a person is shown it, as one JSON object."""
-        return {
-            "task": self.task,
-            "from": self.seen,
-            "to": self.release_to,
-            "nothing_to_do": self.is_nothing_to_do,
-            "refused": list(self.refused),
-            "left": list(self.left),
-            "moved": list(self.moved),
-            "written": {name: _offsets_json(offsets) for name, offsets in self.written.items()},
-            "stores": [
-                {
-                    "store": store.store,
-                    "directory": store.directory,
-                    "kind": None if store.kind is None else store.kind.value,
-                    "databases": len(store.databases),
-                    "changed": sum(not one.is_nothing_to_do for one in store.databases),
-                    "offsets": _offsets_json(store.offsets),
-                    "position": {topic: dict(partitions) for topic, partitions in store.position.items()},
-                    "steps": list(store.steps),
-                    "notes": list(store.notes),
-                    "refused": store.refused or None,
-                }
-                for store in self.stores
-            ],
-        }
-
-
-def _offsets_json(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}

@@ -48,4 +48,6 @@ def plan_conversion(
         exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     moves = not any(kind.startswith("headers-") for kind in to.kinds)
     seen = look_at_task(task, path, application_id, spec, Wanted(moves, to.sst_format))
-    return upward(seen, to) if to.offsets_inside else downward(seen, Terms(to, exactly_once, lose_headers))
+    if to.offsets_inside:
+        return upward(seen, to, exactly_once)
+    return downward(seen, Terms(to, exactly_once, lose_headers))

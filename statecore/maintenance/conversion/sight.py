@@ -22,15 +22,17 @@ from statecore.images.model import StoreDigest
 from statecore.maintenance.conversion.rows import COUNTERPARTS, Counted, count_moved, counterpart_of_row
 from statecore.maintenance.database import Database
 from statecore.maintenance.evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude, listed, of_name
-from statecore.maintenance.layout import StorePlace, declared_at
+from statecore.maintenance.flushes import NOTHING_FLUSHED, Flushes, flushes
+from statecore.maintenance.layout import StorePlace, changelog_at, declared_at
 from statecore.maintenance.recognise import families_leave, recognise
 from statecore.placement.contents import StoreDirectory, stores_in
 from statecore.placement.database_state import DatabaseState
-from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
-from statecore.spec.reader import default_changelog
+from statecore.placement.mounts import why_mounted
+from statecore.placement.trees import link_in
+from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb_changes import live_files, sst_formats
 from statecore.stores.rocksdb_directory import has_database
+from statecore.stores.rocksdb_files import live_files, sst_formats
 from statecore.stores.rocksdb_witness import Witness
 
 _WITH_HEADERS = frozenset(kind.data_column_family for kind in COUNTERPARTS)
@@ -112,6 +114,7 @@ class StoreSight:
         has_position_file: whether there is one.
         foreign: whether its directory holds something, and no database: a store of the application's own making.
         broken: why a database of it cannot be read; empty where all can.
+        flushes: what was flushed of it since ``.checkpoint`` was written, where nothing but that file says its offset.
     """
 
     store: str
@@ -129,6 +132,7 @@ class StoreSight:
     has_position_file: bool = False
     foreign: bool = False
     broken: str = ""
+    flushes: Flushes = NOTHING_FLUSHED
 
     @property
     def keeps_offset_outside(self) -> bool:
@@ -165,6 +169,7 @@ class TaskSight:
         checkpoint: what ``.checkpoint`` says; ``None`` where there is none.
         broken: why that cannot be read.
         sources: topics of the global stores that the spec declares, in ``global/``; ``None`` without a spec.
+        beside: what files ``.checkpoint_<store>`` say of stores that have no directory of their name here, by file.
     """
 
     task: str
@@ -172,6 +177,7 @@ class TaskSight:
     checkpoint: Mapping[TopicPartition, int] | None
     broken: str = ""
     sources: frozenset[str] | None = None
+    beside: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
     @property
     def is_global(self) -> bool:
@@ -194,15 +200,33 @@ def look_at_task(task: str, path: Path, application_id: str, spec: ApplicationSp
         Fenced: somebody writes to a database.
         Capacity, Retryable: the system did not give what it takes.
     """
-    checkpoint, broken = None, ""
+    checkpoint, written_ns, broken = None, 0, ""
+    found = stores_in(path)
+    beside = {}
     try:
+        for file in sorted(set(path.glob(f"{CHECKPOINT_FILE}_*")) - {store.checkpoint_file for store in found}):
+            if file.suffix != ".tmp":
+                beside[file.name] = read_offsets(file)
         if (path / CHECKPOINT_FILE).is_file():
             checkpoint = read_offsets(path / CHECKPOINT_FILE)
+            written_ns = (path / CHECKPOINT_FILE).stat().st_mtime_ns
     except Corrupted as error:
         broken = error.what
-    stores = [_store(task, one, path, application_id, spec, wanted) for one in stores_in(path)]
+    if (link := link_in(path)) is not None:
+        broken = f"{link} is a link to another directory, of which no copy would be made. Replace it by the directory."
+    broken = broken or why_mounted(path)
+    stores = [_store(task, one, path, application_id, spec, wanted) for one in found]
+    if checkpoint is not None and task != GLOBAL:
+        stores = [replace(store, flushes=_flushes(store, path, written_ns)) for store in stores]
     sources = None if spec is None else frozenset(store.changelog for store in spec.global_stores)
-    return TaskSight(task, tuple(stores), checkpoint, broken, sources)
+    return TaskSight(task, tuple(stores), checkpoint, broken, sources, beside)
+
+
+def _flushes(store: StoreSight, path: Path, written_ns: int) -> Flushes:
+    if store.inside or store.outside is not None:
+        return NOTHING_FLUSHED
+    databases = [path / one.directory for one in store.databases if not one.has_offsets_family]
+    return flushes(databases, path, written_ns)
 
 
 def _store(
@@ -210,9 +234,10 @@ def _store(
 ) -> StoreSight:
     place = StorePlace(found.store, found.path, found.segmented, task)
     seen = StoreSight(found.store, found.name, found.segmented)
-    declared = declared_at(spec, place)
+    declared = declared_at(spec, task, found.store)
     logged = None if declared is None else declared.is_logged
-    seen = replace(seen, declared=declared, logged=logged, changelog=_changelog(place, application_id, declared))
+    changelog = changelog_at(application_id, task, found.store, declared)
+    seen = replace(seen, declared=declared, logged=logged, changelog=changelog)
     try:
         file = found.checkpoint
         databases = found.databases
@@ -237,12 +262,6 @@ def _store(
 def _known(offsets: Mapping[TopicPartition, int]) -> Position:
     """A position from a file; -4 there says that nothing is known, as no entry does."""
     return position_of_offsets({partition: offset for partition, offset in offsets.items() if offset >= 0})
-
-
-def _changelog(place: StorePlace, application_id: str, declared: StoreSpec | None) -> str:
-    if declared is not None and declared.changelog != UNKNOWN_CHANGELOG:
-        return "" if declared.changelog == NO_CHANGELOG else declared.changelog
-    return "" if place.task == GLOBAL else default_changelog(application_id, place.store, place.topology)
 
 
 def _headless(found: StoreDirectory) -> str:

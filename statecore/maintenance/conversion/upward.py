@@ -3,12 +3,13 @@
 What Kafka Streams 4.3.1 does itself when it opens an older directory is the reference (``migrateLegacyOffsets``): the
 offset of each entry of ``.checkpoint`` goes into the databases of its store, then the file is deleted. Two things are
 better here. A store of windows or sessions without a segment gets one that keeps its offset; 4.3.1 drops the offset,
-and under exactly-once wipes the whole task for the want of it. An entry of -4 is kept, so that its store is restored
-without a wipe; 4.3.1 passes it over. And a store that has an offset inside keeps it: there the file would win, and what
-lies between the two be restored again.
+and under exactly-once wipes the whole task for the want of it. An entry of -4 is kept of a store without rows, so that
+it is restored without a wipe; 4.3.1 passes it over. And a store that has an offset inside keeps it: there the file
+would win, and what lies between the two be restored again.
 
-No offset is ever invented. A task without any is left as it is. A ``.checkpoint`` that is there is believed, as the
-release that left it would believe it.
+No offset is ever invented. A task without any is left as it is, and so is one with rows of which the file says -4:
+under exactly-once they may be of a transaction that never was committed, and the wipe is what makes the task right. A
+``.checkpoint`` that is there is believed else, unless rows were flushed after it (:mod:`.lateness`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from statecore.formats.offsets import (
 from statecore.formats.position import Position, copy_position, encode_position, merge_position
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
 from statecore.formats.topic_partition import TopicPartition
-from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, smallest
+from statecore.maintenance.conversion.claims import Claims, Offsets, claims, in_words, restored_from_start, smallest
+from statecore.maintenance.conversion.lateness import lateness
 from statecore.maintenance.conversion.model import DatabaseConversion, StoreConversion, TaskConversion
 from statecore.maintenance.conversion.sight import (
     DatabaseSight,
@@ -37,24 +39,31 @@ from statecore.maintenance.conversion.sight import (
     TaskSight,
     seen_release,
 )
+from statecore.maintenance.conversion.step import Step, which
 from statecore.placement.state_directory import partition_of
 
 
-def upward(seen: TaskSight, to: Release) -> TaskConversion:
+def upward(seen: TaskSight, to: Release, exactly_once: bool | None = None) -> TaskConversion:
     """What is to become of a task's directory that is to be one of a release with offsets inside.
 
     Args:
         seen: the directory.
         to: the release.
+        exactly_once: the guarantee; ``None`` where it is not known, so that what depends on it is refused.
     """
     claimed = claims(seen)
     begun = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
     refused = _refused(seen)
     if refused:
         return replace(begun, refused=refused)
-    left = _without_offsets(seen)
+    left = _without_offsets(seen) or _with_rows_of_no_offset(seen, claimed)
     if left:
         return replace(begun, left=left)
+    late = lateness(seen, claimed, exactly_once, to)
+    if late.refused:
+        return replace(begun, refused=(late.refused,))
+    if late.distrusted:
+        return replace(begun, left=(late.distrusted,), moved=(CHECKPOINT_FILE,))
     stores = tuple(_store(seen, store, claimed, to) for store in seen.stores)
     kept = dict(claimed.unclaimed)
     written: dict[str, Mapping[TopicPartition, int]] = {}
@@ -78,6 +87,7 @@ def upward(seen: TaskSight, to: Release) -> TaskConversion:
         moved=tuple(sorted(moved)),
         written=written,
         left=_stays(seen, kept, to),
+        remarks=late.remarks,
     )
 
 
@@ -107,19 +117,52 @@ def _without_offsets(seen: TaskSight) -> tuple[str, ...]:
     )
 
 
+def _with_rows_of_no_offset(seen: TaskSight, claimed: Claims) -> tuple[str, ...]:
+    """Why a task is left that has rows with -4: it was killed before its first commit on this directory.
+
+    With -4 inside, Kafka Streams would restore over the rows, also over those of a transaction that was aborted, and
+    process their input again upon them. Without it at-least-once does the same, and exactly-once wipes the task.
+    """
+    if seen.is_global:
+        return ()
+    found = [
+        store.store
+        for store in seen.stores
+        if store.has_rows and not store.inside and not store.outside and OFFSET_UNKNOWN in claimed.of(store).values()
+    ]
+    if not found:
+        return ()
+    return (
+        f"{CHECKPOINT_FILE} says -4 of {', '.join(found)}, and there are rows: the instance died before its first "
+        "commit, so nobody knows which of them were committed. The task is restored from the start by the application, "
+        "under exactly-once after it has wiped the task.",
+    )
+
+
 def _stays(seen: TaskSight, kept: Offsets, to: Release) -> tuple[str, ...]:
     """Entries that stay in the file, each with what Kafka Streams makes of it."""
     stores = {store.changelog: store for store in seen.stores if store.changelog}
     found = []
     for partition, offset in sorted(kept.items()):
         store, said = stores.get(partition.topic), f"{CHECKPOINT_FILE} keeps {in_words({partition: offset})}"
-        if store is None:
+        if store is None and offset == OFFSET_UNKNOWN:
+            found.append(
+                f"{said}, which is no offset, and no store here is known to be restored from that. Where the topology "
+                f"has such a store, Kafka Streams {to.name} restores it from the start, under exactly-once after it "
+                "has wiped the task."
+            )
+        elif store is None:
             found.append(
                 f"{said}: no store here is known to be restored from that. Kafka Streams {to.name} takes it over where "
                 "its topology has such a store, else drops it. Declare the store in a spec to have it taken over here."
             )
         elif store.foreign:
             found.append(f"{said}: {store.store} is no database, so Kafka Streams {to.name} takes it over itself.")
+        elif store.databases:
+            found.append(
+                f"{said}, which is not of {seen.task}: Kafka Streams {to.name} drops it, and {store.store} keeps what "
+                "else says its offset. Look whether the directory is that of another task."
+            )
         else:
             found.append(
                 f"{said}, and {store.directory} has no database: Kafka Streams would make an empty one and restore "
@@ -158,7 +201,8 @@ def _store(seen: TaskSight, store: StoreSight, claimed: Claims, to: Release) -> 
             offsets = {TopicPartition(store.changelog, partition): OFFSET_UNKNOWN}
         if offsets:
             databases.append(_made(store, offsets, to))
-            steps.append(f"a segment is made that keeps {in_words(offsets)}: it has none")
+            steps.append(Step("it has no segment, so one is made, which says", offsets=offsets))
+    notes += restored_from_start(offsets) or _of_no_offset(seen, store, offsets, claimed)
     return StoreConversion(
         store.store, store.directory, kind, tuple(databases), offsets, position, tuple(steps), tuple(notes)
     )
@@ -168,6 +212,8 @@ def _database(
     seen: TaskSight, store: StoreSight, one: DatabaseSight, offsets: Offsets, to: Release
 ) -> DatabaseConversion:
     missing = {partition: offset for partition, offset in offsets.items() if partition not in one.state.offsets}
+    if one.has_offsets_family and store.inside and not one.state.offsets:
+        missing = {}  # its release goes by the other segments; what it may have lost only the want of an offset shows
     entries = {offset_key(partition): encode_int64(offset) for partition, offset in missing.items()}
     status = one.state.status
     if status is None and (missing or not one.has_offsets_family):
@@ -214,6 +260,21 @@ def _made(store: StoreSight, offsets: Offsets, to: Release) -> DatabaseConversio
     )
 
 
+def _of_no_offset(seen: TaskSight, store: StoreSight, offsets: Offsets, claimed: Claims) -> list[str]:
+    """What the next start makes of a store that has none, where its databases could keep one."""
+    if offsets or not store.databases:
+        return []
+    if seen.is_global:
+        return ["nothing says an offset of it: Kafka Streams restores it from the start, and keeps its offset then"]
+    if store.logged and all(one.has_offsets_family for one in store.databases):
+        return ["it has no offset: Kafka Streams restores it from the start, under exactly-once after a wipe"]
+    if store.logged is None:
+        kept = f"Kafka Streams takes one over that {CHECKPOINT_FILE} keeps, or it is"
+        taken = kept if claimed.unclaimed else "taken for"
+        return [f"nothing says an offset of it: {taken} a store that is not logged"]
+    return []
+
+
 def _notes(seen: TaskSight, store: StoreSight, taken: Offsets, inside: Offsets) -> list[str]:
     notes = []
     other = {partition: offset for partition, offset in taken.items() if inside.get(partition, offset) != offset}
@@ -229,6 +290,13 @@ def _notes(seen: TaskSight, store: StoreSight, taken: Offsets, inside: Offsets) 
     ]
     if disagreeing and not store.keeps_offset_outside:
         notes.append(f"its segments are at different offsets, the smallest {in_words(smallest([inside]))}; they stay")
+    silent = [one.directory for one in store.databases if one.has_offsets_family and not one.state.offsets]
+    if inside and silent and not store.keeps_offset_outside:
+        more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+        notes.append(
+            f"{silent[0]}{more} says no offset, and other segments "
+            f"{in_words(inside)}: what was not flushed there is not restored; statecore doctor says more"
+        )
     if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
         notes.append("it was not closed")
     if seen.is_global and OFFSET_UNKNOWN in taken.values():
@@ -244,12 +312,10 @@ def _notes(seen: TaskSight, store: StoreSight, taken: Offsets, inside: Offsets) 
             f"{CHECKPOINT_FILE} has no offset of {store.changelog}: it is restored from the start, under exactly-once "
             "after its task was wiped"
         )
-    if store.logged is None and store.databases and not inside and not taken and not seen.is_global:
-        notes.append("nothing says an offset of it: taken for a store that is not logged")
     return notes
 
 
-def _steps(store: StoreSight, databases: list[DatabaseConversion], inside: Offsets, offsets: Offsets) -> list[str]:
+def _steps(store: StoreSight, databases: list[DatabaseConversion], inside: Offsets, offsets: Offsets) -> list[Step]:
     steps = []
     added = [
         made
@@ -257,13 +323,15 @@ def _steps(store: StoreSight, databases: list[DatabaseConversion], inside: Offse
         if made.entries and not one.has_offsets_family
     ]
     if added:
-        where = f"{len(added)} segment{'s' if len(added) > 1 else ''}" if store.segmented else "its database"
-        said = "" if store.keeps_offset_outside or not offsets else f", which says {in_words(offsets)}"
-        steps.append(f"the column family {OFFSETS_COLUMN_FAMILY} is added to {where}{said}")
+        where = which(len(added), len(databases), segmented=store.segmented)
+        text = f"the column family {OFFSETS_COLUMN_FAMILY} is added to {where}"
+        is_said = offsets and not store.keeps_offset_outside
+        verb = "say" if len(added) > 1 else "says"
+        steps.append(Step(f"{text}, which {verb}", offsets=offsets) if is_said else Step(text))
     if store.keeps_offset_outside and offsets and not inside:
-        steps.append(f"its offset goes to {store_checkpoint_file(store.store)}: {in_words(offsets)}")
+        steps.append(Step(f"its offset goes to {store_checkpoint_file(store.store)}"))
     elif len(added) < sum(bool(made.entries) for made in databases):
-        steps.append(f"what is missing in {OFFSETS_COLUMN_FAMILY} is added")
+        steps.append(Step(f"what is missing in {OFFSETS_COLUMN_FAMILY} is added"))
     if store.has_position_file and any(POSITION_KEY in made.entries for made in databases):
-        steps.append(f"its position is taken from {position_file(store.store)}")
+        steps.append(Step(f"its position is taken from {position_file(store.store)}"))
     return steps

@@ -16,9 +16,11 @@ from typing import Any
 
 def report(said: dict[str, Any], request: dict[str, Any], *, done: bool) -> dict[str, Any]:
     """The report of a migration."""
-    steps = [] if done else ["the column family offsets is added, which says by-id-changelog-{n} at {n}0"]
+    text = "the column family offsets is added, which says"
     return {
-        "version": 1,
+        "version": 2,
+        **dict.fromkeys(("request_id", "host", "user", "release", "started", "finished"), ""),
+        "process": 1,
         "application_id": request["application_id"],
         "state_dir": request["state_dir"],
         "to": request["to"],
@@ -32,7 +34,7 @@ def report(said: dict[str, Any], request: dict[str, Any], *, done: bool) -> dict
                     {
                         "store": "by-id",
                         "kind": "key-value",
-                        "steps": [step.format(n=n) for step in steps],
+                        "steps": [] if done else [{"text": text, "rows": 0, "offsets": {f"by-id-changelog-{n}": n}}],
                         "offsets": {},
                         "rewritten_bytes": 0,
                     }

@@ -12,17 +12,27 @@ from statecore.airflow import approval
 from statecore.airflow.approval import MigrationApproval, conclude, outcomes
 from statecore.airflow.failures import JobRefused
 from statecore.airflow.migration_plans import short
+from statecore.airflow.migration_values import Answer, Became, Entry, ShortPlan
+from statecore.jobs.migrate_report import MIGRATE_REPORT
 from tests.unit.airflow.stub_migrate import report
 
-DIRECTORIES = [
-    {"name": name, "application_id": name, "host": None, "request": {"state_dir": f"/srv/{name}"}}
+DIRECTORIES: list[Entry] = [
+    {
+        "title": name,
+        "name": f"statecore migrate {name}",
+        "application_id": name,
+        "host": None,
+        "engine": "processes",
+        "conf": None,
+        "request": {"state_dir": f"/srv/{name}"},
+    }
     for name in ("orders", "billing", "clicks")
 ]
 
 
-def plan(number: int, *, done: bool = False) -> dict[str, Any]:
-    request = {"application_id": DIRECTORIES[number]["name"], "state_dir": "/srv", "to": "4.3"}
-    return short(report({}, request, done=done))
+def plan(number: int, *, done: bool = False) -> ShortPlan:
+    request = {"application_id": DIRECTORIES[number]["title"], "state_dir": "/srv", "to": "4.3"}
+    return short(MIGRATE_REPORT.from_json(report({}, request, done=done)))
 
 
 class Task:
@@ -30,11 +40,11 @@ class Task:
 
     id = "0"
 
-    def __init__(self, plans: list[dict[str, Any] | None]) -> None:
+    def __init__(self, plans: list[ShortPlan | None]) -> None:
         self.plans = plans
         self.pushed: dict[str, Any] = {}
 
-    def xcom_pull(self, task_ids: str, map_indexes: range) -> list[dict[str, Any] | None]:
+    def xcom_pull(self, task_ids: str, map_indexes: range) -> list[ShortPlan | None]:
         assert (task_ids, len(map_indexes)) == ("plan", len(self.plans))
         return self.plans
 
@@ -42,7 +52,7 @@ class Task:
         self.pushed[key] = value
 
 
-def context(*plans: dict[str, Any] | None, **params: Any) -> dict[str, Any]:
+def context(*plans: ShortPlan | None, **params: Any) -> dict[str, Any]:
     task = Task(list(plans))
     params = {"to": "4.3", "approve": "ask", "approve_within": "30m", **params}
     return {"ti": task, "task_instance": task, "params": params}
@@ -84,7 +94,7 @@ def test_a_person_is_shown_all_plans_and_no_answer_is_a_no(shown: list[dict[str,
 def test_what_was_approved_is_handed_on_and_of_the_others_why_not() -> None:
     running = context(plan(0), None, plan(2, done=True))
     handed = operator().execute_complete(running, event("Approve"))  # type: ignore[arg-type]
-    assert [(one["name"], one["plan_id"], one["why"]) for one in handed] == [
+    assert [(one["title"], one["plan_id"], one["why"]) for one in handed] == [
         ("orders", "plan-1", ""),
         ("billing", "", "Its plan failed."),
         ("clicks", "", "Nothing is to be done: Kafka Streams 4.3 opens it as it is."),
@@ -93,7 +103,9 @@ def test_what_was_approved_is_handed_on_and_of_the_others_why_not() -> None:
 
 
 @pytest.mark.parametrize("by", ["vera", None])
-def test_a_no_skips_what_follows_and_is_kept(monkeypatch: pytest.MonkeyPatch, by: str | None) -> None:
+def test_a_no_skips_what_follows_and_who_said_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], by: str | None
+) -> None:
     task, running = operator(), context(plan(0), None, plan(2))
     task.downstream_task_ids.add("migrate.apply")
     following = SimpleNamespace(is_teardown=False)
@@ -104,6 +116,8 @@ def test_a_no_skips_what_follows_and_is_kept(monkeypatch: pytest.MonkeyPatch, by
     assert skipped == [following]
     assert running["ti"].pushed["answer"]["chosen"] == "Reject"
     assert running["ti"].pushed["answer"]["by"] == by
+    said = "answered by vera: Reject" if by else "nobody has answered within 30m: nothing is applied"
+    assert said in capsys.readouterr().out
 
 
 def test_without_approval_nobody_is_asked(shown: list[dict[str, Any]]) -> None:
@@ -119,8 +133,8 @@ def test_where_nothing_is_to_be_done_nobody_is_asked_and_it_is_said(shown: list[
     assert shown == []
 
 
-def became(planned: Any, done: Any = None, seen: Any = None, chosen: str | None = None) -> str:
-    answer = None if chosen is None else {"chosen": chosen}
+def became(planned: Any, done: Any = None, seen: Any = None, chosen: str | None = None, by: str | None = "vera") -> str:
+    answer: Answer | None = None if chosen is None else {"chosen": chosen, "by": by, "at": "now"}
     (found,) = outcomes([(DIRECTORIES[0], planned)], answer, [done], [seen])
     return found["outcome"]
 
@@ -129,6 +143,7 @@ def test_what_became_of_a_directory_is_told_from_what_its_tasks_returned() -> No
     assert became(None) == "not planned"
     assert became(plan(0, done=True)) == "nothing to do"
     assert became(plan(0), chosen="Reject") == "rejected"
+    assert became(plan(0), chosen="Reject", by=None) == "rejected, because nobody answered in time"
     assert became(plan(0), chosen="Approve") == "not migrated"
     assert became(plan(0)) == "not migrated"
     assert became(plan(0), {"outcome": "migrated"}) == "migrated, and not as it has to be"
@@ -138,7 +153,7 @@ def test_what_became_of_a_directory_is_told_from_what_its_tasks_returned() -> No
 
 def test_the_last_word_names_what_is_not_as_it_was_to_become(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("test")
-    found = [
+    found: list[Became] = [
         {"name": f"app-{n}", "state_dir": "/srv", "outcome": word}
         for n, word in enumerate(("migrated", "rejected", "nothing to do"))
     ]
@@ -147,6 +162,8 @@ def test_the_last_word_names_what_is_not_as_it_was_to_become(caplog: pytest.LogC
     assert "app-1        /srv             rejected" in caplog.text
     with pytest.raises(JobRefused, match=r"1 of 4 directories are not .*:\n  x in /srv: not planned\n"):
         conclude([*found, {"name": "x", "state_dir": "/srv", "outcome": "not planned"}], log)
-    many = [{"name": f"app-{n}", "state_dir": "/srv", "outcome": "not migrated"} for n in range(approval._NAMED + 5)]
+    many: list[Became] = [
+        {"name": f"app-{n}", "state_dir": "/srv", "outcome": "not migrated"} for n in range(approval._NAMED + 5)
+    ]
     with pytest.raises(JobRefused, match="and 5 more"):
         conclude(many, log)

@@ -7,61 +7,56 @@ from typing import Any
 import pytest
 
 from statecore.airflow import examination
-from statecore.cli import main as command
+from statecore.airflow.reports import read_report
 from statecore.errors import Corrupted
+from statecore.jobs import examine_job
 
 REQUEST = {"application_id": "orders", "state_dir": "/srv/state", "to": "4.3"}
 
 
-def finding(severity: str, task: str = "0_1", **fields: Any) -> dict[str, Any]:
+def finding(severity: str, task: str = "0_1") -> examination.Found:
     return {
         "severity": severity,
         "code": "store-not-closed",
         "task": task,
         "store": "by-id",
         "what": "It is.",
-        **fields,
     }
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    "fields",
     [
-        ({}, []),
-        ({"spec_path": "/a.yaml", "processing_guarantee": "at_least_once"}, ["--spec", "/a.yaml"]),
-        ({"processing_guarantee": "at_least_once"}, ["--processing-guarantee", "at_least_once"]),
-        ({"tasks": ["0_1", "global"]}, ["--task", "0_1", "--task", "global"]),
+        {},
+        {"spec_path": "/a.yaml", "processing_guarantee": "at_least_once"},
+        {"tasks": ["0_1", "global"]},
     ],
 )
-def test_the_doctor_looks_at_what_was_migrated_for_that_release(fields: dict[str, Any], words: list[str]) -> None:
-    said = examination.arguments({**REQUEST, **fields})
-    assert said[:9] == [
-        "doctor",
-        "--json",
-        "--offline",
-        "--state-dir",
-        "/srv/state",
-        "--application-id",
-        "orders",
-        "--for",
-        "4.3",
-    ]
-    assert said[9:] == words
+def test_what_was_migrated_is_examined_for_that_release_and_without_brokers(fields: dict[str, Any]) -> None:
+    asked = examination.request_for({**REQUEST, **fields, "lose_headers": True}).to_json()
+    said = {"application_id": "orders", "state_dir": "/srv/state", "release": "4.3", "offline": True, **fields}
+    assert {name: value for name, value in asked.items() if value} == said
 
 
-def test_the_command_takes_what_it_is_given_and_what_it_says_is_understood(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_program_takes_what_it_is_given_and_what_it_reports_is_understood(tmp_path: Path) -> None:
+    report = examination.report_path(tmp_path / "reports" / "one.json")
     (tmp_path / "orders" / "0_0").mkdir(parents=True)
-    command.main(examination.arguments({**REQUEST, "state_dir": str(tmp_path)}))
-    found = examination.findings(capfd.readouterr().out.splitlines())
-    assert found is not None
+    asked = examination.request_for({**REQUEST, "state_dir": str(tmp_path)})
+    assert examine_job.main(["--request", json.dumps(asked.to_json()), "--report", str(report)]) == 0
+    found = examination.findings(read_report(report))
     assert all(examination.in_words(one) for one in found)
 
 
-def test_what_is_no_examination_is_none() -> None:
-    assert examination.findings(["{", "text", json.dumps({"error": "NotFound"})]) is None
-    assert examination.findings([json.dumps({"applications": [{"findings": []}]}), "a last word"]) == []
+def test_what_cannot_be_examined_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = tmp_path / "one.json"
+    for asked, kind in (
+        (json.dumps({"state_dir": str(tmp_path / "nowhere")}), "NotFound"),
+        (json.dumps({"state_dirr": "/srv"}), "Invalid"),
+        ("{", "Invalid"),
+    ):
+        code = examine_job.main(["--request", asked, "--report", str(report)])
+        assert (read_report(report)["error"], read_report(report)["exit_code"]) == (kind, code)
+        assert capsys.readouterr().err
 
 
 def test_what_is_bad_is_refused_unless_it_was_left_as_it_is() -> None:

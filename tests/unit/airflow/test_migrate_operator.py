@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
+from statecore.airflow import examination
 from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.airflow.migrate_operator import MODULE, StatecoreMigrateOperator
+from statecore.jobs import examine_job
 from statecore.spark import migrate_job
 from tests.unit.airflow.migrations import asked, stub
 from tests.unit.airflow.stub import StubSpark, spec
@@ -27,7 +29,8 @@ def operator(
     step: str, spark: StubSpark, options: dict[str, Any] | None = None, **fields: Any
 ) -> StatecoreMigrateOperator:
     entry = {
-        "name": "orders",
+        "title": "orders",
+        "name": "statecore migrate orders",
         "application_id": "orders",
         "host": None,
         "engine": "processes",
@@ -37,7 +40,7 @@ def operator(
         **fields,
     }
     job = str(spark.jobs / "migrate_checkpoints.py")
-    return StatecoreMigrateOperator(task_id=step, step=step, entry=entry, application=job, **(options or {}))
+    return StatecoreMigrateOperator(task_id=step, step=step, application=job, **entry, **(options or {}))
 
 
 def test_the_module_is_that_of_the_job() -> None:
@@ -76,11 +79,11 @@ def test_the_report_lies_where_no_page_takes_it_for_one_of_a_restore(spark: Stub
     found = operator("plan", spark).execute(context())
     assert Path(found["report"]).parent == tmp_path / "reports" / "orders" / "migrations"
     assert json.loads(Path(found["report"]).read_text())["plan_id"] == "plan-1"
-    assert found["done"]["rows"][0]["what"].endswith("by-id-changelog-… at …")
+    assert found["done"]["rows"][0]["what"].endswith("which says its offset")
 
 
 def test_a_directory_that_is_refused_fails_at_once_with_all_reasons(spark: StubSpark) -> None:
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"task": f"0_{n}", "seen": "4.2", "stores": [], "steps": [], "left": [], "notes": [], "refused": [f"why {n}"]}
         for n in range(2)
     ]
@@ -176,9 +179,17 @@ def test_who_verifies_asks_the_doctor_and_what_is_bad_fails(spark: StubSpark) ->
     warning = {"severity": "warning", "code": "file-leftover", "task": "", "store": "", "what": "A file."}
     spark.behaves({"doctor": [warning]})  # type: ignore[dict-item]
     assert operator("verify", spark).execute(context())["findings"] == {"warning": 1}
-    assert json.loads((spark.jobs / "doctor.json").read_text())[-2:] == ["--for", "4.3"]
+    asked_for = json.loads((spark.jobs / "doctor.json").read_text())
+    assert {name: asked_for[name] for name in ("state_dir", "release", "offline")} == {
+        "state_dir": "/srv/state",
+        "release": "4.3",
+        "offline": True,
+    }
     spark.behaves({"doctor": [warning, {**warning, "severity": "error", "what": "Bad."}]})  # type: ignore[dict-item]
     with pytest.raises(JobRefused, match=r"finds 1 things that are bad:\n  error file-leftover: Bad\."):
+        operator("verify", spark).execute(context())
+    spark.behaves({"doctor": {**FENCED, "error": "Invalid"}})
+    with pytest.raises(JobRefused, match="It is in use"):
         operator("verify", spark).execute(context())
     spark.behaves({"doctor": None})
     with pytest.raises(JobUnavailable, match="statecore doctor ended without a word: exit code 1"):
@@ -189,3 +200,16 @@ def test_who_plans_or_applies_asks_no_doctor(spark: StubSpark) -> None:
     for step in ("plan", "apply"):
         operator(step, spark).execute(context())
     assert not (spark.jobs / "doctor.json").exists()
+
+
+def test_a_report_that_is_not_understood_is_refused(spark: StubSpark) -> None:
+    spark.behaves({"orders": {"version": 1}})
+    with pytest.raises(JobRefused, match="it is of version 1, and this release knows 2"):
+        operator("plan", spark).execute(context())
+    spark.behaves({"orders": {"tasks": [{"task": "0_0"}]}})
+    with pytest.raises(JobRefused, match="report of a migration cannot be read"):
+        operator("plan", spark).execute(context())
+
+
+def test_the_modules_are_those_of_the_programs() -> None:
+    assert examine_job.__name__ == examination.MODULE

@@ -1,55 +1,51 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from typing import Any
 
 from statecore.airflow.migration_plans import DIRECTORIES, ROWS, body, reasons, short, table
+from statecore.airflow.migration_values import Entry
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.migrate_report import MigratedStep, MigratedStore, MigratedTask, MigrateReport, Outcome
 
 
-def task(name: str, *steps: str, store: str = "by-id", **fields: Any) -> dict[str, Any]:
-    stores = [{"store": store, "kind": "key-value", "steps": list(steps), "offsets": {}, "rewritten_bytes": 1024}]
+def task(name: str, *steps: MigratedStep | str, store: str = "by-id", **fields: Any) -> MigratedTask:
+    done = tuple(MigratedStep(step) if isinstance(step, str) else step for step in steps)
+    return MigratedTask(name, "4.2", (MigratedStore(store, "key-value", done, {}, 1024),), **fields)
+
+
+def report(*tasks: MigratedTask, **fields: Any) -> MigrateReport:
+    attempt = Attempt.begin("orders", "/srv/state", "one")
+    known = {"to": "4.3", "outcome": Outcome.PLANNED, "plan_id": "abc", "finished": "now"}
+    return replace(MigrateReport(**asdict(attempt), **known), tasks=tasks, **fields)  # type: ignore[arg-type]
+
+
+def entry(title: str = "orders", host: str | None = None) -> Entry:
     return {
-        "task": name,
-        "seen": "4.2",
-        "stores": stores,
-        "steps": [],
-        "left": [],
-        "refused": [],
-        "notes": [],
-        **fields,
+        **{"title": title, "name": "statecore migrate", "application_id": title, "host": host},
+        **{"engine": "processes", "conf": None, "request": {"state_dir": "/srv/state"}},
     }
 
 
-def report(*tasks: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    known = {"application_id": "orders", "state_dir": "/srv/state", "to": "4.3", "outcome": "planned", "plan_id": "abc"}
-    return {**known, "tasks": list(tasks), **fields}
-
-
-def entry(name: str = "orders", **fields: Any) -> dict[str, Any]:
-    return {"name": name, "application_id": name, "host": None, "request": {"state_dir": "/srv/state"}, **fields}
-
-
 def test_tasks_that_differ_in_offsets_alone_are_one_row() -> None:
-    plan = short(report(*(task(f"0_{n}", f"offsets are added, log-{n} at {n},000, format 5") for n in range(30))))
+    steps = [MigratedStep("offsets are added in format 5, which says", 0, {f"log-{n}": n * 1000}) for n in range(30)]
+    plan = short(report(*(task(f"0_{n}", step) for n, step in enumerate(steps))))
     (row,) = plan["done"]["rows"]
-    assert (row["count"], len(row["tasks"]), row["what"]) == (30, 12, "offsets are added, log-… at …, format 5")
+    said = "offsets are added in format 5, which says its offset"
+    assert (row["count"], len(row["tasks"]), row["what"]) == (30, 12, said)
     assert (plan["tasks"], plan["changed"], plan["rewritten_bytes"]) == (30, 30, 30 * 1024)
     assert "0_11 and 18 more" in table(plan)
 
 
-def test_an_offset_that_is_not_known_is_not_put_together_with_those_that_are() -> None:
-    plan = short(report(task("0_0", "log-0 at 7"), task("0_1", "log-1 at -4")))
-    assert [row["what"] for row in plan["done"]["rows"]] == ["log-0 at 7", "log-1 at -4"]
-
-
 def test_what_stays_as_it_is_and_what_lies_beside_the_stores_is_said() -> None:
-    plan = short(report(task("0_0", left=["It is wiped."], notes=["by-id: look"], steps=[".checkpoint: moved"])))
+    plan = short(report(task("0_0", left=("It is wiped.",), notes=("by-id: look",), steps=(".checkpoint: moved",))))
     shown = body([(entry(), plan)], "4.3")
-    assert "| `0_0` | files beside the stores | .checkpoint: moved |" in shown
+    assert "| 0_0 | files beside the stores | .checkpoint: moved |" in shown
     assert (
-        "| task | left as it is, and what Kafka Streams will do with it |\n|---|---|\n| `0_0` | It is wiped. |" in shown
+        "| task | left as it is, and what Kafka Streams will do with it |\n|---|---|\n| 0_0 | It is wiped. |" in shown
     )
-    assert "| `0_0` | by-id: look |" in shown
+    assert "| 0_0 | by-id: look |" in shown
     assert "left as it is: 0_0: It is wiped." in table(plan)
 
 
@@ -64,7 +60,7 @@ def test_the_page_names_every_directory_its_plan_and_what_is_done() -> None:
     assert "| billing | `/srv/state` on host-b | 4.2 | none: it is opened as it is |  |" in shown
     assert "| broken | `/srv/state` |  | not part of this: its task *plan* failed, and says why |  |" in shown
     assert "### orders: plan `abc`\n\n| task | store | what is done |" in shown
-    assert "| `0_0` | `by-id` (key-value) | offsets are added |" in shown
+    assert "| 0_0 | `by-id` (key-value) | offsets are added |" in shown
     assert "other" not in shown
 
 
@@ -76,7 +72,7 @@ def test_names_are_text_whatever_they_are_made_of() -> None:
     rows = [line for line in shown.splitlines() if line.startswith("|")]
     assert len(rows) == len({5: 3}) * 3 + 3
     assert "is \\_\\_done\\_\\_" in shown
-    assert "`__north__/0_0`" in shown
+    assert "| \\_\\_north\\_\\_/0_0 |" in shown
 
 
 def test_what_is_shown_is_bounded_and_says_how_much_is_not() -> None:
@@ -92,13 +88,20 @@ def test_what_is_shown_is_bounded_and_says_how_much_is_not() -> None:
 
 
 def test_a_short_report_stays_short_however_large_the_directory_is() -> None:
-    large = report(*(task(f"{a}_{b}", "added at 5", left=["stays"]) for a in range(10) for b in range(1000)))
+    large = report(*(task(f"{a}_{b}", "added at 5", left=("stays",)) for a in range(10) for b in range(1000)))
     assert len(json.dumps(short(large))) < 2000
 
 
 def test_reasons_name_the_tasks_for_which_they_hold() -> None:
-    refused = [task(f"0_{n}", refused=[f"rows at {n} have headers"]) for n in range(3)]
-    assert reasons(report(*refused, task("1_0", refused=["other"]))) == [
+    refused = [task(f"0_{n}", refused=(f"rows at {n} have headers",)) for n in range(3)]
+    assert reasons(report(*refused, task("1_0", refused=("other",)))) == [
         "0_0, 0_1, 0_2: rows at … have headers",
         "1_0: other",
     ]
+
+
+def test_names_of_tasks_keep_their_underscores_where_a_list_of_them_is_folded() -> None:
+    shown = body([(entry(), short(report(*(task(f"0_{n}", "offsets are added") for n in range(20)))))], "4.3")
+    (row,) = [line for line in shown.splitlines() if "offsets are added" in line]
+    assert row.startswith("| 0_0, 0_1, 0_2, ")
+    assert "0_11 and 8 more | `by-id`" in row

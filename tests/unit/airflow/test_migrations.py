@@ -62,7 +62,8 @@ def test_an_entry_is_the_request_of_a_directory_with_what_the_form_says() -> Non
     named = {**ORDERS, "spec_path": "/a.yaml", "host": "host-a"}
     (entry,) = migrate_entries(params(named, engine="spark", **said))
     assert entry == {
-        "name": "orders",
+        "title": "orders",
+        "name": "statecore migrate orders",
         "application_id": "orders",
         "host": "host-a",
         "engine": "spark",
@@ -81,7 +82,7 @@ def test_an_entry_is_the_request_of_a_directory_with_what_the_form_says() -> Non
 
 def test_directories_of_one_application_are_told_apart() -> None:
     names = [
-        entry["name"]
+        entry["title"]
         for entry in migrate_entries(
             params(
                 {**ORDERS, "host": "a"},

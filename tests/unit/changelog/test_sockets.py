@@ -64,10 +64,11 @@ def private(path: Path) -> Iterator[str]:
             yield from (name for name in methods if re.match("_[a-z]", name))
 
 
-def test_one_module_uses_what_is_kafka_pythons_own_and_every_name_is_listed() -> None:
+def test_one_module_for_sockets_and_one_for_groups_use_what_is_kafka_pythons_own_and_every_name_is_listed() -> None:
     assert PACKAGE / "changelog" / "sockets.py" in WHO_KNOWS_KAFKA
     found = {path.name: set(private(path)) for path in WHO_KNOWS_KAFKA}
     assert found.pop("sockets.py") == set(USED)
+    assert found.pop("group_consumer.py") == {"_coordinator", "_heartbeat_enabled"}
     assert {name: names for name, names in found.items() if names} == {}
 
 

@@ -57,3 +57,32 @@ def test_what_cannot_be_compared_is_an_error_of_its_kind(
     assert main([*words, "--json"]) == 14
     assert json.loads(capfd.readouterr().out)["error"] == "NotFound"
     assert main([*words, "--with-changelog"]) == 13
+
+
+def test_where_nothing_could_be_compared_nothing_is_called_equal(
+    tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for side in ("here", "there"):
+        (tmp_path / side / "app").mkdir(parents=True)
+    assert main(words) == 32
+    assert capfd.readouterr().out.splitlines()[-1].startswith("nothing was compared: 0 stores, ")
+    assert main([*words, "--json"]) == 32
+    assert json.loads(capfd.readouterr().out)["verdict"] == "nothing was compared"
+
+
+def test_a_spec_that_decides_nothing_lets_no_gate_pass(
+    tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(write(tmp_path / "here", ROWS), ROWS, task="0_1")
+    spec = {
+        "application_id": "app",
+        "bootstrap_servers": "127.0.0.1:1",
+        "processing_guarantee": "at_least_once",
+        "subtopologies": {"0": {"stores": {"s": {"kind": "?", "changelog": "app-s-changelog"}}}},
+    }
+    (tmp_path / "stores.yaml").write_text(json.dumps(spec))
+    where = ["--spec", str(tmp_path / "stores.yaml"), "--state-dir", str(tmp_path / "here")]
+    assert main(["diff", *where, "--with-changelog"]) == 32
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.partition(": ")[2].partition(": ")[0] for line in lines[-3:-1]] == ["0_0/s", "0_1/s"]
+    assert lines[-1].startswith("nothing was compared: 0 stores, 2 not compared, ")

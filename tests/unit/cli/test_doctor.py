@@ -7,7 +7,11 @@ import json
 import pytest
 
 from statecore.cli.main import main
+from statecore.jobs.declaration import declared_fields
+from statecore.jobs.examine_request import ExamineRequest
+from statecore.jobs.repair_request import RepairRequest
 from statecore.maintenance.catalogue import CATALOGUE
+from statecore.placement.state_directory import StateDirectory
 from tests.unit.maintenance.stored import offsets, write_database
 
 
@@ -52,7 +56,12 @@ def test_one_finding_in_many_tasks_is_one_paragraph_and_the_worst_comes_first(ru
     assert f"  It means: {CATALOGUE['store-not-closed'].means}" in out
     assert f"  Do: {CATALOGUE['store-not-closed'].remedy}" in out
     assert "  More: docs/findings/store-not-closed.md" in out
-    assert out.rstrip().endswith("1 loss, 3 warnings")
+    *_, counts, repair = out.splitlines()
+    assert counts.endswith("1 loss, 3 warnings")
+    assert repair == (
+        "statecore doctor --repair --application-id shop, with the other arguments as here and --spec, without which "
+        "no store can be rebuilt, shows what would mend it, and changes nothing."
+    )
 
 
 def test_many_different_sentences_are_cut_and_lines_fit(run, tmp_path):
@@ -124,3 +133,89 @@ def test_what_is_to_open_it_and_what_cleans_up_can_be_said(run, tmp_path):
 def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
     code, _, err = run()
     assert (code, "has no directory of an application" in err) == (14, True)
+
+
+def test_brokers_that_are_named_are_asked_with_and_without_repair(run, tmp_path):
+    store(tmp_path, "0_0")
+    words = ["--application-id", "shop", "--bootstrap-servers", "127.0.0.1:1"]
+    for more in ([], ["--repair"]):
+        code, out, err = run(*words, *more)
+        assert (code, "127.0.0.1:1" in out + err) == (10, True)
+        assert run(*words, *more, "--offline")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["--apply"], ["--approved", "a"], ["--repository", "file:///r"], ["--owner", "a"], ["--request-id", "a"]),
+        *(["--engine", "processes"], ["--processes", "1"], ["--master", "local[1]"], ["--spark-conf", "a=b"]),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_only_a_repair_takes_is_refused_without_one(run, tmp_path, words):
+    store(tmp_path, "0_0")
+    code, _, err = run(*words)
+    assert (code, f"{words[0]} is for --repair." in err) == (13, True)
+
+
+def test_a_repair_is_of_the_application_of_the_spec_and_for_no_other_release(run, tmp_path):
+    store(tmp_path, "0_0")
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(
+        "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
+    )
+    code, out, _ = run("--repair", "--offline", "--spec", str(spec))
+    assert (code, out.startswith("shop in ")) == (0, True)
+    code, _, err = run("--repair")
+    assert (code, "A repair is of one application." in err) == (13, True)
+    code, _, err = run("--repair", "--application-id", "shop", "--for", "4.2")
+    assert (code, "A repair is for the newest release." in err) == (13, True)
+
+
+def test_the_help_says_what_is_declared_of_both_requests(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        main(["doctor", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    for one in declared_fields(RepairRequest).values():
+        assert one.option in said
+        assert one.said.help in said or one.name == "application_id"
+    assert declared_fields(ExamineRequest)["application_id"].said.help in said
+
+
+def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_when_it_is_closed(run, tmp_path):
+    store(tmp_path, "0_0")
+    (tmp_path / "shop/0_0/of-another-tool").touch()
+    assert "--repair" not in run()[1]
+    (tmp_path / "shop/0_0/.checkpoint").write_text("0\n1\nshop-orders-changelog 0 3\n")
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(
+        "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
+        "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
+    )
+    *_, last = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
+    assert last == (
+        "statecore doctor --repair --application-id shop, with the other arguments as here, shows what would mend it, "
+        "and changes nothing."
+    )
+    assert "--repair" not in run("--for", "4.2")[1]  # a repair is for the newest release
+    write_database(tmp_path / "shop/0_0/rocksdb/more", {"default": [], "of-another-tool": []})
+    with StateDirectory(tmp_path, "shop").lock():
+        assert run("--spec", str(spec), "--offline", width=300)[1].endswith("Close the application before that.\n")
+
+
+@pytest.mark.parametrize("release", ["4.3", "4.2"])
+def test_what_was_not_judged_of_a_running_application_is_said(run, tmp_path, release):
+    write_database(tmp_path / "shop/0_0/rocksdb/orders", {"default": [(b"a", b"1")]})
+    looked_again = "After it is closed, look again: only that says whether it can be opened."
+    assert looked_again not in run("--for", release)[1]
+    with StateDirectory(tmp_path, "shop").lock():
+        code, out, _ = run("--for", release, width=400)
+    assert code == 0
+    *_, counts, last = out.splitlines()
+    assert counts.endswith("nothing found")
+    assert last == (
+        "It runs, and what is normal then was not judged: offsets that lag or lack, stores that are open, and what "
+        f"Kafka Streams {release} makes of them. {looked_again}"
+    )

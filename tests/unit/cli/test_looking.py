@@ -177,7 +177,7 @@ def test_times_are_iso_8601_and_never_fail(time, text):
 
 
 def test_inspect_is_readable_at_eighty_columns(run, state_dir):
-    write_golden(state_dir / "shop", "emit-final-sliding-window")
+    write_golden(state_dir / "shop", "emit-final-sliding-window", renamed=True)
     code, out, _ = run("inspect", "--segments", width=80)
     assert code == 0
     lines = [line.rstrip() for line in out.splitlines()]

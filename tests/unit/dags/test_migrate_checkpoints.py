@@ -115,6 +115,16 @@ def test_one_that_is_refused_fails_the_run_and_does_not_keep_the_others_from_bei
     assert found["outcome", -1] == "failed"
 
 
+def test_parameters_that_are_refused_fail_the_run_at_once_and_its_outcome_says_where_to_look(
+    spark: StubSpark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = load().test(run_conf=conf("orders", aprove="none"))
+    assert str(run.state) == "failed"
+    (task,) = [one for one in run.get_task_instances() if one.task_id == "outcome"]
+    assert (str(task.state), task.try_number) == ("failed", 1)
+    assert "read_directories failed, and its log says why" in capsys.readouterr().out
+
+
 def test_what_cannot_be_applied_is_not_looked_at_again_and_fails_the_run(spark: StubSpark) -> None:
     said = {"error": "Invalid", "exit_code": 13, "what": "It has changed.", "action": "Look.", "context": {}}
     spark.behaves({"orders": {"apply": said, "plan": {}}})

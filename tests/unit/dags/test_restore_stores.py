@@ -71,7 +71,9 @@ def events() -> Iterator[dict[str, Any]]:
 def test_every_dag_file_is_read_without_an_error() -> None:
     bag = DagBag(str(DAGS))
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"checkpoint_stores", "migrate_checkpoints", "restore_stores", "snapshot_state"}
+    assert set(bag.dags) == {
+        *("checkpoint_stores", "migrate_checkpoints", "recover_global_stores", "restore_stores", "snapshot_state")
+    }
 
 
 def test_the_file_is_read_in_well_under_a_second() -> None:

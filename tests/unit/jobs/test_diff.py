@@ -138,7 +138,8 @@ def test_what_differs_where_no_offset_is_known_on_both_sides_has_no_excuse() -> 
     assert verdict_of(unlike, {"t-0": 4}, {"t-0": 5}) is Verdict.AT_OTHER_OFFSETS
     assert verdict_of(RowCounts(equal=3), {"t-0": 4}, {"t-0": 5}) is Verdict.EQUAL
     assert worst([Verdict.EQUAL, Verdict.DIFFERENT, Verdict.AT_OTHER_OFFSETS]) is Verdict.DIFFERENT
-    assert worst([]) is Verdict.EQUAL
+    assert worst([Verdict.EQUAL]) is Verdict.EQUAL
+    assert worst([]) is Verdict.NOTHING
 
 
 def test_a_worker_that_does_not_see_a_directory_says_so(tmp_path: Path) -> None:

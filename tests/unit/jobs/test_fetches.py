@@ -12,9 +12,9 @@ from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FETCH_SUFFIX
 from statecore.jobs.restores import Restores, restores_of
-from statecore.jobs.snapshot_scratch import SCRATCH_PREFIX, scratch
-from statecore.placement.journal import JOURNAL
+from statecore.jobs.snapshot_scratch import scratch
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.work_directory import JOURNAL, SCRATCH_PREFIX
 from tests.unit.jobs.fetching import fetch, request_for
 from tests.unit.jobs.published import Shop
 

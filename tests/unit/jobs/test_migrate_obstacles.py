@@ -99,10 +99,14 @@ def test_a_task_that_is_half_of_another_release_is_brought_to_its_end(tmp_path: 
 
 
 @pytest.mark.parametrize(("name", "to"), [(OLD, TargetRelease.V4_3), (NEW, TargetRelease.V4_2)])
-def test_the_directory_of_another_application_is_refused(tmp_path: Path, name: str, to: TargetRelease) -> None:
-    application = few(name, tmp_path / "state").rename(tmp_path / "state" / "orders")
+@pytest.mark.parametrize("begins_alike", [False, True])
+def test_the_directory_of_another_application_is_refused(
+    tmp_path: Path, name: str, to: TargetRelease, begins_alike: bool
+) -> None:
+    wrong = name.partition("-")[0] if begins_alike else "orders"
+    application = few(name, tmp_path / "state").rename(tmp_path / "state" / wrong)
     before = seen(application)
-    with pytest.raises(Invalid, match=rf"1_1: it has offsets of {name}-.*this is the state of {name}, not of orders"):
+    with pytest.raises(Invalid, match=rf"1_1: it has offsets of {name}-.*this is the state of {name}, not of {wrong}"):
         migrated(application, to)
     plan = migrated(application, to, apply=False)
     assert plan.outcome is Outcome.REFUSED
@@ -112,11 +116,12 @@ def test_the_directory_of_another_application_is_refused(tmp_path: Path, name: s
 
 def test_offsets_of_another_application_are_known_by_the_names_of_the_stores() -> None:
     def other(topic: str, spec: Any = None) -> tuple[str, ...]:
-        return of_another("orders", ("by-day", "day"), [TopicPartition(topic, 0)], spec)
+        return of_another("orders", ("by-day", "day"), [TopicPartition(topic, 0)], spec, "north")
 
     assert "the state of sales, not of orders" in other("sales-by-day-changelog")[0]
     assert "the state of sales-by-week, not of orders" in other("sales-by-week-day-changelog")[0]
     assert other("orders-by-day-changelog") == other("orders-north-by-day-changelog") == ()
+    assert "the state of orders-v2, not of orders" in other("orders-v2-by-day-changelog")[0]
     assert other("sales-other-changelog") == other("sales") == ()  # a source topic, or a store that is no more
     golden = deepcopy(golden_directories()[OLD].spec)
     parts: Any = golden["subtopologies"]
@@ -125,6 +130,32 @@ def test_offsets_of_another_application_are_known_by_the_names_of_the_stores() -
     taken = [TopicPartition("sales-key-value-changelog", 0)]
     assert of_another("orders", ("key-value",), taken, None)
     assert of_another("orders", ("key-value",), taken, declared) == ()
+
+
+@pytest.mark.parametrize("place", ["1_1", "1_1/rocksdb"])
+def test_a_mount_within_the_directory_is_refused_in_the_plan(tmp_path: Path, place: str) -> None:
+    application = few(OLD, tmp_path / "state")
+    before = seen(application)
+    with mounts.bound(application / place):
+        plan = migrated(application, TargetRelease.V4_3, apply=False)
+        assert plan.outcome is Outcome.REFUSED
+        assert [why.partition(" is a mount")[0] for why in plan.refused] == [f"1_1: {application / place}"]
+        with pytest.raises(Invalid, match="is a mount of its own"):
+            migrated(application, TargetRelease.V4_3)
+    assert seen(application) == before
+    assert migrated(application, TargetRelease.V4_3).outcome is Outcome.MIGRATED
+
+
+def test_the_state_of_a_containers_image_is_refused_as_often_as_it_is_tried(tmp_path: Path) -> None:
+    with mounts.overlay(tmp_path / "layers", lambda lower: few(OLD, lower / "state")) as merged:
+        application = merged / "state" / OLD
+        for _ in range(2):
+            with pytest.raises(Invalid, match="lower layer of an overlay"):
+                migrated(application, TargetRelease.V4_3)
+        shutil.copytree(application, application.with_name("copy"))
+        shutil.rmtree(application)
+        application.with_name("copy").rename(application)
+        assert migrated(application, TargetRelease.V4_3).outcome is Outcome.MIGRATED
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import ParentEnd
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import DIRECTORY, SHOWN, Chosen, Key, Parent, Refused, Younger, choose, grouped
-from statecore.jobs.soundness import ParentEnd
 from tests.unit.jobs.published import Shop
 
 CHANGELOG = TopicPartition("changelog", 0)

@@ -11,6 +11,7 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import ParentEnd
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
@@ -18,7 +19,6 @@ from statecore.jobs.frozen_plan import FrozenPlan
 from statecore.jobs.parents import Key, Parent, Refused
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.planned_tails import PlannedTails, still_standing, topics_of
-from statecore.jobs.soundness import ParentEnd
 from statecore.spec.model import ProcessingGuarantee
 
 HOUR = 3_600_000

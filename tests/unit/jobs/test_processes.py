@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,22 @@ def test_work_that_a_worker_cannot_import_is_a_defect_with_a_trace(shared: Proce
     finally:
         del sys.modules[gone.__name__]
     assert "No module named 'tests.unit.jobs.gone'" in raised.value.context["trace"]
+
+
+def test_the_terminal_s_interrupt_leaves_a_worker_alone_and_silent_from_its_first_moment_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    workers = ProcessWorkers(1, tmp_path, ())
+    try:
+        for _ in range(40):
+            os.kill(workers._workers[0]._process.pid, signal.SIGINT)
+            time.sleep(0.01)
+        assert workers.run(work.double, [[1]], "a test ran") == [2]
+        assert workers.run(work.interrupts_blocked, [[0]], "a test ran") == [0]
+    finally:
+        workers.close()
+    assert capfd.readouterr().err == ""
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_worker_that_is_killed_is_want_of_memory() -> None:

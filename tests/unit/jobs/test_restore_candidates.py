@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from statecore.changelog.model import LogOffsets
+from statecore.changelog.soundness import ParentEnd
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Parent, Refused
 from statecore.jobs.request import RestoreRequest
 from statecore.jobs.restore_candidates import RestoreCandidates, cost
-from statecore.jobs.soundness import ParentEnd
 from statecore.placement.state_directory import StateDirectory
 from tests.unit.jobs.published import Shop
 

@@ -184,12 +184,13 @@ def test_the_process_that_holds_the_lock_is_named_and_a_restore_at_work_is_known
 
 
 def test_leftovers_are_named_with_their_size(orders: Directory) -> None:
-    for name, size in (("placement-1", 10), ("set-aside", 20), ("0123456789abcdef", 30)):
+    for name, size in (("placement-1", 10), ("set-aside", 20), ("replaced", 25), ("0123456789abcdef", 30)):
         (orders.work / name / "deep").mkdir(parents=True)
         (orders.work / name / "deep" / "file").write_bytes(b"x" * size)
     assert [(left.name, left.bytes, left.meaning.split()[0]) for left in orders.info().left] == [
         ("0123456789abcdef", 30, "staging"),
         ("placement-1", 10, "staging"),
+        ("replaced", 25, "what"),
         ("set-aside", 20, "old"),
     ]
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS
 from statecore.changelog.model import OffsetRange, ReadStatistics, TopicDescription
+from statecore.changelog.soundness import ParentEnd
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.parents import Key, Parent
 from statecore.jobs.plan import PartitionPlan, RestorePlan
 from statecore.jobs.range_tasks import RangeResult
-from statecore.jobs.soundness import ParentEnd
 from statecore.jobs.tails import Unsound, truncations, unsound
 from statecore.spec.model import ProcessingGuarantee
 

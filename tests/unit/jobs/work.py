@@ -27,6 +27,11 @@ def double(numbers: Sequence[int]) -> list[int | Failure]:
     return [2 * number for number in numbers]
 
 
+def interrupts_blocked(batch: Sequence[int]) -> list[int | Failure]:
+    """1 where this process has SIGINT blocked, which what it starts would inherit."""
+    return [int(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))]
+
+
 def meet(batch: Sequence[str]) -> list[int | Failure]:
     """The number of this process, once another one has come to the same place."""
     place = Path(batch[0])

@@ -22,6 +22,12 @@ def golden(case: str) -> dict[str, Any]:
     return json.loads((GOLDEN / f"{case}-{GUARANTEE}.json").read_text())
 
 
+def owner(case: str) -> str:
+    """The id of the application that wrote the golden file of a case."""
+    made = golden(case)
+    return str(made["changelog"]).removesuffix(f"-{made['store']}-changelog")
+
+
 def write_database(path: Path, families: Mapping[str, Rows]) -> None:
     """A database with these rows, families besides ``default`` made as named."""
     path.mkdir(parents=True)
@@ -44,22 +50,39 @@ def offsets(topic: str, partition: int, offset: int, status: int | None = 0) -> 
     return rows if status is None else [*rows, (b"status", status.to_bytes(8))]
 
 
-def write_golden(application: Path, case: str, *, task: str | None = None) -> dict[str, Any]:
-    """The store of a golden file, in the directory of an application; returns the golden file."""
+def write_golden(application: Path, case: str, *, task: str | None = None, renamed: bool = False) -> dict[str, Any]:
+    """The store of a golden file, in the directory of an application; returns the golden file.
+
+    Renamed, its changelog is called as one of that application.
+    """
     made = golden(case)
+    theirs = made["changelog"]
+    ours = f"{application.name}-{made['store']}-changelog" if renamed else theirs
     directory = application / (task or made["task"])
     if "segments" in made:
         (directory / made["store"]).mkdir(parents=True, exist_ok=True)
         for segment, families in made["segments"].items():
-            write_database(directory / made["store"] / segment, _rows(families))
+            write_database(directory / made["store"] / segment, _rows(families, theirs, ours))
     else:
-        write_database(directory / "rocksdb" / made["store"], _rows(made["families"]))
+        write_database(directory / "rocksdb" / made["store"], _rows(made["families"], theirs, ours))
     if "checkpoint" in made:
-        (directory / f".checkpoint_{made['store']}").write_text(made["checkpoint"])
+        (directory / f".checkpoint_{made['store']}").write_text(made["checkpoint"].replace(theirs, ours))
     return made
 
 
-def _rows(families: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, Rows]:
+def _rows(families: Mapping[str, Sequence[tuple[str, str]]], theirs: str, ours: str) -> dict[str, Rows]:
     return {
-        name: [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in rows] for name, rows in families.items()
+        name: [
+            (
+                _renamed(bytes.fromhex(key), theirs, ours) if name == "offsets" else bytes.fromhex(key),
+                bytes.fromhex(value),
+            )
+            for key, value in rows
+        ]
+        for name, rows in families.items()
     }
+
+
+def _renamed(key: bytes, theirs: str, ours: str) -> bytes:
+    topic, _, partition = key.decode().rpartition("-")
+    return f"{ours}-{partition}".encode() if topic == theirs else key

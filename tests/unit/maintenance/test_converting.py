@@ -19,7 +19,8 @@ from statecore.maintenance import converting
 from statecore.maintenance.converting import convert, verify_conversion
 from statecore.placement.trees import link_tree
 from statecore.stores import rocksdb_scan
-from statecore.stores.rocksdb_changes import ChangedDatabase, sst_formats
+from statecore.stores.rocksdb_changes import ChangedDatabase
+from statecore.stores.rocksdb_files import sst_formats
 from tests.unit.maintenance.conversion.tasks import OLDER, Task, declared, golden_task
 from tests.unit.maintenance.stored import CASES, golden, write_golden
 

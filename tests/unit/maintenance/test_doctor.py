@@ -26,7 +26,7 @@ from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import read_spec
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from tests.unit.maintenance.stored import CASES, GOLDEN, offsets, write_database, write_golden
+from tests.unit.maintenance.stored import CASES, GOLDEN, offsets, owner, write_database, write_golden
 
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
 NOTE, WARNING, ERROR, LOSS = Severity
@@ -108,10 +108,22 @@ def unpacked(tmp_path, version):
 # Clean directories
 
 
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+def test_a_changelog_that_nobody_has_decided_accuses_no_offset(tmp_path, guarantee):
+    """``discover`` writes ``changelog: '?'`` where it does not find out."""
+    spec = read_spec(SPEC.format(guarantee=guarantee, stores="s: {kind: key-value, changelog: '?'}"))
+    path = plain(tmp_path)
+    assert codes(tmp_path, spec=spec) == {}
+    shutil.rmtree(path)
+    write_database(path, {"default": [(b"k", b"v")]})  # of 4.2, restored from a source topic
+    checkpoint(tmp_path, ("source", 0, 7))
+    assert codes(tmp_path, spec=spec) == {"older-release": NOTE}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_of_what_kafka_streams_closed_nothing_is_said(tmp_path, case):
-    write_golden(tmp_path / "app", case)
-    found = diagnose(tmp_path, scan=True)
+    write_golden(tmp_path / owner(case), case)
+    found = diagnose(tmp_path, owner(case), scan=True)
     assert (found.findings, found.exit_code) == ((), 0)
 
 
@@ -147,7 +159,7 @@ def test_a_store_that_was_not_closed_is_worse_under_exactly_once(tmp_path):
     assert diagnose(tmp_path, spec=spec).exit_code == 20
 
 
-@pytest.mark.parametrize(("rows", "at_least_once"), [(3, ERROR), (0, WARNING)])
+@pytest.mark.parametrize(("rows", "at_least_once"), [(3, LOSS), (0, WARNING)])
 def test_a_store_without_an_offset(tmp_path, rows, at_least_once):
     plain(tmp_path, offset=None, status=1, rows=rows)
     assert codes(tmp_path, guarantee=ALOS)["offset-missing"] is at_least_once
@@ -177,6 +189,20 @@ def test_a_store_that_is_nowhere_else_is_lost_with_its_task(tmp_path):
     plain(tmp_path, status=1)
     assert codes(tmp_path, guarantee=EOS) == {"store-not-closed": ERROR, "store-unlogged": LOSS}
     assert codes(tmp_path, guarantee=ALOS) == {"store-not-closed": WARNING, "store-unlogged": NOTE}
+
+
+def test_a_store_of_which_the_checkpoint_names_the_source_topic_is_not_called_unlogged(tmp_path):
+    """A migration without a spec leaves the offset there, and Kafka Streams takes it over."""
+    plain(tmp_path)
+    plain(tmp_path, store="table", offset=None)
+    (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\nsome-topic 0 7\n")
+    for guarantee in (ALOS, EOS):
+        assert codes(tmp_path, guarantee=guarantee) == {}
+    plain(tmp_path, store="u", offset=None)  # which of the two it is nobody knows
+    assert codes(tmp_path) == {"store-unlogged": NOTE}
+    shutil.rmtree(tmp_path / "app/0_0/rocksdb/u")
+    (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\napp-s-changelog 0 7\n")
+    assert codes(tmp_path) == {"store-unlogged": NOTE}
 
 
 # Segments
@@ -271,15 +297,16 @@ def test_a_position_file_that_was_left_is_a_note(tmp_path):
 
 
 def test_the_file_of_a_grace_buffer_is_its_offset(tmp_path):
-    made = write_golden(tmp_path / "app", "grace-buffer")
-    (file,) = (tmp_path / "app").rglob(".checkpoint_*")
+    application = owner("grace-buffer")
+    made = write_golden(tmp_path / application, "grace-buffer")
+    (file,) = (tmp_path / application).rglob(".checkpoint_*")
     text = file.read_text()
     offset = int(text.split()[-1])
     for says, code in ((offset + 1, "checkpoint-ahead"), (offset - 1, "checkpoint-behind")):
         file.write_text(text.replace(f" {offset}\n", f" {says}\n"))
-        assert list(codes(tmp_path)) == [code]
+        assert list(codes(tmp_path, application)) == [code]
     file.unlink()
-    (one,) = diagnose(tmp_path, guarantee=EOS).findings
+    (one,) = diagnose(tmp_path, application, guarantee=EOS).findings
     assert (one.code, one.store) == ("offset-missing", made["store"])
 
 
@@ -292,6 +319,17 @@ def test_an_older_directory_without_its_checkpoint_is_restored_or_deleted(tmp_pa
     assert codes(tmp_path, application, guarantee=ALOS) == {"older-release": WARNING}
     assert codes(tmp_path, application, guarantee=EOS) == {"older-release": ERROR}
     assert codes(tmp_path, application, guarantee=EOS, release=RELEASES["4.2"]) == {"offset-missing": ERROR}
+
+
+def test_a_global_table_without_an_offset_is_restored_whatever_is_done(tmp_path):
+    """As 3.9 leaves one with less than 10,000 records; a migration leaves it as well."""
+    write_database(tmp_path / "app/global/rocksdb/products", {"default": [(b"a", b"1")]})
+    (one,) = diagnose(tmp_path, guarantee=EOS).findings
+    assert (one.code, one.severity, one.repair) == ("older-release", WARNING, Repair.REBUILD)
+    assert one.what.endswith(
+        "4.3 restores it from the start, once, and keeps its offset from then on: nothing has to be done"
+    )
+    assert "What has no offset anywhere it leaves" in one.kind.remedy
 
 
 def test_an_empty_store_at_minus_4_takes_its_task_with_it_at_the_upgrade(tmp_path):
@@ -323,9 +361,9 @@ def test_a_store_without_a_segment_is_harmless_to_older_releases(tmp_path):
     ],
 )
 def test_a_release_that_cannot_open_it(tmp_path, made, release, said):
-    application = unpacked(tmp_path, made) if made[0].isdigit() else "app"
-    if application == "app":
-        write_golden(tmp_path / "app", made)
+    application = unpacked(tmp_path, made) if made[0].isdigit() else owner(made)
+    if not made[0].isdigit():
+        write_golden(tmp_path / application, made)
     found = diagnose(tmp_path, application, release=RELEASES[release]).findings
     assert {one.code for one in found} == {"release-cannot-open"}
     assert all(said in one.what for one in found)
@@ -468,6 +506,8 @@ def test_every_length_of_a_manifest_is_found_or_refused(tmp_path):
     between = {read_manifest(data[:length]).whole_bytes for length in range(len(data))}  # entries that are whole
     silent = []
     for length in sorted({*between, 5, len(data) // 2, len(data) - 1}):
+        if length in between and read_manifest(data[:length]).files == read_manifest(data).files:
+            continue  # what was cut off says nothing of rows: which log is behind
         copy = tmp_path / f"cut-{length}"
         shutil.copytree(whole, copy)
         os.truncate(copy / manifest.relative_to(whole), length)
@@ -520,7 +560,8 @@ def test_the_spec_is_held_against_the_directory(tmp_path):
     found = diagnose(tmp_path, spec=spec).findings
     assert {(one.code, one.task, one.store) for one in found} == {
         ("kind-mismatch", "0_0", "s"),
-        ("store-absent", "", "gone"),
+        ("store-absent", "0_0", "gone"),
+        ("store-absent", "0_1", "gone"),
         ("store-absent", "0_1", "s"),
         ("store-absent", "0_0", "far"),
         ("store-absent", "0_1", "far"),
@@ -528,6 +569,30 @@ def test_the_spec_is_held_against_the_directory(tmp_path):
         ("task-undeclared", "5_0", ""),
     }
     assert codes(tmp_path, spec=spec, tasks=["0_0"]) == {"kind-mismatch": LOSS}
+
+
+def test_a_store_of_tasks_that_are_not_here_is_nothing_to_rebuild_here(tmp_path):
+    plain(tmp_path)
+    spec = read_spec(
+        "application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
+        "  0: {stores: {s: {kind: key-value}}}\n  1: {stores: {elsewhere: {kind: key-value}}}\n"
+    )
+    (one,) = diagnose(tmp_path, spec=spec).findings
+    assert (one.code, one.store, one.severity, one.repair) == ("store-absent", "elsewhere", WARNING, None)
+    assert one.what.endswith("none of the tasks that it belongs to is here")
+
+
+def test_an_undecided_kind_is_no_evidence_of_a_missing_directory_and_is_said_once(tmp_path):
+    plain(tmp_path)
+    many = ", ".join(f"m{number}: {{kind: '?'}}" for number in range(7))
+    stores = f"s: {{kind: key-value}}, t: {{kind: key-value}}, {many}, n: {{kind: in-memory}}"
+    spec = read_spec(SPEC.format(guarantee="exactly_once_v2", stores=stores), source="stores.yaml")
+    found = {one.code: one for one in diagnose(tmp_path, spec=spec).findings}
+    assert set(found) == {"kind-undecided", "store-absent"}
+    assert found["store-absent"].store == "t"
+    note = found["kind-undecided"]
+    assert (note.severity, len(note.evidence["stores"])) == (NOTE, 7)
+    assert note.what == "stores.yaml leaves the kind of 7 stores undecided (?): m0, m1, m2, m3, m4 and 2 more"
 
 
 # What lies around

@@ -66,3 +66,18 @@ def test_every_damage_is_found_where_it_is_and_nothing_else(tmp_path, name):
     assert set(damage.findings) <= {one.code for one in found}, said
     assert codes(found) <= {*damage.findings, *damage.also}, said
     assert {one.task for one in found if one.code in damage.findings} <= {damage.task} or not damage.task, said
+
+
+@pytest.mark.parametrize("name", golden_names(moment="clean"))
+def test_a_directory_under_another_application_s_name_is_told_by_the_names_of_its_changelogs(tmp_path, name):
+    golden = golden_directories()[name]
+    application = unpacked(name, tmp_path).rename(tmp_path / "orders")
+    found = diagnose(application, guarantee=ProcessingGuarantee(golden.guarantee), release=RELEASES[golden.release])
+    strange = {(one.task, one.store) for one in found.findings if one.code == "offset-foreign"}
+    named = {
+        (database.partition("/")[0], store)
+        for database, said in golden.databases.items()
+        for store in (database.split("/")[1],)
+        if said["rows"] and not database.startswith("global")
+    }
+    assert strange == {(task, store) for task, store in named if f"{name}-{store}-changelog" in golden.ends}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -22,10 +23,11 @@ from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import Severity
-from statecore.maintenance.doctor_topics import TopicsLook, look_at_topics
+from statecore.maintenance.doctor_topics import Brokers, TopicsLook, look_at_topics
 from statecore.maintenance.inspection import inspect
 from statecore.maintenance.views import Inspection
 from statecore.placement.state_directory import StateDirectory
+from statecore.progress import TerminalProgress
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.lock_holder import Holder
 from tests.unit.changelog.build import Record, batch, marker
@@ -335,3 +337,23 @@ def test_a_log_that_is_too_long_is_looked_into_as_far_as_time_is_left(tmp_path: 
     findings, undecided = looked(tmp_path, brokers, patience=-1.0)
     assert findings == ()
     assert any("too long to see whether all of it is there" in one for one in undecided)
+
+
+def test_whoever_waits_for_brokers_is_told_for_which_and_how_to_do_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: Any, **__: Any) -> TopicsLook:
+        raise Retryable("No broker answered.", action="Check that it runs.")
+
+    monkeypatch.setattr("statecore.maintenance.doctor_topics.look_at_topics", silent)
+    written(tmp_path)
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    asked = Brokers("host:1", None, progress=TerminalProgress(shown))
+    with pytest.raises(Retryable) as error:
+        asked(inspected(tmp_path))
+    assert error.value.action == "Check that it runs. Or do without them: --offline."
+    assert shown.getvalue().startswith("\rask the brokers at host:1:")
+    patient = Brokers("host:1", None, patient=True)
+    (undecided,) = patient(inspected(tmp_path))[1]
+    assert undecided == "The brokers could not be asked: No broker answered. Check that it runs."

@@ -19,7 +19,7 @@ from statecore.spec.reader import read_spec
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from tests.unit.maintenance.stored import CASES, offsets, write_database, write_golden
+from tests.unit.maintenance.stored import CASES, offsets, owner, write_database, write_golden
 
 SPEC = """\
 application_id: app
@@ -29,8 +29,8 @@ subtopologies: {{0: {{stores: {{{stores}}}}}}}
 """
 
 
-def look(tmp_path, **wanted):
-    return inspect(StateDirectory(tmp_path, "app"), **wanted)
+def look(tmp_path, application="app", **wanted):
+    return inspect(StateDirectory(tmp_path, application), **wanted)
 
 
 def trouble_of(tmp_path, **wanted):
@@ -47,9 +47,9 @@ def plain(tmp_path, task="0_0", offset=7, status=0, rows=3):
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_kafka_streams_closed_is_without_trouble_and_counted(tmp_path, case):
-    made = write_golden(tmp_path / "app", case)
-    before = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "app").rglob("*"))
-    found = look(tmp_path)
+    made = write_golden(tmp_path / owner(case), case)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    found = look(tmp_path, owner(case))
     (store,) = found.stores
     assert store.trouble == ()
     databases = made.get("segments", {made["store"]: made.get("families")})
@@ -61,7 +61,7 @@ def test_what_kafka_streams_closed_is_without_trouble_and_counted(tmp_path, case
     # A transaction's marker follows the last record only under exactly-once.
     assert (str(partition), offset) == (f"{made['changelog']}-0", made["log_end_offset"] - 1)
     assert found.trouble == ()
-    assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "app").rglob("*")) == before
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 
 def test_an_estimate_is_called_one(tmp_path):
@@ -273,9 +273,9 @@ def test_the_spec_is_held_against_the_directory(tmp_path):
     )
     found = look(tmp_path, spec=spec)
     assert "the spec says timestamped-key-value, but what is on disk is key-value" in found.stores[0].trouble[0]
-    assert found.trouble == ("gone is declared and has no directory",)
+    assert found.trouble == ("gone is declared and has no directory in 0_0",)
     found = look(tmp_path, spec=read_spec(SPEC.format(stores="other: {kind: key-value}")))
-    assert found.trouble == ("other is declared and has no directory", "s has a directory and is not declared")
+    assert found.trouble == ("other is declared and has no directory in 0_0", "s has a directory and is not declared")
     with pytest.raises(Invalid, match="the spec of app, not of orders"):
         check_application(spec, "orders")
 

@@ -10,6 +10,7 @@ import pytest
 
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.buffered import BufferedRecord, BufferKey, encode_buffered, right_key_of
 from statecore.maintenance.evidence import Evidence, conclude, is_made_by_dsl, of_name
 from statecore.maintenance.layout import StorePlace, store_places
 from statecore.maintenance.recognise import Seen, families_leave, recognise
@@ -219,3 +220,37 @@ def test_a_generated_name_with_the_families_of_headers_keeps_them():
 def test_a_generated_buffer_is_no_guess():
     found = conclude(of_name("KSTREAM-JOIN-0000000004-Buffer", {"KSTREAM-JOIN-0000000004"}))
     assert (str(found.kind), found.remarks) == ("grace-buffer", ())
+
+
+def buffered(keys: list[bytes], *, restored: bool) -> list[tuple[bytes, bytes]]:
+    """Rows of a grace buffer as it writes them, or as Kafka Streams restores them."""
+    rows = []
+    for number, key in enumerate(keys):
+        right = BufferKey(key, BASE + number, number).to_bytes()
+        value = encode_buffered(BufferedRecord(b"v" * number + bytes(8), BASE, number, "left", 0))
+        moved = right[:1] + right[-12:-4] + right[:-12] + right[-4:]
+        rows.append((moved, value + bytes(8)) if restored else (right, value))
+    return rows
+
+
+AWKWARD_KEYS = [b"", b"k", b"k4", b"key-4", b"12345678", b"a key of some length", *NUMBERS[:200], *PREFIXED]
+
+
+@pytest.mark.parametrize("name", ["late-Buffer", "KSTREAM-JOIN-0000000004-Buffer"])
+def test_a_grace_buffer_that_kafka_streams_has_restored_is_one_and_its_rows_are_counted(tmp_path, name):
+    right, moved = (buffered(AWKWARD_KEYS, restored=restored) for restored in (False, True))
+    assert all(right_key_of(after) == before for (before, _), (after, _) in zip(right, moved, strict=True))
+    for task, rows in (("0_0", right), ("0_1", moved), ("0_2", sorted([*right, *moved[:5]]))):
+        write_database(tmp_path / f"app/{task}/{name}/{name}.0", {"default": rows})
+    assert kind_of(tmp_path) is StoreKind.GRACE_BUFFER
+    places = store_places(StateDirectory(tmp_path, "app"))
+    seen = [recognise([place]).miskeyed for place in places]
+    assert (seen[0], seen[2]) == (0, 5)
+    assert seen[1] > 100
+
+
+def test_rows_of_other_stores_with_such_a_name_are_not_taken_for_them(tmp_path):
+    write_database(tmp_path / f"app/0_0/s-Buffer/s-Buffer.{BASE}", windows(AWKWARD_KEYS))
+    place, seen = look(tmp_path)
+    assert (seen.miskeyed, kind_of(tmp_path)) == (0, StoreKind.WINDOW)
+    assert place.store == "s-Buffer"

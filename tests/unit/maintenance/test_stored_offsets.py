@@ -69,14 +69,17 @@ def test_a_checkpoint_file_wins_unless_it_knows_nothing(tmp_path: Path, in_file:
     written(tmp_path, offset=7)
     other = TopicPartition("app-another-changelog", 1)
     (tmp_path / "app/0_1/.checkpoint").write_bytes(encode_checkpoint({CHANGELOG: in_file, other: 99}))
-    assert said(tmp_path)["0_1", "s"].offsets == {CHANGELOG: then}
+    one = said(tmp_path)["0_1", "s"]
+    assert one.offsets == {CHANGELOG: then}
+    alone = one.without_file
+    assert (None if alone is None else (alone.offsets, alone.agreed)) == (None if then == 7 else ({CHANGELOG: 7}, True))
 
 
 def test_releases_before_4_3_have_their_offsets_in_the_file_alone(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "app/0_1/.checkpoint").write_bytes(encode_checkpoint({CHANGELOG: 12}))
     one = said(tmp_path)["0_1", "s"]
-    assert (one.known, one.closed) == ({CHANGELOG: 13}, None)
+    assert (one.known, one.closed, one.without_file) == ({CHANGELOG: 13}, None, None)
 
 
 def test_a_checkpoint_file_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:

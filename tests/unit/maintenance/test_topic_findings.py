@@ -15,7 +15,13 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.catalogue import CATALOGUE, Repair, Severity
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.stored_offsets import StoreOffsets
-from statecore.maintenance.topic_findings import Told, asked_partitions, findings_of_offsets, source_partitions
+from statecore.maintenance.topic_findings import (
+    Told,
+    asked_partitions,
+    by_the_file,
+    findings_of_offsets,
+    source_partitions,
+)
 from statecore.spec.model import ProcessingGuarantee
 
 CHANGELOG, SOURCE = TopicPartition("app-s-changelog", 0), TopicPartition("source", 0)
@@ -96,7 +102,8 @@ def test_what_lies_between_and_how_bad_it_is_are_said() -> None:
 def test_an_empty_log_is_called_so() -> None:
     finding = only(store(9), told(0, 0))
     assert "the log ends at 0 and is empty" in finding.what
-    assert finding.severity is Severity.LOSS
+    assert (finding.severity, finding.repair) == (Severity.LOSS, None), "the store may be the only copy"
+    assert only(store(9), told(0, 5)).repair is Repair.REBUILD
     assert only(global_store(9), told(0, 0, SOURCE)).severity is Severity.ERROR
 
 
@@ -172,3 +179,36 @@ def test_a_global_topic_is_to_keep_the_last_record_of_each_key(
     assert (finding.code, finding.severity) == ("global-topic-not-compacted", Severity.WARNING)
     assert f"source has cleanup.policy={policy}, retention.ms={time} and retention.bytes={size}" in finding.what
     assert found(store(9, SOURCE), answers) == [], "of other stores it is said by nobody"
+
+
+def beside_a_file(own: int, says: int, **more: Any) -> StoreOffsets:
+    """A store whose database says another offset than ``.checkpoint``."""
+    return store(says, own={CHANGELOG: own}, **more)
+
+
+@pytest.mark.parametrize(
+    ("own", "says", "how"),
+    [
+        (9, 99, Repair.MOVE_ASIDE),
+        (12, 99, Repair.REBUILD),
+        (3, 99, Repair.REBUILD),
+        (-4, 99, Repair.REBUILD),
+        (9, 3, Repair.MOVE_ASIDE),
+        (2, 3, Repair.REBUILD),
+    ],
+)
+def test_what_only_a_checkpoint_file_says_is_mended_by_moving_it_aside(own: int, says: int, how: Repair) -> None:
+    one = beside_a_file(own, says)
+    alone = one.without_file
+    assert alone is not None
+    (finding,) = by_the_file(found(one, told(5, 10)), [alone], found(alone, told(5, 10)))
+    assert (finding.code, finding.repair) == ("offset-past-end" if says > 5 else "offset-before-start", how)
+    assert (finding.evidence.get("file") == ".checkpoint") is (how is Repair.MOVE_ASIDE)
+    assert (f"the store itself says {own}" in finding.what) is (how is Repair.MOVE_ASIDE)
+
+
+def test_what_no_file_overrules_stays_as_it_is() -> None:
+    one = store(99)
+    assert one.without_file is None
+    findings = found(one, told(5, 10))
+    assert by_the_file(findings, [], []) == findings

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from statecore.errors import Fenced, Retryable
+from statecore.errors import Fenced, Invalid, Retryable
 from statecore.faults import NO_FAULTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.placement.apply import recover
 from statecore.placement.exchange import Exchange, Outcome
@@ -14,6 +18,7 @@ from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import file_sizes, fingerprint
 from statecore.progress import NullProgress
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.another_user import another_user
 from tests.unit.placement.support import KIND, changelog
 
 TASKS = ("0_0", "0_1", "global")
@@ -116,6 +121,26 @@ def test_a_store_that_is_open_is_neither_copied_nor_replaced(directory: StateDir
             exchange.copy("0_0")
 
 
+@pytest.mark.parametrize("name", ["", "rocksdb", "rocksdb/s"])
+def test_what_is_a_link_is_not_copied_for_a_change_would_be_one_of_the_live_directory(
+    directory: StateDirectory, tmp_path: Path, name: str
+) -> None:
+    place = directory.task_path("0_0") / name
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    with directory.lock(), Exchange(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+        with pytest.raises(Invalid, match="is a link to"):
+            exchange.copy("0_0")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_keeps_belongs_to_the_owner_who_deletes_it_a_week_later(directory: StateDirectory) -> None:
+    for path in (directory.path, *directory.path.rglob("*")):
+        os.chown(path, 4242, 4243)
+    kept = exchanged(directory, "0_0")
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in (kept, *kept.rglob("*"))} == {(4242, 4243)}
+
+
 @pytest.mark.parametrize("point", [point for point in PLACEMENT_POINTS if point != "placement.between-renames"])
 @pytest.mark.parametrize("nth", [1, 2])
 def test_whoever_stops_at_any_point_leaves_each_task_old_or_new_and_the_next_job_settles_it(
@@ -139,3 +164,56 @@ def test_whoever_stops_at_any_point_leaves_each_task_old_or_new_and_the_next_job
         exchanged(directory, *tasks)
         assert is_new(directory, "0_0")
     assert not list(directory.work_path.glob("placement-*"))
+
+
+_JOB = """
+import sys
+from pathlib import Path
+
+from statecore.errors import Invalid
+from statecore.faults import NO_FAULTS
+from statecore.placement.apply import recover
+from statecore.placement.exchange import Exchange
+from statecore.placement.state_directory import StateDirectory
+from statecore.progress import NullProgress
+
+directory = StateDirectory(Path(sys.argv[1]), "app")
+with directory.lock():
+    print(recover(directory))
+    with Exchange(directory, "request", NO_FAULTS, NullProgress(), keeps=True) as exchange:
+        exchange.copy("0_0")
+        try:
+            print(exchange.swap(["0_0"]))
+        except Invalid as error:
+            print(error.what)
+"""
+
+
+def test_what_another_user_has_kept_stays_and_keeps_nobody_from_working(directory: StateDirectory) -> None:
+    with another_user("022") as user:
+        state_dir = user.home / "state"
+        application = state_dir / "app"
+        shutil.copytree(directory.path, application)
+        for path in (state_dir, *state_dir.rglob("*")):
+            os.chown(path, user.uid, user.uid)
+        kept = application / ".statecore" / "replaced" / "placement-of-root"
+        (kept / "0_0").mkdir(parents=True)
+        (kept / "0_0" / ".checkpoint").write_text("0\n0\n")
+        os.utime(kept, (0, 0))
+        os.chown(application / ".statecore", user.uid, user.uid)
+        command = user.command(sys.executable, "-c", _JOB, str(state_dir))
+        before = fingerprint(application / "0_0")
+        for closed in (True, False):
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=user.environment)
+            assert "holds replaced/placement-of-root, which nobody needs any more" in done.stdout
+            assert (kept / "0_0" / ".checkpoint").exists()
+            assert ("replaced, where what is replaced is kept, belongs to root" in done.stdout) is closed
+            assert ("Outcome.PLACED" in done.stdout) is not closed
+            assert (fingerprint(application / "0_0") == before) is closed
+            os.chown(kept.parent, user.uid, user.uid)
+            os.utime(kept, (0, 0))
+        os.chown(kept, user.uid, user.uid)
+        os.chown(kept / "0_0", user.uid, user.uid)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=user.environment)
+        assert "which nobody needs" not in done.stdout
+        assert not kept.exists()

@@ -162,6 +162,10 @@ def test_directories_that_cannot_be_changed_are_found(tmp_path, monkeypatch):
     assert unwritable([tmp_path]) is None
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "b")
     assert unwritable([tmp_path / "a"]) == tmp_path / "a" / "b"
+    # What may not be listed has no content for who walks there, and is found all the same.
+    monkeypatch.setattr(os, "walk", lambda path: iter(()))
+    assert unwritable([tmp_path / "a" / "b"]) == tmp_path / "a" / "b"
+    assert unwritable([tmp_path / "absent"]) is None
 
 
 @as_root

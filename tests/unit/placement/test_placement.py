@@ -16,9 +16,10 @@ from statecore.errors import Corrupted, Fenced, Invalid
 from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.placement import settlement
+from statecore.placement import apply, settlement
 from statecore.placement.application_lock import LOCK_FILE
 from statecore.placement.apply import apply_placement, plan_placement, recover
+from statecore.placement.exchange import replaced_in
 from statecore.placement.plan import in_the_way
 from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory
@@ -77,6 +78,48 @@ def test_what_was_there_is_replaced_and_gone(directory, swapping):
     assert offset_of(directory, "0_0", "s") == 9
     assert sorted(path.name for path in directory.task_path("0_0").iterdir()) == ["rocksdb"]
     assert work_content(directory) == {"placed.json", "staged"}
+
+
+def test_what_was_there_is_kept_for_a_week_if_that_is_asked_for(directory, swapping):
+    for task in ("0_0", "0_1"):
+        make_live(directory, task, "s")
+    was = fingerprint(directory.task_path("0_0"))
+    images = [make_image(directory, task, "s") for task in ("0_0", "0_2")]
+    apply_placement(plan_placement(directory, images, guarantee=EOS, replace=True), keeps=True)
+    (kept,) = replaced_in(directory)
+    assert {path.name: fingerprint(path) for path in kept.iterdir()} == {"0_0": was}, "0_2 was not there before"
+    assert work_content(directory) == {"placed.json", "replaced", "staged"}
+    for days, there in ((6, [kept]), (8, [])):
+        recover(directory, clock=lambda days=days: time.time() + days * 86_400)
+        assert replaced_in(directory) == there
+
+
+def test_what_is_kept_and_may_not_be_deleted_by_this_user_stops_no_job(directory, monkeypatch):
+    make_live(directory, "0_0", "s")
+    plan = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
+    apply_placement(plan, keeps=True)
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(apply, "remove_tree", refused)
+    report = recover(directory, keep={"staged"}, clock=lambda: time.time() + 8 * 86_400)
+    assert report.swept == ()
+    assert len(replaced_in(directory)) == 1
+
+
+@pytest.mark.parametrize("point", ["after-journal", "before-swap", "after-swap", "after-mark", "after-keeping"])
+def test_what_an_interrupted_placement_was_to_keep_is_kept_once_by_whoever_settles_it(directory, point):
+    make_live(directory, "0_0", "s")
+    was = fingerprint(directory.task_path("0_0"))
+    plan = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
+    with pytest.raises(FaultInjected):
+        apply_placement(plan, InjectedFault(f"placement.{point}", "raise"), keeps=True)
+    for _ in range(2):
+        recover(directory)
+        (kept,) = replaced_in(directory)
+        assert fingerprint(kept / "0_0") == was
+    assert offset_of(directory, "0_0", "s") == 9
 
 
 def test_placed_files_have_the_modes_and_times_that_kafka_streams_expects(directory):

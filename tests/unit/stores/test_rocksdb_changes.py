@@ -12,7 +12,8 @@ from statecore.errors import Corrupted, Fenced, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.placement.trees import link_tree
 from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_changes import ChangedDatabase, live_files, sst_formats
+from statecore.stores.rocksdb_changes import ChangedDatabase
+from statecore.stores.rocksdb_files import live_files, sst_formats
 from tests.harness.directory import read_database
 
 GOLDEN = Path(__file__).parents[2] / "golden"

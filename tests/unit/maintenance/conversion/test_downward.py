@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from statecore.maintenance.conversion import TaskConversion
 from statecore.maintenance.conversion.downward import Terms, downward
 from statecore.maintenance.conversion.rows import Counted
 from statecore.maintenance.conversion.sight import StoreSight, TaskSight
-from tests.unit.maintenance.conversion.sights import at, buffer, plain, segmented, task
+from tests.unit.maintenance.conversion.sights import at, buffer, database, plain, segmented, task
 
 HEADERS = "keyValueWithTimestampAndHeaders"
 
@@ -61,6 +62,38 @@ def test_a_segment_with_rows_and_no_offset_makes_the_offset_of_its_store_unknown
     assert made.written == {".checkpoint": {at("w"): OFFSET_UNKNOWN}}
 
 
+@pytest.mark.parametrize("newest_was_flushed", [True, False])
+def test_a_segment_that_was_never_flushed_makes_the_offset_of_its_store_unknown(newest_was_flushed: bool) -> None:
+    flushed = database("w/w.1000", {at("w"): 9}, status=1)
+    empty = database("w/w.2000", {}, status=None, filled=False)
+    databases = (empty, flushed) if newest_was_flushed else (flushed, empty)
+    made = plan(task(replace(segmented("w"), databases=databases)), exactly_once=False)
+    assert made.written == {".checkpoint": {at("w"): OFFSET_UNKNOWN}}
+
+
+def test_a_segment_that_was_made_after_the_others_were_closed_says_nothing() -> None:
+    closed, made_later = database("w/w.1000", {at("w"): 9}), database("w/w.2000", {}, status=None, filled=False)
+    made = plan(task(replace(segmented("w"), databases=(closed, made_later))))
+    assert made.written == {".checkpoint": {at("w"): 9}}
+
+
+def test_the_offset_of_a_global_store_that_is_not_declared_is_left_out() -> None:
+    one, other = TopicPartition("prices", 0), TopicPartition("retired", 0)
+    stores = plain("g", {one: 5}, seen_changelog="prices"), plain("old", {other: 7}, seen_changelog="")
+    made = plan(task(*stores, name="global", sources=frozenset({"prices"})))
+    assert made.written == {".checkpoint": {one: 5}}
+    assert "retired-0 at 7 is of no global store" in made.left[0]
+
+
+def test_without_a_spec_several_global_stores_are_remarked_because_one_may_be_retired() -> None:
+    one, other = TopicPartition("prices", 0), TopicPartition("retired", 0)
+    stores = plain("g", {one: 5}, seen_changelog=""), plain("old", {other: 7}, seen_changelog="")
+    made = plan(task(*stores, name="global"))
+    assert made.written == {".checkpoint": {one: 5, other: 7}}
+    assert ".checkpoint names 2 topics" in made.remarks[0]
+    assert plan(task(stores[0], name="global")).remarks == ()
+
+
 def test_a_store_without_a_segment_is_named_with_minus_4() -> None:
     made = plan(task(segmented("w"), plain("a", {at("a"): 3})))
     assert made.written == {".checkpoint": {at("a"): 3, at("w"): OFFSET_UNKNOWN}}
@@ -83,6 +116,12 @@ def test_the_file_of_a_grace_buffer_is_merged() -> None:
     made = plan(task(buffer("b", outside={at("b"): 8}), plain("a", {at("a"): 3})))
     assert made.written == {".checkpoint": {at("a"): 3, at("b"): 8}}
     assert made.moved == (".checkpoint_b",)
+
+
+def test_the_file_of_a_store_of_the_applications_own_making_is_merged_whatever_its_directory_is_called() -> None:
+    made = plan(task(plain("a", {at("a"): 3}), beside={".checkpoint_custom": {at("custom"): 8}}))
+    assert made.written == {".checkpoint": {at("a"): 3, at("custom"): 8}}
+    assert made.moved == (".checkpoint_custom",)
 
 
 def test_what_was_converted_already_keeps_what_the_file_says() -> None:

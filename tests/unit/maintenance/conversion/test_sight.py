@@ -8,6 +8,7 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
+from statecore.formats.rows.buffered import BufferedRecord, BufferKey, encode_buffered
 from statecore.maintenance.conversion.sight import StoreSight, TaskSight, Wanted, look_at_task
 from statecore.placement.trees import fingerprint
 from statecore.spec.model import ApplicationSpec
@@ -50,6 +51,15 @@ def test_rows_tell_what_a_conversion_depends_on(
     seen = store(case, tmp_path)
     assert (seen.kind, seen.target) == (kind, target)
     assert all(one.moved is not None and not one.moved.strange for one in seen.databases if target)
+
+
+def test_a_grace_buffer_that_kafka_streams_has_restored_is_one(tmp_path: Path) -> None:
+    value = encode_buffered(BufferedRecord(b"v", 1_700_000_000_000, 3, "left", 0)) + bytes(8)
+    key = BufferKey(b"k4", 1_700_000_000_000, 108).to_bytes()
+    moved = key[:1] + key[-12:-4] + key[:-12] + key[-4:]
+    write_database(tmp_path / "0_0" / "late-Buffer" / "late-Buffer.0", {"default": [(moved, value)]})
+    (seen,) = look(tmp_path / "0_0").stores
+    assert seen.kind is KIND.GRACE_BUFFER
 
 
 def test_only_a_spec_tells_whether_an_aggregation_that_emits_in_the_end_slides(tmp_path: Path) -> None:

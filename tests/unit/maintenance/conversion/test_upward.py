@@ -43,6 +43,13 @@ def test_a_segment_without_an_offset_gets_that_of_the_others() -> None:
     assert entries(store, 1) == {offset_key(at("w")): 7, STATUS: 0}
 
 
+@pytest.mark.parametrize("segments", [[{at("w"): 7}, {}], [{}, {at("w"): 7}]])
+def test_a_segment_of_4_3_that_was_never_flushed_stays_so_that_the_damage_can_be_seen(
+    segments: list[dict[TopicPartition, int]],
+) -> None:
+    assert plan(task(segmented("w", segments, status=1, filled=False))).is_nothing_to_do
+
+
 def test_a_store_that_has_an_offset_keeps_it_and_a_contradiction_is_told() -> None:
     made = plan(task(plain("a", {at("a"): 30}), checkpoint={at("a"): 20}))
     assert made.stores[0].is_nothing_to_do
@@ -80,6 +87,47 @@ def test_a_store_without_a_segment_that_nobody_knows_of_gets_none() -> None:
 def test_an_entry_of_minus_4_is_kept_so_that_nothing_is_wiped_for_want_of_it() -> None:
     made = plan(task(plain("a", filled=False), checkpoint={at("a"): OFFSET_UNKNOWN}))
     assert entries(made.stores[0]) == {offset_key(at("a")): OFFSET_UNKNOWN, STATUS: 0}
+
+
+STARTS_ANEW = "Kafka Streams restores it from the start"
+
+
+def test_what_the_next_start_restores_in_full_is_noted() -> None:
+    made = plan(task(plain("a"), plain("b", filled=False), checkpoint={at("a"): 3, at("b"): OFFSET_UNKNOWN}))
+    assert made.notes == (f"b: its offset is -4: {STARTS_ANEW}",)
+    made = plan(task(segmented("w", seen_logged=True), plain("a"), checkpoint={at("a"): 1}))
+    assert made.notes == (f"w: its offset is -4: {STARTS_ANEW}",)
+    of_4_3 = task(plain("a", {at("a"): OFFSET_UNKNOWN}), plain("b", {}, seen_logged=True), plain("c", {at("c"): 3}))
+    assert plan(of_4_3).is_nothing_to_do
+    assert plan(of_4_3).notes == (
+        f"a: its offset is -4: {STARTS_ANEW}",
+        f"b: it has no offset: {STARTS_ANEW}, under exactly-once after a wipe",
+    )
+    tables = task(plain("g", seen_changelog="prices"), plain("h", {at("h"): 3}), name="global")
+    assert plan(tables).notes == (f"g: nothing says an offset of it: {STARTS_ANEW}, and keeps its offset then",)
+
+
+def test_a_store_that_may_be_the_one_whose_offset_stays_in_the_file_is_not_called_unlogged() -> None:
+    source = TopicPartition("orders", 0)
+    made = plan(task(plain("t"), plain("a"), checkpoint={at("a"): 1, source: 7}))
+    assert made.notes == (
+        "t: nothing says an offset of it: Kafka Streams takes one over that .checkpoint keeps, or it is a store that "
+        "is not logged",
+    )
+    made = plan(task(plain("t"), plain("a"), checkpoint={at("a"): 1}))
+    assert made.notes == ("t: nothing says an offset of it: taken for a store that is not logged",)
+
+
+def test_rows_of_which_the_file_says_minus_4_are_left_because_they_may_never_have_been_committed() -> None:
+    made = plan(task(plain("a"), plain("b", filled=False), checkpoint={at("a"): OFFSET_UNKNOWN, at("b"): 3}))
+    assert (made.stores, made.moved, made.written) == ((), (), {})
+    assert made.left[0].startswith(".checkpoint says -4 of a, and there are rows")
+
+
+def test_an_entry_of_minus_4_that_no_store_claims_is_not_promised_to_be_taken_over() -> None:
+    made = plan(task(plain("t"), checkpoint={TopicPartition("table-topic", 0): OFFSET_UNKNOWN}))
+    assert "takes it over" not in made.left[0]
+    assert "wiped the task" in made.left[0]
 
 
 def test_a_global_store_never_gets_minus_4() -> None:
@@ -143,6 +191,12 @@ def test_an_entry_of_a_store_that_is_no_database_stays() -> None:
         assert said in made.left[0]
 
 
+def test_an_entry_of_another_partition_is_not_said_to_lack_a_database() -> None:
+    made = plan(task(plain("a"), checkpoint={at("a"): 5, at("a", 1): 6}))
+    assert made.left[0].startswith(".checkpoint keeps app-a-changelog-1 at 6, which is not of 0_0: ")
+    assert "has no database" not in made.left[0]
+
+
 def test_a_task_without_any_offset_is_left_as_it_is() -> None:
     made = plan(task(plain("a"), segmented("w", [None])))
     assert made.is_nothing_to_do
@@ -158,6 +212,12 @@ def test_a_directory_of_4_3_is_nothing_to_do() -> None:
     made = plan(task(plain("a", {at("a"): 30}), segmented("w", [{at("w"): 1}]), plain("unlogged", {})))
     assert made.is_nothing_to_do
     assert (made.left, made.refused, made.seen) == ((), (), "4.3")
+
+
+def test_a_segment_that_says_no_offset_beside_others_that_do_is_told() -> None:
+    made = plan(task(segmented("w", [{at("w"): 9}, {}])))
+    assert "says no offset, and other segments app-w-changelog-0 at 9" in made.notes[0]
+    assert not plan(task(segmented("w", [{at("w"): 9}, {at("w"): 9}]))).notes
 
 
 def test_a_status_that_is_open_stays_and_is_told() -> None:

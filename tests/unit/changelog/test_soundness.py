@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
+from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved, truncation
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.soundness import ParentEnd, missed_deletes, refusal, start_moved, truncation
 
 HERE = TopicPartition("app-counts-changelog", 3)
 ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"

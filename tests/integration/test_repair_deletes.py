@@ -1,0 +1,116 @@
+"""Stores whose changelogs have lost deletes that the stores never learned of: what real Kafka Streams answers then."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.repair import run_repair
+from statecore.jobs.repair_request import RepairRequest
+from tests.harness import damaging, topics
+from tests.harness.broker import Broker
+from tests.harness.feeds import REFERENCE
+from tests.harness.kinds import GLOBALS
+from tests.harness.rebuilding import KindsWorld, eventually
+from tests.harness.streams import StreamsJvm
+from tests.harness.tables import PARTITIONS, World
+from tests.harness.topics import Record
+from tests.integration.test_doctor_topics import FORGETFUL, compact, configure
+from tests.integration.test_repair_topics import GUARANTEES, at_copy, found, repair, truth
+
+pytestmark = pytest.mark.integration
+
+
+@GUARANTEES
+def test_a_store_that_is_older_than_the_deletes_that_its_changelog_keeps(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = World(broker, streams_jvm, application_id, state_dir, guarantee)
+    log = f"{application_id}-stamped-changelog"
+    topics.create(world.servers, f"{application_id}-plain-changelog", PARTITIONS, topics.UNCLEANED)
+    topics.create(world.servers, log, PARTITIONS, FORGETFUL)
+    world.feed(keys=20)
+    world.live()
+    older = at_copy(world, "older")
+    deleted = (b"key-1", b"key-3")
+    topics.produce(world.servers, world.input, [Record(key, None, 1) for key in deleted])
+    topics.produce(world.servers, world.input, [Record(b"key-%d" % n, b"later", n % 2) for n in range(6, 16)])
+    world.live()
+    compact(broker, log, 1, deleted[0])
+    assert all(record.value is not None for record in topics.read(world.servers, log, 1)), "no delete is left"
+    right = truth(world)
+    assert found(older) == (22, {("0_1", "stamped"): "stale"})
+
+    opened = at_copy(older, "opened")
+    answers, records = opened.reopen()
+    assert records > 0, "the rest of the log"
+    assert {place for place in right if answers[place] != right[place]} == {("stamped", 1)}
+    keys = {key for rows in opened.rows()["0_1", "stamped"].values() for key, _ in rows}
+    assert {*deleted} <= keys, "deleted keys live on"
+
+    repaired = at_copy(older, "repaired")
+    plan = repair(repaired)
+    assert [(one.stores, one.tasks, one.codes) for one in plan.rebuilt] == [(("stamped",), ("0_1",), ("stale",))]
+    assert repair(repaired, apply=True, approved=plan.plan_id).left == ()
+    answers, less = repaired.reopen()
+    assert answers == right
+    assert less < records, "what the other stores lacked since the copy was made, and of this one nothing"
+
+    # The same rows, without an offset of which the rest of the log could be counted.
+    wiped = guarantee == "exactly_once_v2"
+    for offset, code, lives_on in ((None, "offset-missing", not wiped), (-4, "offset-unknown", True)):
+        opened, repaired = (at_copy(older, f"{code}-{name}") for name in ("opened", "repaired"))
+        for one in (opened, repaired):
+            database = damaging.database_of(one.state_dir / application_id, "stamped", "0_1")
+            damaging.change_offsets(database, lambda _, offset=offset: offset)
+        assert found(repaired) == (22 if lives_on else 21, {("0_1", "stamped"): code})
+        answers, _ = opened.reopen()
+        assert (answers["stamped", 1] != right["stamped", 1]) is lives_on
+        assert repair(repaired, apply=True).left == ()
+        assert repaired.reopen()[0] == right
+
+
+@GUARANTEES
+def test_a_global_store_without_an_offset_whose_topic_has_lost_deletes(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
+) -> None:
+    world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, GLOBALS, 1)
+    topic = world.inputs[REFERENCE]
+    for name, value in FORGETFUL.items():
+        configure(world.servers, topic, {name: value})
+    topics.produce(world.servers, topic, [Record(key, b"there", 0) for key in (b"stays", b"goes")])
+    with world.application() as running:
+        eventually(lambda: len(running.query_rows("global-table", None)), 2)
+    older = copy.copy(world)
+    older.state_dir = state_dir.parent / "older"
+    shutil.copytree(state_dir, older.state_dir)
+    topics.produce(world.servers, topic, [Record(b"goes", None, 0)])
+    compact(broker, topic, 0, b"goes")
+    world.state_dir = state_dir.parent / "empty"
+    world.state_dir.mkdir()
+    with world.application() as running:
+        right = running.query_rows("global-table", None)
+    assert b"goes" not in {key for key, _, _ in right}
+
+    damaging.change_offsets(damaging.database_of(older.directory, "global-table", "global"), lambda _: None)
+    repaired = copy.copy(older)
+    repaired.state_dir = state_dir.parent / "repaired"
+    shutil.copytree(older.state_dir, repaired.state_dir)
+    with older.application() as running:
+        assert b"goes" in {key for key, _, _ in running.query_rows("global-table", None)}, "a deleted key lives on"
+    spec = state_dir.parent / "stores.yaml"
+    spec.write_text(yaml.safe_dump(world.spec()))
+    request = RepairRequest(
+        application_id=application_id, state_dir=str(repaired.state_dir), spec_path=str(spec), apply=True
+    )
+    report = run_repair(request, InProcessEngine())
+    assert [(one["code"], one["severity"]) for one in report.found if one["severity"] != "note"] == [
+        ("offset-missing", "loss")
+    ]
+    with repaired.application() as running:
+        assert running.query_rows("global-table", None) == right

@@ -1,0 +1,89 @@
+"""Rows of older formats in stores that keep headers now: what real Kafka Streams makes of them, and after a repair."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.repair import run_repair
+from statecore.jobs.repair_request import RepairRequest
+from tests.harness import damaging
+from tests.harness.broker import Broker
+from tests.harness.command import examined, worse_than_notes
+from tests.harness.fed import Answers
+from tests.harness.kinds import BEFORE_HEADERS, SINCE_HEADERS
+from tests.harness.rebuilding import KindsWorld, restored
+from tests.harness.streams import StreamsFailed, StreamsJvm
+
+pytestmark = pytest.mark.integration
+
+CODE = "older-rows-misread"
+
+
+def _with_headers(world: KindsWorld, state_dir: Path, *, copied: bool = True) -> KindsWorld:
+    """The same application with ``dsl.store.format=HEADERS``, upon a copy of its directory or an empty one."""
+    if copied:
+        shutil.copytree(world.state_dir, state_dir)
+    else:
+        state_dir.mkdir()
+    other = copy.copy(world)
+    other.kinds, other.state_dir = SINCE_HEADERS, state_dir
+    return other
+
+
+def _opened(world: KindsWorld) -> tuple[Answers, dict[str, int]]:
+    with world.application() as running:
+        return world.answers(running), restored(running)
+
+
+def _with_older_row(world: KindsWorld) -> KindsWorld:
+    """A row of the table from before it had timestamps, beside those that have them."""
+    damaging.put(damaging.database_of(world.directory, "latest"), "default", b"from-before", b"of 2.2")
+    return world
+
+
+def _found(world: KindsWorld) -> tuple[int, list[tuple[str, str]]]:
+    spec = world.state_dir.parent / "stores.yaml"
+    spec.write_text(yaml.safe_dump(world.spec()))
+    code, findings = examined(world.state_dir, spec)
+    return code, sorted((one["store"], one["code"]) for one in worse_than_notes(findings))
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_rows_that_the_format_with_headers_does_not_read_rightly(
+    broker: Broker, streams_jvm: StreamsJvm, application_id: str, tmp_path: Path, guarantee: str
+) -> None:
+    (tmp_path / "state").mkdir()
+    world = KindsWorld(broker, streams_jvm, application_id, tmp_path / "state", guarantee, BEFORE_HEADERS, 1)
+    with world.application():
+        world.feed(world.kinds.feed(world.base, 1))
+    right, _ = _opened(_with_headers(world, tmp_path / "empty", copied=False))
+    assert all(right.values())
+
+    opened = _with_headers(world, tmp_path / "opened")
+    answers, records = _opened(opened)
+    assert records == {}
+    assert answers["latest", 0] == right["latest", 0]
+    assert answers["visits", 0] != right["visits", 0]
+    assert [(key, value) for key, value, _ in answers["visits", 0]] == [
+        (key, b"\0" + value) for key, value, _ in right["visits", 0]
+    ]
+    with pytest.raises(StreamsFailed):
+        _opened(_with_older_row(_with_headers(world, tmp_path / "failing")))
+
+    repaired = _with_older_row(_with_headers(opened, tmp_path / "repaired"))
+    assert _found(repaired) == (22, [("latest", CODE), ("visits", CODE)])
+    request = RepairRequest(
+        application_id=application_id,
+        state_dir=str(repaired.state_dir),
+        spec_path=str(tmp_path / "stores.yaml"),
+        apply=True,
+    )
+    assert run_repair(request, InProcessEngine()).left == ()
+    assert _found(repaired) == (0, [])
+    assert _opened(repaired) == (right, {})

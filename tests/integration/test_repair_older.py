@@ -1,0 +1,141 @@
+"""Directories of Kafka Streams 4.2 with which 4.2 does not start or answers wrongly: after a repair it does neither."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.repair import run_repair
+from statecore.jobs.repair_report import Outcome
+from statecore.jobs.repair_request import RepairRequest
+from tests.harness import damaging
+from tests.harness.command import examined, worse_than_notes
+from tests.harness.feeds import EVENTS
+from tests.harness.fleet import GUARANTEES, Fleet, VersionedApplication
+from tests.harness.fleet_kinds import SMALL
+from tests.harness.kinds import GLOBALS, KindsApplication
+from tests.harness.queries import Row
+from tests.harness.streams import StreamsFailed
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
+    fleet: Fleet, application_id: str, tmp_path: Path, guarantee: str
+) -> None:
+    """``checkpoint-stray``, of a global table that the application has no more."""
+    state_dir = tmp_path / "state"
+    state_dir.mkdir()
+    world = fleet.application(application_id, state_dir, guarantee, GLOBALS, 1)
+    with world.on("4.2") as running:
+        world.feed_all()
+        right = world.answers(running)
+    file = world.directory / "global" / ".checkpoint"
+    said = decode_checkpoint(file.read_bytes(), str(file))
+    file.write_bytes(encode_checkpoint({**said, TopicPartition(f"{application_id}-gone", 0): 3}))
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(yaml.safe_dump(world.spec()))
+
+    repaired = tmp_path / "repaired"
+    shutil.copytree(state_dir, repaired)
+    with pytest.raises(StreamsFailed), world.on("4.2"):
+        pass
+    assert file.exists(), "and so the next start fails as well"
+
+    for release, code, severity in (("4.2", 21, "error"), ("4.3", 20, "warning")):
+        returned, findings = examined(repaired, spec, "--for", release)
+        worse = [(one["code"], one["severity"]) for one in worse_than_notes(findings)]
+        assert (returned, worse) == (code, [("checkpoint-stray", severity)])
+    report = run_repair(
+        RepairRequest(application_id=application_id, state_dir=str(repaired), spec_path=str(spec), apply=True),
+        InProcessEngine(),
+    )
+    assert (report.outcome, report.left) == (Outcome.REPAIRED, ())
+    world.state_dir = repaired
+    assert decode_checkpoint((world.directory / "global" / ".checkpoint").read_bytes(), "it") == said
+    for release in ("4.2", "4.3"):
+        with world.on(release) as running:
+            assert world.answers(running) == right
+            assert world.restored(running) == {}
+
+
+PLAIN, WINDOWS = "key-value", "timestamped-window"
+STORES = KindsApplication(
+    "gone",
+    tuple(case for case in SMALL.cases if case.store in (PLAIN, WINDOWS)),
+    lambda base, partitions: [one for one in SMALL.feed(base, partitions) if one[0] == EVENTS],
+    SMALL.properties,
+)
+Place = tuple[str, int | None]
+
+
+def _opened(world: VersionedApplication, release: str) -> tuple[dict[Place, list[Row]], set[Place]]:
+    """What a release answers, and the stores of which it has restored something."""
+    with world.on(release) as running:
+        answers = dict(world.answers(running))
+        return answers, {place for place, records in running.restored_records().items() if records}
+
+
+def _unknown(file: Path, changelog: str) -> None:
+    """Write -4 in the place of the offset of a store, as a person would."""
+    said = decode_checkpoint(file.read_bytes(), str(file))
+    file.write_bytes(encode_checkpoint({part: -4 if part.topic == changelog else at for part, at in said.items()}))
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_word(
+    fleet: Fleet, application_id: str, tmp_path: Path, guarantee: str
+) -> None:
+    """``checkpoint-stray`` and ``manifest-truncated``."""
+    state_dir = tmp_path / "state"
+    state_dir.mkdir()
+    world = fleet.application(application_id, state_dir, guarantee, STORES, 3)
+    with world.on("4.2") as running:
+        world.feed_all()
+        right = world.answers(running)
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(yaml.safe_dump(world.spec()))
+    shutil.rmtree(world.directory / "0_0/rocksdb" / PLAIN)
+    damaging.cut_manifest(world.directory / "0_1/rocksdb" / PLAIN, all_files=True, between=True)
+    for segment in damaging.segments_of(world.directory, WINDOWS, "0_2"):
+        shutil.rmtree(segment)
+    for copy in ("newer", "repaired"):
+        shutil.copytree(state_dir, tmp_path / copy)
+
+    damaged = {(PLAIN, 0), (PLAIN, 1), (WINDOWS, 2)}
+    answers, restored = _opened(world, "4.2")
+    assert ({place for place in right if answers[place] != right[place]}, restored) == (damaged, set())
+    world.state_dir = tmp_path / "newer"
+    answers, restored = _opened(world, "4.3")
+    assert {place for place in right if answers[place] != right[place]} == {(PLAIN, 0), (PLAIN, 1)}
+    assert restored == {
+        place for place in right if place[1] == 2 and (guarantee == "exactly_once_v2" or place in damaged)
+    }
+
+    _, findings = examined(tmp_path / "repaired", spec, "--for", "4.2")
+    losses = {(one["code"], one["task"], one["store"]) for one in findings if one["severity"] == "loss"}
+    assert losses == {
+        ("checkpoint-stray", "0_0", PLAIN),
+        ("manifest-truncated", "0_1", PLAIN),
+        ("checkpoint-stray", "0_2", WINDOWS),
+    }
+    world.state_dir = tmp_path / "repaired"
+    asked = RepairRequest(
+        application_id=application_id, state_dir=str(world.state_dir), spec_path=str(spec), apply=True
+    )
+    report = run_repair(asked, InProcessEngine())
+    assert [(one.task, one.codes) for one in report.mended] == [("0_0", ("checkpoint-stray",))]
+    assert report.rebuilt == ()
+    shutil.rmtree(world.directory / "0_1/rocksdb" / PLAIN)
+    _unknown(world.directory / "0_1/.checkpoint", f"{application_id}-{PLAIN}-changelog")
+    _unknown(world.directory / "0_2/.checkpoint", f"{application_id}-{WINDOWS}-changelog")
+    answers, restored = _opened(world, "4.2")
+    assert answers == right
+    assert restored == damaged | ({(WINDOWS, 0)} if guarantee == "exactly_once_v2" else set())

@@ -1,0 +1,119 @@
+"""``doctor --repair`` as a person sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from statecore.cli.doctor_repair import show
+from statecore.cli.main import main
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.repair_report import REPAIR_REPORT, MendedTask, Outcome, RebuiltStores, RepairReport
+from tests.unit.maintenance.stored import offsets, write_database
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """A repair of the application ``shop``; exit code, stdout and stderr."""
+
+    def run_command(*words: str, width: int = 300) -> tuple[int, str, str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        code = main(["doctor", "--repair", "--state-dir", str(tmp_path), *words])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run_command
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "stores.yaml"
+    path.write_text(
+        "application_id: shop\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\n"
+        "subtopologies: {0: {stores: {orders: {kind: key-value}}}}\n"
+    )
+    return str(path)
+
+
+def store(tmp_path: Path, task: str, status: int = 0) -> None:
+    said = offsets("shop-orders-changelog", int(task[-1]), 41, status)
+    write_database(tmp_path / f"shop/{task}/rocksdb/orders", {"default": [(b"a", b"1")], "offsets": said})
+
+
+def test_a_plan_without_a_spec_promises_no_rebuild(run: Run, tmp_path: Path) -> None:
+    store(tmp_path, "0_0", status=1)
+    for words in ((), ("--apply",)):
+        code, out, _ = run("--application-id", "shop", "--processing-guarantee", "exactly_once_v2", *words)
+        assert code == 21
+        assert "would rebuild" not in out
+        assert "  not mended: 0_0/orders: was not closed" in out
+        assert "With --spec (statecore discover writes one) it is rebuilt by this repair." in out
+        assert out.rstrip().endswith("nothing that a repair could mend")
+
+
+def test_a_plan_says_which_brokers_a_rebuild_needs(run: Run, spec: str, tmp_path: Path) -> None:
+    store(tmp_path, "0_0", status=1)
+    code, out, _ = run("--spec", spec, "--offline")
+    assert code == 0
+    assert "  would rebuild orders in 0_0 from the brokers at nowhere:1 [store-not-closed]" in out
+
+
+def test_notes_are_counted_where_there_are_any(run: Run, spec: str, tmp_path: Path) -> None:
+    store(tmp_path, "0_0", status=1)
+    assert run("--spec", spec, "--offline")[1].splitlines()[1] == "1 finding"
+    (tmp_path / "shop/0_0/something.txt").write_text("of another tool")
+    assert run("--spec", spec, "--offline")[1].splitlines()[1] == "2 findings, 1 note among them"
+
+
+def test_where_all_lies_that_a_repair_has_replaced_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    attempt = Attempt.begin("app", "/state", "one")
+    mended = (MendedTask("0_0", ("set the status to closed",), ("global-store-not-closed",)),)
+    rebuilt = (RebuiltStores(("table",), ("0_1",), ("file-missing",), 7, kept="/state/app/.statecore/replaced/two"),)
+    kept = "/state/app/.statecore/replaced/one"
+    report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.REPAIRED, plan_id="p", exit_code=0)
+    show(replace(report, mended=mended, rebuilt=rebuilt, kept=kept))
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"what was replaced is kept for a week, unless you delete it: {kept}, {rebuilt[0].kept}" in said
+    assert REPAIR_REPORT.decode(REPAIR_REPORT.encode(replace(report, rebuilt=rebuilt))).rebuilt == rebuilt
+    show(report)
+    assert "kept" not in capsys.readouterr().out
+
+
+def test_a_rebuild_of_which_a_person_has_to_judge_is_shown_with_its_doubts_and_how_it_is_approved(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    attempt = Attempt.begin("app", "/state", "one")
+    doubt = "Nothing would be left of table: it is rebuilt from app-table-changelog-1 of topic 7, which has no record."
+    rebuilt = (RebuiltStores(("table",), ("0_1",), ("file-missing",), doubts=(doubt,)),)
+    report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.PLANNED, plan_id="p", exit_code=0)
+    show(replace(report, rebuilt=rebuilt))
+    said = capsys.readouterr().out
+    assert doubt in said
+    assert "Do it with --repair --apply --approved p, if that is what you want" in said
+    show(report)
+    assert "--approved" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [((), "Nothing was changed."), (("--apply",), "Every task is whole, as it was or mended.")]
+)
+def test_who_stops_it_is_told_how_the_tasks_are_left(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("statecore.jobs.repair.run_repair", stopped)
+    code, _, err = run("--application-id", "shop", *words)
+    assert code == 130
+    assert f"statecore: Interrupted. {said}" in err
+    assert ("Run the same command again" in err) == bool(words)

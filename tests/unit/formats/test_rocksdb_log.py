@@ -1,0 +1,66 @@
+"""When the rows of an SST file were flushed, as the history in a MANIFEST tells it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from statecore.formats.rocksdb_log import LiveFile, read_manifest
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def sized(data: bytes) -> bytes:
+    return varint(len(data)) + data
+
+
+def added(number: int, created: int | None, *, level: int = 0, size: int = 1000, identity: bytes = b"") -> bytes:
+    """A ``kNewFile4``: level, number, size, keys, sequence numbers, then fields up to the one that ends them."""
+    begin = varint(103) + varint(level) + varint(number) + varint(size) + sized(b"a") + sized(b"b")
+    created_at = b"" if created is None else varint(6) + sized(varint(created))
+    return begin + varint(number) + varint(number) + created_at + varint(12) + sized(identity or b"%d" % number) + b"\1"
+
+
+def deleted(number: int, level: int = 0) -> bytes:
+    return varint(6) + varint(level) + varint(number)
+
+
+def files(edits: Sequence[bytes]) -> dict[int, LiveFile]:
+    records = [struct.pack("<IHB", 0, len(edit), 1) + edit for edit in edits]
+    return dict(read_manifest(b"".join(records)).files)
+
+
+def times(*edits: bytes) -> dict[int, tuple[int, bool]]:
+    return {number: (file.flushed_at, file.is_flushed) for number, file in files(edits).items()}
+
+
+def test_a_flushed_file_has_the_time_at_which_it_was_begun() -> None:
+    assert times(added(7, 100), added(8, 200)) == {7: (100, True), 8: (200, True)}
+    assert times(added(7, None)) == {7: (0, True)}
+
+
+def test_a_compaction_adds_no_row_so_its_files_are_as_of_the_newest_that_they_were_made_of() -> None:
+    made = deleted(7) + deleted(8) + added(9, 900, level=6) + added(10, 901, level=6)
+    assert times(added(7, 100), added(8, 200), made) == {9: (200, False), 10: (200, False)}
+    again = deleted(9, 6) + deleted(11) + added(12, 950, level=6)
+    assert times(added(7, 100), added(8, 200), made, added(11, 300), again) == {10: (200, False), 12: (300, False)}
+
+
+def test_a_file_that_only_changes_its_level_stays_what_it_is() -> None:
+    assert times(added(7, 100), deleted(7) + added(7, 100, level=6)) == {7: (100, True)}
+
+
+def test_what_is_made_of_files_that_nobody_knows_counts_as_it_stands() -> None:
+    assert times(deleted(5) + added(9, 900)) == {9: (900, True)}
+
+
+def test_what_is_said_of_blob_files_is_passed_by() -> None:
+    blob = varint(400) + varint(9) + varint(70) + varint(4711) + sized(b"") + sized(b"") + b"\0"
+    garbage = varint(401) + varint(9) + varint(3) + varint(200) + b"\0"
+    assert times(added(7, 100) + blob, garbage + added(8, 200)) == {7: (100, True), 8: (200, True)}
