@@ -1,0 +1,352 @@
+"""User data of the group's subscriptions and assignments, as bytes. Numbers are big-endian; strings are UTF-8.
+
+::
+
+    subscription   magic "SCTS"  version u16                     what every version begins with
+                   spec s        host s        capacity u16
+                   round u32                                     differs whenever the member asks for another assignment
+                   tasks u32 × { task s   role u8   sum u64 }
+
+    assignment     magic "SCTA"  version u16
+                   refusal s                                     why this member is given nothing; empty where it is not
+                   probing u8
+                   tasks u32 × { task s   role u8   believed u64 }
+                   errors u32 × { task s   why s }
+
+    keep           magic "SCTA"  version 0                       no decision: go on with what you have; in every version
+
+    s              length u16, bytes
+
+``spec`` is a digest of what the member knows the application to be. ``believed`` is the sum for which the task was
+given to the member: a static member that comes back with a disk that was emptied is handed its old assignment by the
+broker, and finds that its sum is less.
+
+Whatever is not exactly that is refused: other versions, lengths beyond the end, bytes that are left, roles that there
+are not, a task twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from statecore.errors import Invalid
+from statecore.formats.releases import TASK_NAME
+from statecore.runtime.assignment.assignor import assign
+from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Member, Role
+
+VERSION = 1
+MOST_BYTES = 4 << 20
+"""No user data is larger; a broker takes 1 MB by default."""
+MOST_TASKS = 100_000
+
+_SUBSCRIPTION, _ASSIGNMENT = b"SCTS", b"SCTA"
+_HEADER = struct.Struct(">4sH")
+_LONGEST = 0xFFFF
+T = TypeVar("T")
+KEEP = _HEADER.pack(_ASSIGNMENT, 0)
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What a member says of itself.
+
+    Attributes:
+        spec: digest of what it knows the application to be.
+        host: see `Member`.
+        capacity: see `Member`.
+        round: differs whenever it asks for another assignment; the broker ignores who joins with the same bytes.
+        copies: what it has, by task.
+    """
+
+    spec: str
+    host: str
+    capacity: int = 1
+    round: int = 0
+    copies: Mapping[str, Copy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a member is told.
+
+    Attributes:
+        roles: its tasks.
+        believed: the sums for which it was given them.
+        probing: whether it is to be looked again after the probing interval.
+        errors: tasks that it has or was given and must leave alone, with the reason.
+        refusal: why it cannot take part; empty when it can.
+    """
+
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    believed: Mapping[str, int] = field(default_factory=dict)
+    probing: bool = False
+    errors: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """User data of a subscription.
+
+    Raises:
+        Invalid: a name is too long, or there are too many tasks.
+    """
+    parts = [
+        _HEADER.pack(_SUBSCRIPTION, VERSION),
+        _string(subscription.spec),
+        _string(subscription.host),
+        struct.pack(">HI", subscription.capacity, subscription.round & 0xFFFFFFFF),
+        struct.pack(">I", len(subscription.copies)),
+    ]
+    for task, copy in sorted(subscription.copies.items()):
+        parts.append(_string(task) + struct.pack(">BQ", copy.role, copy.sum))
+    return _bounded(parts, len(subscription.copies))
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """The other way.
+
+    Raises:
+        Invalid: these are no such bytes, or of another version.
+    """
+    reader = _Reader(data, _SUBSCRIPTION, "subscription")
+    spec, host = reader.string(), reader.string()
+    capacity, number = reader.unpack(">HI")
+    if not capacity:
+        raise reader.wrong("a capacity of 0")
+    copies = {task: Copy(held, role) for task, role, held in reader.tasks()}
+    reader.end()
+    return Subscription(spec, host, capacity, number, copies)
+
+
+def encode_assignment(given: Given) -> bytes:
+    """User data of an assignment.
+
+    Raises:
+        Invalid: a name is too long, or there are too many tasks.
+    """
+    parts = [
+        _HEADER.pack(_ASSIGNMENT, VERSION),
+        _string(given.refusal),
+        struct.pack(">BI", given.probing, len(given.roles)),
+    ]
+    for task, role in sorted(given.roles.items()):
+        parts.append(_string(task) + struct.pack(">BQ", role, given.believed.get(task, 0)))
+    parts.append(struct.pack(">I", len(given.errors)))
+    for task, why in sorted(given.errors.items()):
+        parts.append(_string(task) + _string(why))
+    return _bounded(parts, len(given.roles))
+
+
+def decode_assignment(data: bytes) -> Given | None:
+    """The other way; ``None`` when the member is to go on with what it has.
+
+    Raises:
+        Invalid: these are no such bytes, or of another version.
+    """
+    if data == KEEP:
+        return None
+    reader = _Reader(data, _ASSIGNMENT, "assignment")
+    refusal = reader.string()
+    (probing,) = reader.unpack(">B")
+    if probing > 1:
+        raise reader.wrong(f"{probing} where 0 or 1 is expected")
+    rows = list(reader.tasks())
+    errors: dict[str, str] = {}
+    for _ in range(reader.count()):
+        task, why = reader.string(), reader.string()
+        if task in errors:
+            raise reader.wrong(f"task {task!r} twice")
+        errors[task] = why
+    reader.end()
+    roles = {task: role for task, role, _ in rows}
+    if Role.ON_DISK in roles.values():
+        raise reader.wrong("a task with nothing to do")
+    return Given(roles, {task: believed for task, _, believed in rows}, bool(probing), errors, refusal)
+
+
+def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
+    """An assignment without the tasks that this member does not know; they are among its errors."""
+    unknown = sorted(given.roles.keys() - set(tasks))
+    if not unknown:
+        return given
+    return Given(
+        {task: role for task, role in given.roles.items() if task not in unknown},
+        {task: held for task, held in given.believed.items() if task not in unknown},
+        given.probing,
+        {**given.errors, **{task: f"The group assigned task {task}, which is not known here." for task in unknown}},
+        given.refusal,
+    )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a leader sends.
+
+    Attributes:
+        data: user data by member.
+        assignment: what was computed; ``None`` when nothing could be decided.
+    """
+
+    data: Mapping[str, bytes]
+    assignment: Assignment | None
+
+
+def decide(
+    subscriptions: Mapping[str, bytes], leader: str, ends: Mapping[str, int], settings: AssignmentSettings
+) -> Decision:
+    """What the leader gives to each member.
+
+    Members of another kind of consumer, of another version or with another spec are refused, each with the reason; the
+    others go on. Which spec, and which version, is that of the most members. A leader that has another one refuses
+    itself and has the others keep what they have: it cannot know what they need, and the next leader does.
+
+    Args:
+        subscriptions: user data by member.
+        leader: which of them decides.
+        ends: every task it knows, with its end sum.
+        settings: how tasks are assigned.
+    """
+    versions = {member: _version(data) for member, data in subscriptions.items()}
+    most = _most([version for version in versions.values() if version is not None], VERSION)
+    if most != VERSION:
+        refused = _refusal(
+            f"Most members of the group speak version {most} of its protocol, this one version {VERSION}.",
+            "Install the same release of statecore at all members.",
+        )
+        return Decision({member: refused if member == leader else KEEP for member in subscriptions}, None)
+    read: dict[str, Subscription] = {}
+    data: dict[str, bytes] = {}
+    for member, user_data in subscriptions.items():
+        try:
+            read[member] = decode_subscription(user_data)
+        except Invalid as error:
+            data[member] = _refusal(error.what, error.action)
+    spec = _most([one.spec for one in read.values()], read[leader].spec)
+    if read[leader].spec != spec:
+        refused = _other_spec(read[leader].spec, spec)
+        return Decision({**dict.fromkeys(subscriptions, KEEP), **data, leader: refused}, None)
+    data.update({member: _other_spec(sent.spec, spec) for member, sent in read.items() if sent.spec != spec})
+    taking_part = [
+        Member(member, sent.host, sent.capacity, sent.copies) for member, sent in read.items() if sent.spec == spec
+    ]
+    assignment = assign(taking_part, ends, settings)
+    for one in taking_part:
+        roles = assignment.members[one.id].roles
+        believed = {task: one.copy(task).sum for task in roles}
+        errors = {task: why for task, why in assignment.errors.items() if task in one.copies}
+        data[one.id] = encode_assignment(Given(roles, believed, assignment.probing, errors))
+    return Decision(data, assignment)
+
+
+def _most(found: Sequence[T], otherwise: T) -> T:
+    """What occurs most often; ``otherwise`` when it occurs as often."""
+    counts = Counter(found)
+    return max(counts, key=lambda one: (counts[one], one == otherwise), default=otherwise)
+
+
+def _version(data: bytes) -> int | None:
+    if len(data) < _HEADER.size or not data.startswith(_SUBSCRIPTION):
+        return None
+    return int(_HEADER.unpack_from(data)[1])
+
+
+def _other_spec(spec: str, others: str) -> bytes:
+    return _refusal(
+        f"This member knows the application as {spec}, most members of the group know it as {others}.",
+        "Give all members the same spec, or a group of their own.",
+    )
+
+
+def _refusal(what: str, action: str) -> bytes:
+    return encode_assignment(Given(refusal=f"{what} {action}"))
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    if len(data) > _LONGEST:
+        raise Invalid(
+            f"A name of {len(data)} bytes does not go into a group's user data: {text[:40]!r}.",
+            action="Use shorter names.",
+        )
+    return struct.pack(">H", len(data)) + data
+
+
+def _bounded(parts: Sequence[bytes], tasks: int) -> bytes:
+    data = b"".join(parts)
+    if len(data) > MOST_BYTES or tasks > MOST_TASKS:
+        raise Invalid(
+            f"{tasks} tasks in {len(data)} bytes are too many for a group's user data.",
+            action="Split the fleet into groups, each with some of the tasks.",
+        )
+    return data
+
+
+class _Reader:
+    """Takes bytes apart, strictly."""
+
+    def __init__(self, data: bytes, magic: bytes, what: str) -> None:
+        self._what, self._data, self._at = what, data, 0
+        if len(data) > MOST_BYTES:
+            raise self.wrong(f"{len(data)} bytes")
+        if not data.startswith(magic):
+            raise Invalid(
+                f"A member of the group is no member of a fleet: its {what} has other user data.",
+                action="Give the fleet a group id that nothing else uses.",
+            )
+        _, version = self.unpack(_HEADER.format)
+        if version != VERSION:
+            raise Invalid(
+                f"A member speaks version {version} of the group's protocol, here version {VERSION} is spoken: {what}.",
+                action="Install the same release of statecore at all members.",
+            )
+
+    def unpack(self, layout: str) -> tuple[int, ...]:
+        size = struct.calcsize(layout)
+        if self._at + size > len(self._data):
+            raise self.wrong("an end before its time")
+        found = struct.unpack_from(layout, self._data, self._at)
+        self._at += size
+        return found
+
+    def string(self) -> str:
+        (size,) = self.unpack(">H")
+        if self._at + size > len(self._data):
+            raise self.wrong("an end before its time")
+        data = self._data[self._at : self._at + size]
+        self._at += size
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise self.wrong("text that is not UTF-8") from error
+
+    def count(self) -> int:
+        (count,) = self.unpack(">I")
+        if count > MOST_TASKS:
+            raise self.wrong(f"{count} tasks")
+        return count
+
+    def tasks(self) -> list[tuple[str, Role, int]]:
+        rows: dict[str, tuple[str, Role, int]] = {}
+        for _ in range(self.count()):
+            task = self.string()
+            role, number = self.unpack(">BQ")
+            if not TASK_NAME.fullmatch(task) or task in rows:
+                raise self.wrong(f"task {task!r}, which is none, or twice")
+            if role not in tuple(Role):
+                raise self.wrong(f"role {role}")
+            rows[task] = (task, Role(role), number)
+        return list(rows.values())
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise self.wrong(f"{len(self._data) - self._at} bytes behind its end")
+
+    def wrong(self, what: str) -> Invalid:
+        return Invalid(
+            f"The {self._what} of a member of the group is damaged: it has {what}.",
+            action="Restart that member; if it happens again, install the same release of statecore at all members.",
+        )

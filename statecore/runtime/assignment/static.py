@@ -1,0 +1,75 @@
+"""Tasks by a rule instead of a group: the share of instance i of n, or tasks that were named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from statecore.errors import Invalid
+from statecore.formats.releases import GLOBAL
+
+INSTANCE = re.compile(r"([0-9]{1,6})/([1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One of several instances that share the tasks by their numbers.
+
+    Attributes:
+        number: which, counted from 0 as a StatefulSet does.
+        count: how many there are.
+    """
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From ``i/n``.
+
+        Raises:
+            Invalid: it is none.
+        """
+        match = INSTANCE.fullmatch(text)
+        if match is None or int(match[1]) >= int(match[2]):
+            raise Invalid(
+                f"{text!r} is no instance.",
+                action="Give its number, counted from 0, and how many there are: 0/3, 1/3 or 2/3.",
+            )
+        return cls(int(match[1]), int(match[2]))
+
+    def has(self, task: str) -> bool:
+        """Whether a task is in its share: subtopology and partition, added up, leave its number when divided by n.
+
+        The global stores are in every share.
+        """
+        if task == GLOBAL:
+            return True
+        subtopology, _, partition = task.rpartition("/")[2].partition("_")
+        return (int(subtopology) + int(partition)) % self.count == self.number
+
+
+def share(
+    tasks: Iterable[str], *, instance: Instance | None = None, named: Sequence[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tasks of one member of a fleet without a group.
+
+    Args:
+        tasks: every task there is.
+        instance: whose share; ``None`` for all.
+        named: only these of them; none for all.
+
+    Returns:
+        The tasks, and those that were named and do not exist, both in order.
+    """
+    there = set(tasks)
+    wanted = there & set(named) if named else there
+    mine = [task for task in wanted if instance is None or instance.has(task)]
+    return tuple(sorted(mine, key=_in_order)), tuple(sorted(set(named) - there))
+
+
+def _in_order(task: str) -> tuple[str, list[int], str]:
+    topology, _, name = task.rpartition("/")
+    return topology, [int(part) for part in re.findall(r"[0-9]+", name)], task
