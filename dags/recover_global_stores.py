@@ -1,0 +1,131 @@
+"""
+### Recover the global stores of Kafka Streams applications
+
+For applications that end in `ERROR`, or start again and again, because of their global stores: a topic was truncated or
+made anew, an offset is unknown, a store was killed open under exactly-once. The stores that are not valid are rebuilt
+from their topics; sound ones, and all tasks, are kept.
+
+**Stop the applications first**, and keep them stopped until the run has ended: the lock that they take is taken, and
+who holds it is named.
+
+| task | what it does |
+| --- | --- |
+| `read_directories` | checks the parameters; one entry for each state directory |
+| `plan` | one for each directory: what the next start would do with each global store, and what would be rebuilt |
+| `approve` | shows all plans as one page and waits for a person: *Required Actions*. No answer in time is a no |
+| `recover.apply` | one for each directory: does what was approved |
+| `recover.verify` | one for each directory: looks again; nothing may be left to do |
+| `outcome` | what became of each directory; it fails where one is not what it was to become |
+
+**A directory that is refused fails by itself**, with the reasons in the log of its `plan`: the topic of a store is
+gone, or is not compacted (`accept_uncompacted` accepts that). The others go on. Where nothing is to be done `approve`
+is skipped, and says so. With the parameter `approve` at `none` nobody is asked, and a plan that may take rows away
+is not applied.
+
+**What is approved is the plan's id.** A directory or a topic that has changed since has another plan, and is refused.
+What is replaced is kept for a week. Retries and cleared tasks go on from there.
+
+The worker has to see the directories and reach the brokers. *Recover global stores* (`docs/recover-global.md`) says
+what each finding means.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, task, task_group
+
+from statecore.airflow.approval import ANSWER_KEY
+from statecore.airflow.failures import refused, retry_policy
+from statecore.airflow.migration_values import Became, Entry
+from statecore.airflow.recover_operator import RecoveryApproval, StatecoreRecoverGlobalOperator
+from statecore.airflow.recoveries import recovery_params
+from statecore.airflow.settings import Settings
+
+SETTINGS = Settings.from_environment()
+
+OPERATOR: dict[str, Any] = {
+    "conn_id": SETTINGS.spark_conn_id,
+    "map_index_template": "{{ task.title }}",
+    "retry_policy": retry_policy(),
+}
+
+with DAG(
+    dag_id="recover_global_stores",
+    schedule=None,
+    catchup=False,
+    params=recovery_params(SETTINGS.state_dir),
+    render_template_as_native_obj=False,
+    doc_md=__doc__,
+    tags=["statecore", "kafka-streams", "recover"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+):
+
+    @task
+    def read_directories(params: dict[str, Any]) -> list[Entry]:
+        """Check the parameters; one entry for each state directory."""
+        import logging
+
+        from statecore.airflow.recoveries import recovery_entries
+        from statecore.errors import StatecoreError
+
+        try:
+            return recovery_entries(params, SETTINGS.state_dir)
+        except StatecoreError as error:
+            raise refused(error, logging.getLogger(__name__)) from error
+
+    @task_group
+    def recover(
+        title: str,
+        name: str,
+        application_id: str,
+        host: str | None,
+        engine: str,
+        conf: dict[str, str] | None,
+        request: dict[str, Any],
+        plan_id: str,
+        why: str,
+    ) -> None:
+        """Apply the plan of one directory, then look at it again."""
+        of_directory: dict[str, Any] = {
+            **{"title": title, "name": name, "application_id": application_id, "host": host},
+            **{"engine": engine, "conf": conf, "request": request},
+        }
+        apply = StatecoreRecoverGlobalOperator(
+            task_id="apply", step="apply", plan_id=plan_id, why=why, **of_directory, **OPERATOR
+        )
+        verify = StatecoreRecoverGlobalOperator(task_id="verify", step="verify", **of_directory, **OPERATOR)
+        apply >> verify
+
+    @task(trigger_rule="all_done")
+    def outcome(directories: list[Entry] | None, ti: Any = None) -> list[Became]:
+        """What became of each directory."""
+        import logging
+
+        from statecore.airflow.approval import conclude, outcomes
+        from statecore.airflow.failures import JobRefused
+
+        if directories is None:
+            raise JobRefused("Nothing was changed: read_directories failed, and its log says why.")
+
+        def returned(task_id: str) -> Any:
+            return ti.xcom_pull(task_ids=task_id, map_indexes=range(len(directories)))
+
+        answer = ti.xcom_pull(task_ids="approve", key=ANSWER_KEY)
+        plans = list(zip(directories, returned("plan"), strict=True))
+        found = outcomes(plans, answer, returned("recover.apply"), returned("recover.verify"), "recovered")
+        conclude(found, logging.getLogger(__name__))
+        return found
+
+    directories = read_directories()
+    plan = StatecoreRecoverGlobalOperator.partial(task_id="plan", step="plan", **OPERATOR).expand_kwargs(directories)
+    approve = RecoveryApproval(
+        task_id="approve",
+        directories=directories,
+        plan_task_id="plan",
+        trigger_rule="all_done_min_one_success",
+    )
+    recovered = recover.expand_kwargs(approve.output)
+    plan >> approve
+    [plan, recovered] >> outcome(directories)

@@ -1,0 +1,79 @@
+"""The operator of a recovery of global stores, and a person's word on its plans.
+
+Both are those of a migration (:mod:`~.migrate_operator`, :mod:`~.approval`) with another job. It rebuilds by processes
+beside the task, so it wants no Spark.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from statecore.airflow.approval import MigrationApproval, approved
+from statecore.airflow.failures import exception_for
+from statecore.airflow.migrate_operator import StatecoreMigrateOperator, Step
+from statecore.airflow.migration_plans import table
+from statecore.airflow.migration_values import ApprovedEntry, Plans
+from statecore.airflow.recoveries import RecoveryPlan, body, recovery_path, short
+from statecore.documents import DocumentType
+from statecore.errors import Corrupted
+from statecore.jobs.repair_report import REPAIR_REPORT, Outcome, RepairReport
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+MODULE = "statecore.jobs.recover_global_job"
+
+
+class StatecoreRecoverGlobalOperator(StatecoreMigrateOperator):
+    """One step of the recovery of one state directory; returns the report in short.
+
+    Its arguments and errors are those of :class:`StatecoreMigrateOperator`; the request is a
+    ``statecore.jobs.recover_global_request.RecoverGlobalRequest``.
+    """
+
+    document: ClassVar[DocumentType[Any]] = REPAIR_REPORT
+    is_examined: ClassVar[bool] = False  # the job looks with the doctor's eyes
+
+    def _module(self) -> str:
+        return MODULE
+
+    def _place(self, report_file: Path) -> Path:
+        return recovery_path(report_file)
+
+    def _short(self, report: RepairReport) -> RecoveryPlan:
+        return short(report)
+
+    def _judge(self, step: Step, report: Any, report_file: Path) -> None:
+        where = f"{self.application_id} in {self.request['state_dir']}"
+        self._log_lines(f"{where}: {report.outcome}", table(short(report)))
+        if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
+            damaged = Corrupted(
+                f"Global stores of {where} were recovered, and something is left to be done.",
+                action="See above what it is, and who has written there since; then start a new run.",
+                report=str(report_file),
+            )
+            raise exception_for(damaged.to_json(), log=self.log)
+
+
+class RecoveryApproval(MigrationApproval):
+    """Shows the plans of recoveries; see :class:`MigrationApproval`.
+
+    Where nobody is to be asked, a plan that takes rows away is not applied: a person has to look at it.
+    """
+
+    question: ClassVar[str] = "Rebuild global stores?"
+
+    def _sound(self, context: Context) -> str:  # noqa: ARG002
+        return "the global stores are sound, or recover by themselves"
+
+    def _shown(self, context: Context, plans: Plans, changed: int) -> tuple[str, str]:  # noqa: ARG002
+        subject = f"Rebuild global stores of {changed} state director{'y' if changed == 1 else 'ies'}?"
+        return subject, body(plans)
+
+    def _unasked(self, plans: Plans) -> list[ApprovedEntry]:
+        why = "A person has to approve it: it may take rows away."
+        return [
+            {**entry, "plan_id": "", "why": why} if plan is not None and plan.get("doubts") else entry
+            for entry, (_, plan) in zip(approved(plans), plans, strict=True)
+        ]

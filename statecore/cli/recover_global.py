@@ -1,0 +1,61 @@
+"""``statecore recover-global``: rebuild the global stores with which an application would end in ``ERROR``.
+
+Without ``--apply`` the plan is printed, and nothing is changed. The exit code is that of the worst finding that is
+left: of a plan, that it does not mend.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from statecore.cli.doctor_repair import show as show_repair
+from statecore.cli.engine_options import add_engine_options, engine_of
+from statecore.cli.output import Output, print_line, result_console
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.recover_global_request import RecoverGlobalRequest
+
+if TYPE_CHECKING:
+    from statecore.jobs.repair_report import RepairReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_request_options(parser, RecoverGlobalRequest)
+    add_engine_options(parser, "processes", "who rebuilds stores")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Recover, or plan, and show the outcome."""
+    from statecore.faults import fault_points_from_environment
+    from statecore.jobs.recover_global import run_recover_global
+    from statecore.telemetry import metered
+
+    request = request_of(RecoverGlobalRequest, arguments)
+    arguments.plan_only = not request.apply
+    engine = engine_of(arguments)
+    output.when_stopped = "Nothing was changed."
+    if request.apply:
+        output.when_stopped = (
+            "Every global store is whole, as it was or rebuilt. Run the same command again before the application "
+            "starts: what was rebuilt is not found any more, and the rest is done."
+        )
+        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+    faults = fault_points_from_environment()
+    attributes = {} if request.application_id is None else {"application-id": request.application_id}
+    with metered(output.progress, attributes, output.say) as progress:
+        report = run_recover_global(request, engine, progress, faults=faults, say=output.say)
+    output.document(report.to_json())
+    if not output.json:
+        show(report)
+    return report.exit_code
+
+
+def show(report: RepairReport) -> None:
+    """What the next start would do with each global store; then what is done about it."""
+    console = result_console()
+    for one in report.next_starts:
+        print_line(console, f"global store {one.store}: {one.start}", indent=0)
+        for why in one.why:
+            print_line(console, why, indent=4)
+    show_repair(report, how="--apply")

@@ -1,0 +1,198 @@
+"""The recovery of global stores: those with which an application would end in ``ERROR`` are rebuilt, the others kept.
+
+It is a repair (:mod:`statecore.jobs.repair`) of the directory ``global`` alone, with its steps, its lock and its
+harmless kills. What it adds:
+
+- It says of each global store what the next start would do with it (:mod:`statecore.maintenance.global_starts`).
+- The topic of a store is nobody's changelog. One that is gone, or whose retention deletes last records of keys, is
+  refused before a plan is shown.
+- One that was made anew and has no record yet makes an empty store, which is right; a person approves that by the id of
+  the plan, because the rows that are there may be the only ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from statecore.errors import Invalid, NotFound
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.formats.releases import CURRENT, GLOBAL
+from statecore.jobs.engine import Engine
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.job import nobody
+from statecore.jobs.on_directory import directory_of
+from statecore.jobs.recover_global_request import RecoverGlobalRequest
+from statecore.jobs.repair import DirectoryRepair
+from statecore.jobs.repair_report import RepairReport
+from statecore.maintenance.catalogue import Repair
+from statecore.maintenance.doctor import Diagnosis, LookedAt
+from statecore.maintenance.findings import Finding
+from statecore.maintenance.global_starts import NextStart, Start, next_starts
+from statecore.maintenance.layout import check_application
+from statecore.maintenance.repairs import RepairPlan, plan_repairs
+from statecore.progress import Progress
+from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.reader import load_spec
+
+ACCEPT = "--accept-uncompacted"
+_ABSENT = "There is nothing of it: the start reads its topic whole."
+
+
+def run_recover_global(
+    request: RecoverGlobalRequest,
+    engine: Engine,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = nobody,
+) -> RepairReport:
+    """Rebuild the global stores of a directory that are not valid; or say what would be done.
+
+    Args:
+        request: which directory, and whether to do it.
+        engine: who rebuilds stores; its workers see the directory.
+        progress: told how far it is; ``None`` for nobody.
+        faults: points at which tests let the process die.
+        say: told what an operator should read at once.
+
+    Returns:
+        What the next start would do with each global store, what was done, and what is left.
+
+    Raises:
+        NotFound: there is no such application or global store, or the topic of one is gone.
+        Invalid: the plan is not the one that was approved, or takes rows away and was not approved; the topic of a
+            store is not compacted; or only the application can fill a store. Nothing was changed.
+        Fenced: the application runs, or another job does; nothing was changed.
+        Retryable, Capacity, Corrupted: as :func:`statecore.jobs.repair.run_repair`.
+        StatecoreError: a defect of this program.
+    """
+    try:
+        spec = load_spec(Path(request.spec_path))
+        if request.application_id is not None:
+            check_application(spec, request.application_id)
+        stores = _wanted(spec, request)
+        return _Recovery(request, engine, spec, stores, progress, faults, say).run()
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, f"global stores in {request.state_dir} were recovered") from error
+
+
+def _wanted(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tuple[StoreSpec, ...]:
+    """The global stores that are meant, as they are declared.
+
+    Raises:
+        NotFound: one is not declared, or none is.
+    """
+    declared = {one.name: one for one in spec.global_stores}
+    unknown = [name for name in request.stores if name not in declared]
+    if unknown or not declared:
+        what = f"no global store {', '.join(unknown)}" if unknown else "no global store"
+        raise NotFound(
+            f"{spec.source} declares {what} for {spec.application_id}; it declares {', '.join(declared) or 'none'}.",
+            action="Name global stores of the spec, or add the missing ones to it below global_stores.",
+            stores=unknown,
+        )
+    return tuple(one for name, one in declared.items() if not request.stores or name in request.stores)
+
+
+class _Recovery(DirectoryRepair):
+    """One try of a recovery."""
+
+    called = "recovery of global stores"
+
+    def __init__(
+        self,
+        request: RecoverGlobalRequest,
+        engine: Engine,
+        spec: ApplicationSpec,
+        stores: tuple[StoreSpec, ...],
+        progress: Progress | None,
+        faults: FaultPoints,
+        say: Callable[[str], None],
+    ) -> None:
+        repair = request.to_repair(spec.application_id)
+        super().__init__(repair, engine, directory_of(repair), spec, progress, faults, say)
+        self.asked, self.spec, self.stores = request, spec, stores
+
+    def words(self) -> tuple[str, ...]:
+        """See :class:`statecore.jobs.on_directory.OnDirectory`."""
+        return "recover-global", *self.asked.to_words(without=("approved", "request_id"))
+
+    def _examined(self) -> tuple[Diagnosis, RepairPlan]:
+        there = {found.store for found in self.directory.stores(GLOBAL)}
+        if there & {one.name for one in self.stores}:
+            named = tuple(name for name in self.asked.stores if name in there)
+            self.request = replace(self.request, stores=named)
+            return super()._examined()
+        nothing = LookedAt(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
+        guarantee = self.spec.processing_guarantee
+        found = Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
+        return found, self.planned(found)
+
+    def planned(self, found: Diagnosis) -> RepairPlan:
+        """What mends the global stores that are meant."""
+        meant = {"", *(one.name for one in self.stores)}
+        of_those = [_of_empty_topic(one) for one in found.findings if one.store in meant]
+        return plan_repairs(of_those, found.stores)
+
+    def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:
+        """What the next start would do with each."""
+        there = {view.store for view in found.stores}
+        of_those = next_starts([one.name for one in self.stores if one.name in there], found.findings)
+        absent = [NextStart(one.name, Start.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in there]
+        return (*of_those, *absent)
+
+    def check(self, found: Diagnosis, plan: RepairPlan) -> None:
+        """Refuse what no recovery can do, and what takes rows away that somebody may want.
+
+        Raises:
+            NotFound: the topic of a store is gone.
+            Invalid: the topic of one that is to be rebuilt is not compacted, or only the application can fill it.
+        """
+        gone = [one for one in found.findings if one.code == "topic-missing"]
+        if gone:
+            topics = ", ".join(sorted({str(one.evidence["topic"]) for one in gone}))
+            raise NotFound(
+                f"The topic of a global store is gone ({gone[0].store}): {topics}. The application does not start "
+                "without it, and nothing could be rebuilt.",
+                action="Keep a copy of the directory (statecore snapshot --offline); find out who deleted the topic, "
+                "have it made and filled again, then run this again. Check that these are the application's brokers: "
+                f"{self.spec.bootstrap_servers}. Other global stores can be recovered by name (--store).",
+                stores=sorted({one.store for one in gone}),
+                topics=topics,
+            )
+        rebuilt = {store for one in plan.rebuilds for store in one.stores}
+        of_application = [one.name for one in self.stores if one.name in rebuilt and one.is_filled_by_processor]
+        if of_application:
+            names = ", ".join(of_application)
+            raise Invalid(
+                f"The application fills {names} through a processor of its own, so its rows cannot be told from the "
+                "topic.",
+                action=f"Move the directory of {names} in {self.directory.task_path(GLOBAL)} aside: the next start "
+                "reads its topic whole. Others can be recovered by name (--store).",
+                stores=of_application,
+            )
+        self._check_compacted([one for one in self.stores if one.name in rebuilt])
+
+    def _check_compacted(self, stores: Sequence[StoreSpec]) -> None:
+        """Refuse stores whose topics lose rows. Raises ``Invalid``."""
+        if not stores:
+            return
+        from statecore.changelog.cluster import Cluster
+        from statecore.changelog.compaction import check_compacted
+
+        with Cluster(self.spec.bootstrap_servers, self.spec.kafka) as cluster:
+            topics = cluster.describe_topics({one.changelog for one in stores})
+        for one in stores:
+            accept = self.asked.accept_uncompacted
+            check_compacted(topics[one.changelog], one.name, accept=accept, how_to_accept=ACCEPT)
+
+
+def _of_empty_topic(finding: Finding) -> Finding:
+    """A finding of a topic without a record has no repair, and here it is one: an empty store is what it makes."""
+    if finding.code == "offset-past-end" and finding.repair is None:
+        return replace(finding, repair=Repair.REBUILD)
+    return finding

@@ -1,0 +1,136 @@
+"""What a user declares and decides about global stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from statecore.changelog.model import IsolationLevel
+from statecore.errors import Invalid
+from statecore.formats.integers import whole_number
+from statecore.formats.kinds import StoreKind
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.stores.settings import StoreSettings
+
+KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_KEY_VALUE)
+"""The kinds of a ``globalTable`` that lie on the disk."""
+
+
+@dataclass(frozen=True)
+class GlobalTable:
+    """A global store whose rows are the last records of its topic (``StreamsBuilder.globalTable``).
+
+    Attributes:
+        name: the store.
+        kind: what it is.
+        topic: the topic, all partitions of which are in the one database.
+    """
+
+    name: str
+    kind: StoreKind
+    topic: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise Invalid(
+                f"The global store {self.name} is a {self.kind.value} store, which no globalTable is.",
+                action="Leave stores that the application fills by a processor of its own, and those in memory, to it.",
+                store=self.name,
+                kind=self.kind.value,
+            )
+
+
+def tables_of(spec: ApplicationSpec) -> tuple[GlobalTable, ...]:
+    """The global tables of a spec. Those in memory and those that a processor fills are the application's own."""
+    return tuple(
+        GlobalTable(store.name, store.kind, store.changelog)
+        for store in spec.global_stores
+        if store.kind in KINDS and not store.is_filled_by_processor
+    )
+
+
+@dataclass(frozen=True)
+class GlobalSettings:
+    """How global stores are kept.
+
+    Attributes:
+        exactly_once: ``processing.guarantee`` is ``exactly_once_v2``: committed records alone are read, and a store
+            that was not closed is built anew.
+        accept_uncompacted: keep stores of topics whose retention deletes last records of keys. A store that is built
+            anew has what is left, and the rows it had before are gone.
+        topic_gone_timeout: seconds for which a topic may be absent, as one that is deleted and created again is for a
+            moment, before the store is given up.
+        metadata_interval: seconds between two looks at a topic's id and partitions.
+        poll_interval: seconds between two rounds of the thread when nothing came (``poll.ms``).
+        retry_backoff: seconds before brokers that did not answer are asked again, doubled each time
+            (``retry.backoff.ms``).
+        retry_backoff_max: its bound, in seconds (``retry.backoff.max.ms``).
+        stall_timeout: seconds without progress after which a read is given up until the next round.
+        round_offsets: offsets of a partition that one round reads at most; a round is what is committed as one.
+        memory_budget: bytes of records that a round holds before it goes to the disk with them.
+        store: settings of each store.
+    """
+
+    exactly_once: bool = False
+    accept_uncompacted: bool = False
+    topic_gone_timeout: float = 300.0
+    metadata_interval: float = 1.0
+    poll_interval: float = 0.1
+    retry_backoff: float = 0.1
+    retry_backoff_max: float = 10.0
+    stall_timeout: float = 10.0
+    round_offsets: int = 1_000_000
+    memory_budget: int = 64 << 20
+    store: StoreSettings = field(default_factory=StoreSettings)
+
+    def __post_init__(self) -> None:
+        if self.round_offsets < 1 or self.memory_budget < 1:
+            raise Invalid(
+                "A round of a global store reads at least one offset, and holds at least one byte.",
+                action="Give positive numbers for round_offsets and memory_budget.",
+            )
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        """Which records are read."""
+        return IsolationLevel.READ_COMMITTED if self.exactly_once else IsolationLevel.READ_UNCOMMITTED
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object], *, accept_uncompacted: bool = False) -> Self:
+        """The settings under Kafka Streams' names: ``processing.guarantee``, ``poll.ms``, ``retry.backoff.ms`` and
+        ``retry.backoff.max.ms``; others are ignored.
+
+        Args:
+            properties: names and values (texts or numbers).
+            accept_uncompacted: see the class; Kafka Streams has no property for it.
+
+        Raises:
+            Invalid: a value is malformed.
+        """
+        said = str(properties.get("processing.guarantee", ProcessingGuarantee.AT_LEAST_ONCE.value)).strip()
+        try:
+            guarantee = ProcessingGuarantee(said)
+        except ValueError as error:
+            raise Invalid(
+                f"processing.guarantee is {said!r}.",
+                action=f"Give one of {', '.join(one.value for one in ProcessingGuarantee)}.",
+                setting="processing.guarantee",
+            ) from error
+        return cls(
+            exactly_once=guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2,
+            accept_uncompacted=accept_uncompacted,
+            poll_interval=_seconds(properties, "poll.ms", cls.poll_interval),
+            retry_backoff=_seconds(properties, "retry.backoff.ms", cls.retry_backoff),
+            retry_backoff_max=_seconds(properties, "retry.backoff.max.ms", cls.retry_backoff_max),
+        )
+
+
+def _seconds(properties: Mapping[str, object], name: str, default: float) -> float:
+    value = properties.get(name)
+    if value is None:
+        return default
+    found = whole_number(value, text=True)
+    if found is None or found < 0:
+        raise Invalid(f"{name} is {value!r}, which is no number of milliseconds.", action="Correct it.", setting=name)
+    return found / 1000

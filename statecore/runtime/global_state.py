@@ -1,0 +1,140 @@
+"""The states of a global store, and of all global stores of a process (KIP-406): which follow which, and why.
+
+::
+
+                  open                    all that the topic held at first is applied
+    CREATED ───────────────▶ RESTORING ─────────────────────────────────────────────▶ RUNNING
+                              ▲   │  ▲                                                   │
+                              └───┘  └───────────────────────────────────────────────────┘
+                     invalid again     invalid offset: truncated, beyond the end, topic recreated, log diverged;
+                                       store damaged. The store is set aside and built anew from the earliest offset
+
+    CREATED, RESTORING, RUNNING ──▶ ERROR      nobody here can recover it: the topic is gone for longer than the
+                                               setting, no room on the disk, no rights, records of another kind
+    every state ──▶ CLOSED                     closed, and for good
+
+Brokers that do not answer change no state: they are asked again. A process is ``RESTORING`` when one of its stores is,
+as KIP-406 and KIP-728 have it, and ``ERROR`` when one of them is; the others are followed and answer meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class GlobalState(StrEnum):
+    """What a global store is doing."""
+
+    CREATED = "CREATED"
+    """Nothing was opened yet."""
+
+    RESTORING = "RESTORING"
+    """It is being brought to where its topic ended when this began; older rows are shown to who asks for them."""
+
+    RUNNING = "RUNNING"
+    """It follows its topic and answers."""
+
+    ERROR = "ERROR"
+    """It cannot be followed, for a reason that a person has to remove."""
+
+    CLOSED = "CLOSED"
+    """It was closed."""
+
+    @property
+    def number(self) -> int:
+        """Its place in the order of the states, for metrics."""
+        return list(GlobalState).index(self)
+
+
+class RecoveryReason(StrEnum):
+    """Why a store is built anew."""
+
+    BELOW_LOG_START = "below-log-start"
+    """Records between its offset and the log's start are gone: retention, DeleteRecords."""
+
+    BEYOND_LOG_END = "beyond-log-end"
+    """Its offset lies behind the log's end: the log was truncated, or is another one."""
+
+    TOPIC_RECREATED = "topic-recreated"
+    """The topic has another id than the one it was built from."""
+
+    LOG_DIVERGED = "log-diverged"
+    """A new leader has other records before its offset (an unclean leader election)."""
+
+    PARTITION_GONE = "partition-gone"
+    """It has an offset of a partition that the topic does not have."""
+
+    OFFSET_UNKNOWN = "offset-unknown"
+    """It has no offset, or -4, with which Kafka Streams' own start fails for ever."""
+
+    STORE_UNUSABLE = "store-unusable"
+    """It is damaged, or was not closed under exactly-once (KAFKA-21034)."""
+
+    TOPIC_UNKNOWN = "topic-unknown"
+    """What was remembered of the topics' ids cannot be read."""
+
+
+FOLLOWS: Mapping[GlobalState, frozenset[GlobalState]] = MappingProxyType(
+    {
+        GlobalState.CREATED: frozenset({GlobalState.RESTORING, GlobalState.ERROR, GlobalState.CLOSED}),
+        GlobalState.RESTORING: frozenset({GlobalState.RUNNING, GlobalState.ERROR, GlobalState.CLOSED}),
+        GlobalState.RUNNING: frozenset({GlobalState.RESTORING, GlobalState.ERROR, GlobalState.CLOSED}),
+        GlobalState.ERROR: frozenset({GlobalState.CLOSED}),
+        GlobalState.CLOSED: frozenset(),
+    }
+)
+"""The states that may follow each."""
+
+StateListener = Callable[[str, GlobalState, GlobalState], None]
+"""Told the store, its new state and the one before; called by the thread that changes it (``StateListener``)."""
+
+
+class StateMachine:
+    """The state of one store. Any thread may read it.
+
+    Args:
+        store: its name.
+        listener: told every change.
+    """
+
+    def __init__(self, store: str, listener: StateListener | None = None) -> None:
+        self._store, self._listener = store, listener
+        self._state = GlobalState.CREATED
+        self._lock = threading.Lock()
+
+    @property
+    def state(self) -> GlobalState:
+        """The state now."""
+        return self._state
+
+    def to(self, state: GlobalState) -> bool:
+        """Go to a state.
+
+        Returns:
+            Whether it is another than before.
+
+        Raises:
+            ValueError: it cannot follow the one before.
+        """
+        with self._lock:
+            before = self._state
+            if state is before:
+                return False
+            if state not in FOLLOWS[before]:
+                raise ValueError(f"{self._store}: {state} does not follow {before}")
+            self._state = state
+        if self._listener is not None:
+            self._listener(self._store, state, before)
+        return True
+
+
+_WORST_FIRST = (GlobalState.ERROR, GlobalState.RESTORING, GlobalState.CREATED, GlobalState.RUNNING, GlobalState.CLOSED)
+
+
+def state_of_all(states: Iterable[GlobalState]) -> GlobalState:
+    """The state of a process by those of its stores; one without stores is ``RUNNING``."""
+    found = set(states)
+    return next((state for state in _WORST_FIRST if state in found), GlobalState.RUNNING)

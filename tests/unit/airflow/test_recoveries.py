@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statecore.airflow.migration_values import Entry
+from statecore.airflow.recover_operator import RecoveryApproval
+from statecore.airflow.recoveries import RecoveryPlan, body, recovery_entries, short
+from statecore.errors import Invalid
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.repair_report import Outcome, RebuiltStores, RepairReport
+from statecore.maintenance.global_starts import NextStart, Start
+
+PARAMS = {"approve": "ask", "approve_within": "24h"}
+DIRECTORY = {"application_id": "a_b", "state_dir": "/srv", "spec_path": "/srv/a.yaml"}
+
+
+def entry() -> Entry:
+    (found,) = recovery_entries({"directories": [DIRECTORY], "accept_uncompacted": True, **PARAMS})
+    return found
+
+
+def plan(*doubts: str, rebuilt: bool = True) -> RecoveryPlan:
+    of = (RebuiltStores(("prices",), ("global",), ("offset-past-end",), sources="the brokers at b", doubts=doubts),)
+    said: dict[str, Any] = {"finished": "", "outcome": Outcome.PLANNED, "plan_id": "p-1", "exit_code": 0}
+    starts = (NextStart("prices", Start.FAILS, ("It says offset 9.",)), NextStart("rates", Start.SOUND))
+    attempt = vars(Attempt.begin("a_b", "/srv", "r"))
+    return short(RepairReport(**attempt, **said, rebuilt=of if rebuilt else (), next_starts=starts))
+
+
+def test_an_entry_has_a_request_of_the_job() -> None:
+    assert entry()["name"] == "statecore recover-global a_b"
+    assert entry()["engine"] == "processes"
+    assert entry()["request"].items() >= {**DIRECTORY, "accept_uncompacted": True}.items()
+
+
+def test_a_parameter_that_there_is_not_is_refused() -> None:
+    with pytest.raises(Invalid, match="no parameter 'store'"):
+        recovery_entries({"directories": [DIRECTORY], "store": "x", **PARAMS})
+
+
+def test_who_approves_sees_what_is_rebuilt_and_what_the_next_start_would_do() -> None:
+    shown = body([(entry(), plan("Nothing would be left of prices."))])
+    assert "| a_b | `/srv` | prices | `p-1` |" in shown
+    assert "| global | `prices` | rebuilt from the brokers at b |" in shown
+    assert "prices: the next start as it was: fails. It says offset 9." in shown
+    assert "rates: the next start as it was: sound." in shown
+    assert "To be looked at: Nothing would be left of prices." in shown
+
+
+def test_one_that_is_sound_or_refused_is_in_the_table_alone() -> None:
+    shown = body([(entry(), plan(rebuilt=False)), (entry(), None)])
+    assert "nothing: its global stores are sound" in shown
+    assert "its task *plan* failed" in shown
+    assert "###" not in shown
+
+
+def test_without_a_person_a_plan_that_may_take_rows_away_is_not_applied() -> None:
+    approval = RecoveryApproval(task_id="approve", directories=[], plan_task_id="plan")
+    sound, doubtful = approval._unasked([(entry(), plan()), (entry(), plan("Another log."))])
+    assert (sound["plan_id"], doubtful["plan_id"]) == ("p-1", "")
+    assert "A person has to approve it" in doubtful["why"]
