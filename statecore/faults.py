@@ -123,6 +123,50 @@ REPAIR_POINTS: tuple[str, ...] = (
 )
 """A repair; those of a placement lie before ``after-mending``, those of a restore before ``after-rebuild``."""
 
+HAND_OVER_POINTS: tuple[str, ...] = (
+    "hand-over.after-lock",
+    "hand-over.during-copy",
+    "hand-over.after-copy",
+    "hand-over.after-placement",
+)
+"""Points of a hand-over, in the order in which they are reached; those of the placement come before the last."""
+
+GLOBAL_POINTS: tuple[str, ...] = (
+    "global.before-aside",
+    "global.after-aside",
+    "global.after-read",
+    "global.after-ingest",
+    "global.after-commit",
+    "global.before-place",
+    "global.after-place",
+    "global.before-topics",
+    "global.recovered",
+)
+"""A runtime that builds a global store anew; the middle ones once a round, also while it follows its topic."""
+
+STANDBY_POINTS: tuple[str, ...] = (
+    "standby.before-ingest",
+    "standby.after-ingest",
+    "standby.between-segments",
+    "standby.before-expiry",
+)
+"""A standby task that applies runs to one of its stores; the third only where the store has several segments."""
+
+STARTUP_POINTS: tuple[str, ...] = (
+    "startup.before-aside",
+    "startup.after-aside",
+    "startup.after-open",
+    "startup.after-close",
+)
+"""The start on the task directories that are there: each one that is moved aside, opened, or closed again."""
+
+CLEANING_POINTS: tuple[str, ...] = (
+    "cleaning.before-aside",
+    "cleaning.after-aside",
+    "cleaning.after-delete",
+)
+"""The deletion of task directories that nobody owns, for each one."""
+
 FAULT_POINTS: tuple[str, ...] = (
     *PLACEMENT_POINTS,
     *RESTORE_POINTS,
@@ -134,7 +178,12 @@ FAULT_POINTS: tuple[str, ...] = (
     *SNAPSHOT_POINTS,
     *MIGRATE_POINTS,
     *REPAIR_POINTS,
+    *HAND_OVER_POINTS,
     *CONVERSION_POINTS,
+    *GLOBAL_POINTS,
+    *STANDBY_POINTS,
+    *STARTUP_POINTS,
+    *CLEANING_POINTS,
 )
 """Every fault point there is."""
 

@@ -131,6 +131,22 @@ SNAPSHOT_CUT = Instrument(
     "s",
     "the moment up to which the newest snapshot is known to be complete, in seconds since the epoch",
 )
+GLOBAL_STATE = Instrument(
+    "global-state",
+    _GAUGE,
+    "{state}",
+    "state of a global store: 0 CREATED, 1 RESTORING, 2 RUNNING, 3 ERROR, 4 CLOSED",
+)
+RECORDS_LAG = Instrument(
+    "records-lag", _GAUGE, "{record}", "offsets that a store is behind the end of its topic", ("records-lag",)
+)
+RECOVERIES = Instrument("global-recovery-total", _COUNTER, "{recovery}", "times a global store was built anew")
+RETRIES = Instrument(
+    "global-retry-total",
+    _COUNTER,
+    "{attempt}",
+    "times the brokers of a global store did not answer, or its topic was gone",
+)
 
 INSTRUMENTS = (
     OPEN_STORES,
@@ -154,6 +170,10 @@ INSTRUMENTS = (
     RESTORE_REMAINING,
     CHECKPOINT_SUCCESS,
     SNAPSHOT_CUT,
+    GLOBAL_STATE,
+    RECORDS_LAG,
+    RECOVERIES,
+    RETRIES,
 )
 """All of them, in the order of the documentation."""
 

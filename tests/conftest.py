@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import re
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,10 @@ from tests.harness.streams import StreamsJvm
 
 LONGEST_FIRST = (
     "integration/test_repair.py",
+    "integration/test_repair_topics.py",
+    "integration/test_repair_stopped.py",
+    "integration/test_repair_deletes.py",
+    "integration/test_repair_rights.py",
     "integration/test_kinds.py",
     "integration/test_fetch.py",
     "integration/test_airflow.py",
@@ -74,6 +79,10 @@ for _name in [name for name in os.environ if name.startswith("AWS_")]:
 os.environ.update(AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull, AWS_EC2_METADATA_DISABLED="true")
 for _name in ("NO_PROXY", "no_proxy"):
     os.environ[_name] = ",".join(filter(None, [os.environ.get(_name), "127.0.0.1", "localhost"]))
+
+# A shell that runs tests in the background has Ctrl-C ignored, which every process that a test starts would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Connections that are collected at exit would log to a stream that pytest has closed.
 logging.getLogger("py4j").setLevel(logging.WARNING)

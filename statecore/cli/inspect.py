@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.cli.output import Output, some_of
+from statecore.cli.output import Output
+from statecore.words import some_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--estimate", action="store_true", help="RocksDB's estimate of the rows; counting reads every store whole"
     )
+    parser.add_argument(
+        "--offset-sums",
+        action="store_true",
+        help="instead, how far each task is: the sum of its changelogs' offsets, with --spec and brokers its lag too",
+    )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -52,6 +58,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     names = [wanted] if wanted is not None else applications(arguments.state_dir)
     if not names:
         raise no_application(arguments.state_dir)
+    if arguments.offset_sums:
+        return _run_sums(arguments, names, spec, output)
     found = [
         inspect(
             application_directory(arguments.state_dir, name),
@@ -70,6 +78,19 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         for one in found:
             show(one, segments=arguments.segments)
     return code
+
+
+def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: ApplicationSpec | None, output: Output) -> int:
+    from statecore.cli.inspect_sums import run_sums
+    from statecore.errors import Invalid
+
+    said = [name for name in ("store", "segments", "estimate") if getattr(arguments, name)]
+    if said:
+        raise Invalid(
+            f"--offset-sums and --{said[0]} were given: a sum is of a whole task, and counts no rows.",
+            action=f"Leave --{said[0]} out.",
+        )
+    return run_sums(arguments.state_dir, names, spec, arguments.task, output)
 
 
 def show(inspection: Inspection, *, segments: bool = False, console: Console | None = None) -> None:
@@ -121,8 +142,7 @@ def _in_use(inspection: Inspection) -> str:
 def _heading(stores: Sequence[StoreView]) -> str:
     first = stores[0]
     kind = str(first.kind) if not first.kinds_left else f"? ({first.kinds_left})"
-    topology = first.task.rpartition("/")[0]
-    return f"{first.store}: {kind}" + (f", topology {topology[2:-2]}" if topology else "")
+    return f"{first.store}: {kind}" + (f", topology {first.topology}" if first.topology else "")
 
 
 def _about(stores: Sequence[StoreView]) -> list[str]:

@@ -36,17 +36,20 @@ COMMANDS: dict[str, str] = {
     "dump": "print the rows of a store, decoded",
     "fetch": "bring stores from a repository into a state directory, so that the application starts from a snapshot",
     "fold": "merge the runs of the newest snapshot in a repository that have become many, so that they stay few",
+    "hand-over": "put the tasks of a warm copy into the state directory of an application that is down",
     "info": "show which restores there are: where, of what age, by whom, what is unfinished, and who holds the lock, "
     "and which snapshots a repository has",
     "init": "make a repository for snapshots in an object store, after the store was put to the test",
     "inspect": "show what lies in a state directory: stores, kinds, offsets, rows, sizes, and what is wrong",
     "migrate": "make a state directory what another release of Kafka Streams opens, 3.9, 4.2 or 4.3, either way",
+    "recover-global": "rebuild the global stores with which an application would end in ERROR, and keep the others",
     "repair": "make the head of an application in a repository anew, where it was lost or damaged",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
     "snapshot": "publish what lies in a state directory to a repository, closed, or while the application runs",
     "snapshots": "show which snapshots a repository has: of which applications, of what age, what is damaged; pin some",
+    "standby": "keep warm copies of an application's tasks in a state directory of their own, once or as a service",
 }
-"""Command → what it is for. The module is ``statecore.cli.<command>``."""
+"""Command → what it is for. The module is ``statecore.cli.<command>``, with ``_`` for ``-``."""
 
 _EPILOG = """\
 A first restore:
@@ -135,9 +138,9 @@ def _refused(output: Output, error: StatecoreError) -> int:
 
 
 def _stopped(output: Output, signals: Sequence[int]) -> int:
-    """Say that a signal ended the command, the first of those that came, and with which request id it goes on."""
+    """Say that a signal ended the command, the first of those that came, how things are left, and how to go on."""
     kind, code = ("Terminated", 143) if signals[0] == signal.SIGTERM else ("Interrupted", 130)
-    words = " ".join(filter(None, [f"{kind}.", output.going_on()]))
+    words = " ".join(filter(None, [f"{kind}.", output.when_stopped, output.going_on()]))
     output.error({"error": kind, "exit_code": code, "what": words, "request_id": output.request_id}, words)
     return code
 
@@ -188,7 +191,7 @@ def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
         sub = commands.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         sub.add_argument("--json", action="store_true", help="print one JSON document on stdout")
         if name == chosen:
-            modules[name] = importlib.import_module(f"statecore.cli.{name}")
+            modules[name] = importlib.import_module(f"statecore.cli.{name.replace('-', '_')}")
             modules[name].add_arguments(sub)
     parsed = parser.parse_args(words)
     return modules[parsed.command], parsed

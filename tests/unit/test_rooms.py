@@ -27,6 +27,7 @@ EVERYBODY_S = {
     "filesystem",
     "system_errors",
     "documents",
+    "words",
 }
 """The row of modules that know nobody: everybody may know them."""
 
@@ -65,17 +66,41 @@ def imported(module: str) -> Mapping[str, int]:
     return found
 
 
+_COMMAND = re.compile(r"(?:^|\s)-m\s+(statecore(?:\.\w+)+)")
+
+
+def run_by_name(tree: ast.Module) -> Mapping[str, int]:
+    """The modules of the package that strings name, for who runs or loads them by name → in which line.
+
+    That is a string that is a module's name and nothing else, or a command line with ``-m``; prose is neither.
+    """
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if node.body and isinstance(node.body[0], ast.Expr)
+    }
+    found: dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            for name in [node.value, *_COMMAND.findall(node.value)]:
+                if "." in name and name in MODULES:
+                    found.setdefault(name, node.lineno)
+    return found
+
+
 def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
 @cache
 def known(room: str) -> Mapping[str, list[str]]:
-    """Other room → the places where this one imports it."""
+    """Other room → the places where this one imports it, or names it to run it."""
     found = defaultdict(list)
     for module in sorted(MODULES):
         if room_of(module) == room:
-            for other, line in imported(module).items():
+            by_name = run_by_name(ast.parse(MODULES[module].read_text()))
+            for other, line in [*imported(module).items(), *by_name.items()]:
                 if room_of(other) != room:
                     found[room_of(other)].append(f"{MODULES[module].relative_to(PACKAGE)}:{line}")
     return found
@@ -83,6 +108,23 @@ def known(room: str) -> Mapping[str, list[str]]:
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
     TopologicalSorter({module: imported(module).keys() for module in MODULES}).prepare()  # CycleError names the circle
+
+
+def test_a_module_that_is_run_by_its_name_is_known_and_one_that_prose_names_is_not() -> None:
+    source = '''
+"""statecore.cli.main"""
+MODULE = "statecore.cli.main"
+COMMAND = "python -m statecore.spark.warm --all"
+WORDS = ["-m", "statecore.jobs.worker"]
+def f():
+    """python -m statecore.spark.daemon"""
+    raise ValueError("statecore.cli.doctor says it, and statecore.cli.nowhere does not")
+'''
+    assert run_by_name(ast.parse(source)) == {
+        "statecore.cli.main": 3,
+        "statecore.spark.warm": 4,
+        "statecore.jobs.worker": 5,
+    }
 
 
 def test_every_room_is_in_the_table() -> None:

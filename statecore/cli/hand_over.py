@@ -1,0 +1,75 @@
+"""``statecore hand-over``: put the tasks of a warm copy into the state directory of an application that is down.
+
+Without ``--apply`` the plan is printed, and nothing is changed. Exit 0 when all tasks are handed over or need not be,
+13 (``Invalid``) when a task is refused; the others are handed over all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.hand_over_request import HandOverRequest
+from statecore.words import number_of
+
+if TYPE_CHECKING:
+    from statecore.jobs.hand_over_report import HandOverReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_request_options(parser, HandOverRequest)
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Hand over, or plan, and show the outcome."""
+    from statecore.faults import fault_points_from_environment
+    from statecore.jobs.hand_over import run_hand_over
+    from statecore.telemetry import metered
+
+    request = request_of(HandOverRequest, arguments)
+    output.when_stopped = (
+        "Every task is whole, as it was or handed over. Run the same command again."
+        if request.apply
+        else "Nothing was changed."
+    )
+    faults = fault_points_from_environment()
+    with metered(output.progress, {"state-dir": request.state_dir}, output.say) as progress:
+        report = run_hand_over(request, progress, faults=faults, say=output.say)
+    output.document(report.to_json())
+    if not output.json:
+        show(report)
+    return report.exit_code
+
+
+def show(report: HandOverReport) -> None:
+    """What becomes of each task, then what became of all."""
+    from rich.text import Text
+
+    from statecore.jobs.hand_over_report import Outcome, Verdict
+
+    console = result_console()
+    columns = ("task", "what becomes of it", "ahead by", "stores", "why")
+    taken = [one for one in report.tasks if one.verdict is Verdict.TAKEN]
+    cells = [
+        (
+            one.task,
+            str(one.verdict),
+            f"{one.ahead:,}" if one.verdict is Verdict.TAKEN else "",
+            str(len(one.stores) or ""),
+            one.why,
+        )
+        for one in report.tasks
+    ]
+    title = f"{report.application_id} from {report.warm_dir} into {report.state_dir}"
+    print_table(console, title, columns, cells, left={"task", "what becomes of it", "why"}, spare=("stores",))
+    became = {
+        Outcome.PLANNED: f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be handed over; nothing was "
+        "changed. Do it with --apply",
+        Outcome.UNCHANGED: "nothing to do; nothing was changed",
+        Outcome.DONE: f"handed over {len(taken)} of {number_of(len(report.tasks), 'task')} in {report.seconds:.1f} s",
+    }
+    kept = f"; what was there before lies in {report.kept} for a week" if report.kept else ""
+    console.print(Text(became[report.outcome] + kept))

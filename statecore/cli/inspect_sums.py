@@ -1,0 +1,65 @@
+"""``statecore inspect --offset-sums``: how far each task is, by which a group would assign it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output, print_line, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from statecore.maintenance.offset_lags import OffsetSums
+    from statecore.runtime.offset_sums import StoreSum
+    from statecore.spec.model import ApplicationSpec
+
+
+def run_sums(
+    state_dir: Path, names: Sequence[str], spec: ApplicationSpec | None, tasks: Sequence[str], output: Output
+) -> int:
+    """Look, and show."""
+    from statecore.maintenance.layout import application_directory
+    from statecore.maintenance.offset_lags import look_at_sums
+
+    found = [look_at_sums(application_directory(state_dir, name), spec, tasks) for name in names]
+    output.document({"applications": [one.to_json() for one in found], "exit_code": 0})
+    if not output.json:
+        for one in found:
+            show_sums(one)
+    return 0
+
+
+def show_sums(sums: OffsetSums, console: Console | None = None) -> None:
+    """Print a line a task, then what is to be said of some."""
+    from statecore.cli.output import result_console
+
+    console = console or result_console()
+    console.print(f"{sums.directory.application_id} in {sums.directory.path}", style="bold", markup=False)
+    ends = not sums.not_asked
+    columns = ("task", "offset sum", *(("end sum", "lag") if ends else ()), "offsets of its stores")
+    rows = [
+        (
+            one.task,
+            f"{one.sum:,}",
+            *((_number(sums.end_sum(one)), _number(sums.lag(one))) if ends else ()),
+            ", ".join(map(_offset, one.stores)) or "none",
+        )
+        for one in sums.tasks
+    ]
+    print_table(console, "", columns, rows, left=("task", "offsets of its stores"))
+    for one in sums.tasks:
+        if one.reason:
+            print_line(console, f"{one.task} ({one.standing}): {one.reason}")
+    if sums.not_asked:
+        print_line(console, f"No end sums: {sums.not_asked}", indent=0)
+
+
+def _number(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def _offset(one: StoreSum) -> str:
+    name = one.store or ("?" if one.changelog is None else str(one.changelog))
+    return f"{name} {_number(one.offset)}{' (its databases disagree)' if one.disagree else ''}"

@@ -1,0 +1,98 @@
+"""``statecore standby``: keep warm copies of an application's tasks."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.standby_request import StandbyRequest
+
+if TYPE_CHECKING:
+    from statecore.jobs.standby import StandbyReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_request_options(parser, StandbyRequest)
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Follow until a signal comes, or once, and show how the copies stand."""
+    from statecore.faults import fault_points_from_environment
+
+    request = request_of(StandbyRequest, arguments)
+    faults = fault_points_from_environment()
+
+    from statecore.jobs.standby import run_standby
+
+    with _stopped_by_signals() as stop:
+        report = run_standby(request, stop, told=lambda now: output.say(line_of(now)), say=output.say, faults=faults)
+    output.document(report.to_json())
+    if not output.json:
+        show(report)
+    return report.exit_code
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that the first SIGTERM or SIGINT sets; a second one ends the command where it is."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(_number: int, _frame: object) -> None:
+        stop.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def line_of(report: StandbyReport) -> str:
+    """How the copies stand after a round, in one line."""
+    lags = ", ".join(f"{task.task} {'?' if task.lag is None else f'{task.lag:,}'}" for task in report.tasks)
+    return f"round {report.rounds}: lag {lags}"
+
+
+def show(report: StandbyReport) -> None:
+    """The stores as a table, and what went wrong."""
+    from rich.text import Text
+
+    console = result_console()
+    rows = [
+        (
+            *(task.task, store.store),
+            *("" if count is None else f"{count:,}" for count in (store.offset, store.lag, store.records)),
+            f"{store.rebuilt}",
+        )
+        for task in report.tasks
+        for store in task.stores
+    ]
+    if rows:
+        print_table(
+            console,
+            f"{report.application_id} in {report.state_dir}",
+            ("task", "store", "offset", "lag", "records", "rebuilt"),
+            rows,
+            left={"task", "store"},
+            spare=("rebuilt", "records"),
+        )
+    for task in report.tasks:
+        for error in (task.error, *(store.error for store in task.stores)):
+            if error is not None:
+                console.print(Text(f"task {task.task}: {error}", style="red"), soft_wrap=True)

@@ -1,0 +1,83 @@
+"""How far the changelogs of tasks can be followed at one moment, and what has to be known to judge whether they may be.
+
+The end is the last stable offset under exactly-once, the log's end otherwise. Of a source topic it is at most what the
+application has consumed: a store that held later records would be ahead of its input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.groups import committed_offsets
+from statecore.changelog.model import IsolationLevel, LogOffsets, TopicDescription
+from statecore.formats.topic_partition import TopicPartition
+from statecore.runtime.followed_store import FollowedSpec
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+
+
+@dataclass(frozen=True)
+class ChangelogEnd:
+    """A changelog partition at one moment.
+
+    Attributes:
+        end: the offset that a store may be followed up to, exclusive.
+        log: where the log begins and ends.
+        topic: the topic.
+        epoch_end: where the leader epoch ends that was asked for; ``None`` where nobody asked, or the brokers do not
+            tell it.
+        asked_at_ms: a moment before the brokers were asked, in ms since the epoch.
+    """
+
+    end: int
+    log: LogOffsets
+    topic: TopicDescription
+    epoch_end: int | None
+    asked_at_ms: int
+
+
+def isolation_of(spec: ApplicationSpec) -> IsolationLevel:
+    """How the changelogs of an application are read."""
+    exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    return IsolationLevel.READ_COMMITTED if exactly_once else IsolationLevel.READ_UNCOMMITTED
+
+
+def changelog_ends(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    stores: Collection[FollowedSpec],
+    epochs: Mapping[TopicPartition, int] | None = None,
+    *,
+    now: Callable[[], float] = time.time,
+) -> dict[TopicPartition, ChangelogEnd]:
+    """Ask for the changelogs of stores, all at once.
+
+    Args:
+        cluster: the cluster.
+        spec: the application.
+        stores: the stores.
+        epochs: by changelog the leader epoch whose end is to be found out.
+        now: seconds since the epoch.
+
+    Raises:
+        NotFound: a topic or partition does not exist.
+        Retryable: brokers did not answer in time.
+        Invalid: this client may not see a topic, or the application's group.
+    """
+    asked_at_ms = int(now() * 1000)
+    changelogs = {store.changelog for store in stores}
+    topics = cluster.describe_topics(sorted({changelog.topic for changelog in changelogs}))
+    wanted = {at: epoch for at, epoch in (epochs or {}).items() if at in changelogs and epoch >= 0}
+    epoch_ends = cluster.epoch_ends(wanted) if wanted else {}
+    consumed = committed_offsets(cluster, spec.application_id, {store.changelog for store in stores if store.is_source})
+    logs = cluster.log_offsets(changelogs)
+    committed = isolation_of(spec) is IsolationLevel.READ_COMMITTED
+    found: dict[TopicPartition, ChangelogEnd] = {}
+    for changelog, log in logs.items():
+        end = log.last_stable if committed else log.log_end
+        if changelog in consumed:
+            end = min(end, consumed[changelog] or 0)
+        found[changelog] = ChangelogEnd(end, log, topics[changelog.topic], epoch_ends.get(changelog), asked_at_ms)
+    return found

@@ -1,0 +1,166 @@
+"""Task directories that nobody owns any more go, as Kafka Streams' cleaner lets them go, but never the best copy.
+
+Kafka Streams deletes a task directory that no thread of the process owns and that was not changed for
+``state.cleanup.delay.ms`` (``StateDirectory.cleanRemovedTasks``), by the modification time of the directory itself.
+Whether anybody else has the task's state it does not ask. Here a directory goes only where somebody is known to be at
+least as far with the task; what nobody has said counts as not known.
+
+The application's lock is held meanwhile. ``.lock``, ``kafka-streams-process-metadata`` and ``global/`` stay, whatever
+their age, and so does a task that somebody has open. What goes is moved aside first, by one rename, and then deleted: a
+cleaner that is killed leaves no half of a task, and the next one deletes what lies aside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from statecore.errors import Invalid, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.placement.moved_aside import delete_aside, move_aside, moved_aside
+from statecore.placement.state_directory import StateDirectory
+from statecore.placement.work_directory import CLEANED
+from statecore.runtime.offset_sums import Standing, TaskSum, read_task_sum
+from statecore.spec.model import ApplicationSpec
+
+CLEANUP_DELAY = "state.cleanup.delay.ms"
+"""Kafka Streams' setting: how long a task directory that nobody owns stays."""
+
+DEFAULT_CLEANUP_DELAY_MS = 600_000
+"""Ten minutes, as in Kafka Streams."""
+
+
+@dataclass(frozen=True)
+class CleaningSettings:
+    """When task directories go.
+
+    Attributes:
+        cleanup_delay_ms: ``state.cleanup.delay.ms``: least milliseconds since the directory was changed last.
+
+    Raises:
+        Invalid: the delay is negative.
+    """
+
+    cleanup_delay_ms: int = DEFAULT_CLEANUP_DELAY_MS
+
+    def __post_init__(self) -> None:
+        if self.cleanup_delay_ms < 0:
+            raise Invalid(f"{CLEANUP_DELAY} is {self.cleanup_delay_ms}.", action="Give milliseconds, from 0 on.")
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> CleaningSettings:
+        """The settings that Kafka Streams' configuration says. Raises ``Invalid``: the delay is no number."""
+        said = properties.get(CLEANUP_DELAY)
+        if said is None:
+            return cls()
+        try:
+            return cls(int(said))
+        except ValueError as error:
+            raise Invalid(f"{CLEANUP_DELAY} is {said!r}.", action="Give milliseconds, from 0 on.") from error
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What one round of cleaning did.
+
+    Attributes:
+        deleted: tasks whose directories went.
+        kept: tasks that nobody owns and whose time is over, and why they stay.
+        left: tasks whose directories are aside and could not be deleted, and why; the next round tries again.
+    """
+
+    deleted: tuple[str, ...]
+    kept: Mapping[str, str]
+    left: Mapping[str, str]
+
+
+def clean_unowned(
+    directory: StateDirectory,
+    owned: Collection[str],
+    others: Mapping[str, int],
+    *,
+    spec: ApplicationSpec | None = None,
+    settings: CleaningSettings | None = None,
+    force: bool = False,
+    clock: Callable[[], float] = time.time,
+    faults: FaultPoints = NO_FAULTS,
+) -> Cleaned:
+    """Delete the task directories that nobody owns and nobody needs.
+
+    Args:
+        directory: the application's, locked.
+        owned: tasks that are assigned to this process, or that it has open.
+        others: the best offset sum of each task elsewhere; a task that is not in it is nowhere else, as far as is
+            known.
+        spec: what is declared.
+        settings: how long they stay.
+        force: let them go though nobody else may have their state.
+        clock: seconds since the epoch.
+        faults: points at which a test lets the process die.
+
+    Raises:
+        Fenced: the application's lock is not held.
+        Invalid: its directory may not be read.
+    """
+    directory.check_locked()
+    delay_ms = (settings or CleaningSettings()).cleanup_delay_ms
+    now_ms = int(clock() * 1000)
+    kept: dict[str, str] = {}
+    for task in directory.task_directories():
+        if task in owned:
+            continue
+        try:
+            if now_ms - directory.task_path(task).stat().st_mtime_ns // 1_000_000 <= delay_ms:
+                continue
+        except OSError as error:
+            kept[task] = str(error)
+            continue
+        reason = why_kept(read_task_sum(directory, task, spec), others.get(task), force=force)
+        if reason:
+            kept[task] = reason
+            continue
+        faults.reach("cleaning.before-aside")
+        try:
+            move_aside(directory, task, CLEANED, now_ms)
+        except Invalid as error:
+            kept[task] = error.what
+        faults.reach("cleaning.after-aside")
+    deleted, left = _delete(directory, faults)
+    return Cleaned(tuple(deleted), kept, left)
+
+
+def why_kept(found: TaskSum, elsewhere: int | None, *, force: bool = False) -> str:
+    """Why a directory stays whose time is over; empty where it may go.
+
+    Args:
+        found: what it holds.
+        elsewhere: the best offset sum of its task elsewhere; ``None`` where nobody has said any.
+        force: whether it may go though nobody else has its state.
+    """
+    if found.standing is Standing.OPEN:
+        return found.reason
+    if force or found.standing is Standing.EMPTY:
+        return ""
+    if found.standing is not Standing.KNOWN:
+        return f"What it holds cannot be compared with others' copies: {found.reason}"
+    if elsewhere is None:
+        return "Nobody else is known to have a copy of it."
+    if found.sum > elsewhere:
+        return f"It is the best copy: its offset sum is {found.sum:,}, and the best one elsewhere {elsewhere:,}."
+    return ""
+
+
+def _delete(directory: StateDirectory, faults: FaultPoints) -> tuple[list[str], dict[str, str]]:
+    """Delete all that lies aside, also what a cleaner has left that was killed."""
+    deleted, left = [], {}
+    for one in moved_aside(directory, CLEANED):
+        try:
+            delete_aside(directory, one)
+        except StatecoreError as error:
+            directory.check_locked()
+            left[one.task] = error.what
+        else:
+            deleted.append(one.task)
+            faults.reach("cleaning.after-delete")
+    return deleted, left

@@ -1,0 +1,118 @@
+"""What a standby task knows of the changelogs that it follows, kept beside its stores from one process to the next.
+
+An offset alone does not tell whether the records behind it may be put above a store: the topic may have been created
+again, the log truncated, a delete compacted away (:mod:`statecore.changelog.soundness`). So for each changelog the id
+of its topic, the leader epoch of the position, and a moment at which nothing lay behind it are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from statecore.changelog.soundness import ParentEnd
+from statecore.documents import DocumentType
+from statecore.errors import Invalid
+from statecore.filesystem import write_durably
+from statecore.formats.topic_partition import TopicPartition
+from statecore.system_errors import system_error
+
+
+@dataclass(frozen=True)
+class FollowedLog:
+    """What is known of a changelog partition.
+
+    Attributes:
+        topic: the changelog.
+        partition: its partition.
+        topic_id: the id of its topic.
+        end: the first offset that the store has not.
+        leader_epoch: the epoch that this end was read under; -1 where it is not known.
+        read_at_ms: a moment at which nothing lay behind the end, in ms since the epoch; ``None`` where none is known.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    end: int
+    leader_epoch: int
+    read_at_ms: int | None
+
+
+@dataclass(frozen=True)
+class _FollowedLogs:
+    logs: tuple[FollowedLog, ...]
+
+
+_DOCUMENT = DocumentType(
+    "record of followed changelogs", 1, _FollowedLogs, "Nothing is to be done: it is made anew.", is_sealed=True
+)
+
+
+class FollowedLogs:
+    """The record of one task.
+
+    Args:
+        file: where it lies; its directory exists when something is written.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[TopicPartition, FollowedLog] = {}
+        self._written: Mapping[TopicPartition, FollowedLog] | None = None
+
+    def read(self) -> None:
+        """Take what an earlier process has left; nothing where there is none, or it cannot be understood."""
+        try:
+            logs = _DOCUMENT.decode(self._file.read_bytes()).logs
+        except (OSError, Invalid):
+            logs = ()
+        self._known = {TopicPartition(one.topic, one.partition): one for one in logs}
+
+    def end_of(self, changelog: TopicPartition, position: int) -> ParentEnd:
+        """What is known of a position; of one that is not the remembered one only what holds of any.
+
+        The rows of a store may be ahead of its position, where a process was killed before it committed that: then the
+        position that is remembered is the store's, because the record is written after the commit.
+        """
+        known = self._known.get(changelog)
+        if known is None:
+            return ParentEnd(changelog, "", position, -1, None)
+        if known.end == position:
+            return ParentEnd(changelog, known.topic_id, position, known.leader_epoch, known.read_at_ms)
+        if known.end < position:  # killed between the commit and the record: nothing lay behind the earlier end then
+            return ParentEnd(changelog, known.topic_id, position, -1, known.read_at_ms)
+        return ParentEnd(changelog, known.topic_id, position, -1, None)
+
+    def epochs(self) -> dict[TopicPartition, int]:
+        """The leader epoch of each changelog that is known."""
+        return {at: known.leader_epoch for at, known in self._known.items() if known.leader_epoch >= 0}
+
+    def reached(self, end: ParentEnd) -> None:
+        """A store has come to this end."""
+        at = end.topic_partition
+        self._known[at] = FollowedLog(at.topic, at.partition, end.topic_id, end.end, end.leader_epoch, end.read_at_ms)
+
+    def forget(self, changelog: TopicPartition) -> None:
+        """A store was emptied."""
+        self._known.pop(changelog, None)
+
+    def write(self) -> None:
+        """Write the record, where it has changed.
+
+        Raises:
+            Invalid, Capacity: it cannot be written; the old one stands.
+        """
+        if self._known == self._written:
+            return
+        try:
+            write_durably(self._file, _DOCUMENT.encode(_FollowedLogs(tuple(self._known.values()))))
+        except OSError as error:
+            raise system_error(
+                error,
+                f"{self._file} cannot be written",
+                action="Make room, and check whose it is.",
+                path=str(self._file),
+            ) from error
+        self._written = dict(self._known)

@@ -1,0 +1,364 @@
+"""A store that follows its changelog: its databases, all at one offset, moved on by ingested runs.
+
+A store of a kind without segments is one database. Others have one for each segment, and these are kept level:
+
+- **A commit** goes from the oldest segment to the newest, because Kafka Streams goes by the newest: a process that is
+  killed on the way leaves the older offset where Kafka Streams reads it.
+- **When it is opened** after that, all are set to the least of their offsets. The rows that are ahead of it come again
+  with the next runs, which changes nothing.
+- **A new segment** is made aside, with the offset that the others have, and gets its name by a rename, so none is ever
+  seen without an offset.
+- **A segment that has expired** by the stream time is renamed away before it is deleted. One always stays: without a
+  database there is no offset, and under exactly-once Kafka Streams would wipe the whole task.
+
+The stream time is not on the disk: it is the greatest that was seen since the store was opened, or that of the newest
+segment's beginning.
+
+The offset of a grace buffer lies in its database too, but Kafka Streams reads it from ``.checkpoint_<store>``. That
+file counts where it is there, is deleted under exactly-once while the store is open, as Kafka Streams does it, and is
+written when the store is closed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from statecore.errors import Invalid, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.filesystem import discard_tree, make_directories, sync_file
+from statecore.formats.checkpoint import store_checkpoint_file
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
+from statecore.formats.segments import first_live_segment, segment_name
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import Below, RunFile, Segmentation, segment_order
+from statecore.placement.contents import segments_in
+from statecore.placement.database_state import create_database, read_database_state
+from statecore.placement.state_directory import store_directory
+from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_offsets
+from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_directory import has_database
+from statecore.stores.settings import StoreSettings
+
+
+@dataclass(frozen=True)
+class FollowedSpec:
+    """What has to be known of a store to follow its changelog.
+
+    Attributes:
+        name: the store.
+        kind: its kind.
+        changelog: its partition of its changelog.
+        segmentation: how its rows are divided by time; ``None`` where it is one database.
+        is_source: whether the changelog is a source topic, of which the store has what the application has consumed.
+    """
+
+    name: str
+    kind: StoreKind
+    changelog: TopicPartition
+    segmentation: Segmentation | None = None
+    is_source: bool = False
+
+
+class FollowedStore:
+    """The databases of one store of a task, for one thread.
+
+    Args:
+        spec: which store it is.
+        task_directory: the directory of its task.
+        scratch: a directory on the same file system, for what is made or taken away.
+        exactly_once: whether a database that Kafka Streams wrote to last and did not close cleanly is refused.
+        settings: of its databases.
+        faults: where tests let the process die.
+    """
+
+    def __init__(
+        self,
+        spec: FollowedSpec,
+        task_directory: Path,
+        scratch: Path,
+        *,
+        exactly_once: bool,
+        settings: StoreSettings | None = None,
+        faults: FaultPoints = NO_FAULTS,
+    ) -> None:
+        self.spec = spec
+        self.path = task_directory / store_directory(spec.name, spec.kind)
+        self._file = task_directory / store_checkpoint_file(spec.name)
+        self._scratch = scratch
+        self._exactly_once = exactly_once
+        self._settings = settings
+        self._faults = faults
+        self._databases: dict[int | None, RocksDBStore] = {}
+        self._offset: int | None = None
+        self._stream_time = -1
+        self._numbers = count()
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.spec.name
+
+    @property
+    def changelog(self) -> TopicPartition:
+        """Its partition of its changelog."""
+        return self.spec.changelog
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its databases are open."""
+        return bool(self._databases)
+
+    @property
+    def offset(self) -> int | None:
+        """The last applied offset, -4 where nothing was applied; ``None`` where nobody knows."""
+        return self._offset
+
+    @property
+    def position(self) -> int:
+        """The first offset that it has not."""
+        return 0 if self._offset is None or self._offset < 0 else self._offset + 1
+
+    @property
+    def stream_time(self) -> int:
+        """The greatest time of a row that is known to have been seen, in ms; -1 without one."""
+        return self._stream_time
+
+    @property
+    def below(self) -> Below:
+        """Its databases, below which deletes have something to hide."""
+        return Below(segments=frozenset(self._databases))
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """The ids of its segments, oldest first; none of a store that has none."""
+        return tuple(segment for segment in self._in_order() if segment is not None)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a row in any of its databases."""
+        return any(next(database.scan_lists(), None) is not None for database in self._databases.values())
+
+    def open(self) -> None:
+        """Open every database, level them, and make one where there is none.
+
+        Raises:
+            Invalid: Kafka Streams 4.2 or older wrote a database, it is of another kind, or its name is none of a
+                segment of the declared interval.
+            Corrupted: a database is damaged, or under exactly-once Kafka Streams did not close it cleanly.
+            Fenced: somebody has one open.
+            Capacity: no room.
+        """
+        if self.is_open:
+            return
+        try:
+            for segment, path in self._found().items():
+                self._databases[segment] = self._opened(path)
+            if self._databases:
+                self._level()
+            else:
+                remove_offsets(self._file)  # of a database that is gone: it would be believed
+                self._make(None if self.spec.segmentation is None else 0)
+                self._offset = OFFSET_UNKNOWN
+            self._take_over_file()
+        except BaseException:
+            self._drop()
+            raise
+        if self.spec.segmentation is not None:
+            newest = max(self.segments)
+            self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
+
+    def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
+        """Put runs above what is there, and commit the offset: all that lies before ``end`` is in the store then.
+
+        Args:
+            runs: in the order they are applied; their files are gone afterwards.
+            end: the offset that they end before.
+            stream_time: the greatest time that was seen in what they were made of, in ms.
+
+        Raises:
+            Invalid: it is not open, or stands behind that end already.
+            Corrupted: a run cannot be read.
+            Capacity: no room.
+        """
+        if not self.is_open or end < self.position:
+            raise Invalid(
+                f"Rows up to offset {end} of {self.changelog} cannot be put into the store {self.name}, which "
+                + (f"stands at {self.offset}." if self.is_open else "is not open."),
+                action="Read the changelog from the store's own position on.",
+                store=self.name,
+            )
+        self._stream_time = max(self._stream_time, stream_time)
+        by_database: dict[int | None, list[Path]] = defaultdict(list)
+        for run in runs:
+            if self._is_live(run.segment):
+                by_database[run.segment].append(run.path)
+        for segment in sorted(by_database.keys() - self._databases.keys(), key=segment_order):
+            self._make(segment)
+        if self.spec.segmentation is not None and not any(map(self._is_live, self._databases)):
+            self._make(max(self._stream_time, 0) // self.spec.segmentation.interval_ms)
+        self._faults.reach("standby.before-ingest")
+        for segment in sorted(by_database, key=segment_order):
+            self._databases[segment].ingest(by_database[segment])
+        self._faults.reach("standby.after-ingest")
+        self._commit(end - 1)
+        self._faults.reach("standby.before-expiry")
+        for segment in [segment for segment in self._in_order() if not self._is_live(segment)]:
+            self._databases.pop(segment).close()
+            self._take_away(self._path_of(segment))
+
+    def reset(self) -> None:
+        """Take away every row: the store is empty and has to be followed from the start of its changelog.
+
+        Raises:
+            Invalid, Capacity: it could not be taken away, or made anew.
+        """
+        remove_offsets(self._file)
+        for segment in self._in_order():
+            with suppress(StatecoreError):  # it is damaged, maybe, and goes in any case
+                self._databases[segment].close()
+        self._databases.clear()
+        if self.path.exists():
+            self._take_away(self.path)
+        self._offset, self._stream_time = None, -1
+        self.open()
+
+    def checkpoint(self) -> None:
+        """Write ``.checkpoint_<store>`` of a grace buffer, behind its rows; nothing under exactly-once."""
+        if not self.spec.kind.manages_offsets and not self._exactly_once and self._offset is not None:
+            write_offsets(self._file, {self.changelog: self._offset})
+
+    def close(self) -> None:
+        """Close every database; of a grace buffer write ``.checkpoint_<store>``. Again is fine.
+
+        Raises:
+            StatecoreError: a database could not be closed; the others were.
+        """
+        if not self.is_open:
+            return
+        failures: list[StatecoreError] = []
+        for segment in self._in_order():
+            try:
+                self._databases[segment].close()
+            except StatecoreError as error:
+                failures.append(error)
+        self._databases.clear()
+        if failures:
+            raise failures[0]
+        if not self.spec.kind.manages_offsets and self._offset is not None:
+            write_offsets(self._file, {self.changelog: self._offset})
+
+    def _in_order(self) -> list[int | None]:
+        return sorted(self._databases, key=segment_order)
+
+    def _found(self) -> dict[int | None, Path]:
+        """The databases that there are, by segment, oldest first."""
+        of = self.spec.segmentation
+        if of is None:
+            return {None: self.path} if has_database(self.path) else {}
+        found: dict[int | None, Path] = {}
+        for segment in segments_in(self.path, self.name):
+            if (
+                segment.start is None
+                or segment.start % of.interval_ms
+                or segment.path != self._path_of(segment.start // of.interval_ms)
+            ):
+                raise Invalid(
+                    f"{segment.path} is no segment of the store {self.name}, whose segments span {of.interval_ms} ms.",
+                    action="Correct retention or segment interval of the store in the spec.",
+                    store=self.name,
+                )
+            found[segment.start // of.interval_ms] = segment.path
+        return found
+
+    def _path_of(self, segment: int | None) -> Path:
+        if segment is None or self.spec.segmentation is None:
+            return self.path
+        return self.path / segment_name(self.name, segment, self.spec.segmentation.interval_ms)
+
+    def _opened(self, path: Path) -> RocksDBStore:
+        store = RocksDBStore(
+            path, self.spec.kind, exactly_once=self._exactly_once, replays=True, settings=self._settings
+        )
+        try:
+            store.open()
+        except Invalid as error:
+            if OFFSETS_COLUMN_FAMILY in read_database_state(path).column_families:
+                raise
+            raise Invalid(
+                f"{path} was written by Kafka Streams 4.2 or older, which keeps no offset in its databases.",
+                action="Convert the state directory first: statecore migrate --to 4.3.",
+                store=self.name,
+            ) from error
+        return store
+
+    def _make(self, segment: int | None) -> None:
+        """Make an empty database that stands where the others do."""
+        made, path = self._aside(), self._path_of(segment)
+        offset = OFFSET_UNKNOWN if self._offset is None else self._offset
+        create_database(made, self.spec.kind, {self.changelog: offset})
+        make_directories(path.parent)
+        if path.is_dir():  # what a killed process left that had begun to make one
+            self._take_away(path)
+        made.rename(path)
+        sync_file(path.parent)
+        self._databases[segment] = self._opened(path)
+
+    def _aside(self) -> Path:
+        while (path := self._scratch / f"{self.name}-{next(self._numbers)}").exists():
+            pass
+        return path
+
+    def _take_away(self, path: Path) -> None:
+        aside = self._aside()
+        path.rename(aside)
+        sync_file(path.parent)
+        discard_tree(aside)
+
+    def _is_live(self, segment: int | None) -> bool:
+        of = self.spec.segmentation
+        if segment is None or of is None:
+            return True
+        return segment >= first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
+
+    def _level(self) -> None:
+        """Set all databases to the least of their offsets; nobody knows it where one of several has none."""
+        found = {segment: self._databases[segment].committed_offset(self.changelog) for segment in self._in_order()}
+        known = [offset for offset in found.values() if offset is not None]
+        if len(known) < len(found):
+            self._offset = None
+            if not self.has_rows:
+                self._commit(OFFSET_UNKNOWN)
+            return
+        self._offset = min(known)
+        if max(known) != self._offset:
+            self._commit(self._offset)
+
+    def _commit(self, offset: int) -> None:
+        """Commit an offset to every database, the newest last."""
+        for number, segment in enumerate(self._in_order()):
+            if number:
+                self._faults.reach("standby.between-segments")
+            self._databases[segment].commit({self.changelog: offset})
+        self._offset = offset
+
+    def _take_over_file(self) -> None:
+        if self.spec.kind.manages_offsets:
+            return
+        beside = read_offsets(self._file).get(self.changelog)
+        if beside is not None and beside != self._offset:
+            self._commit(beside)
+        if self._exactly_once:
+            remove_offsets(self._file)
+
+    def _drop(self) -> None:
+        for database in self._databases.values():
+            with suppress(StatecoreError):
+                database.close()
+        self._databases.clear()

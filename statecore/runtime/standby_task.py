@@ -1,0 +1,280 @@
+"""A standby task: its stores follow their changelogs, one round at a time.
+
+A round reads what lies between each store's offset and the end that the caller has asked the brokers for, in pieces.
+Of each piece a run is made, which is put into the store and committed. When that is done is the caller's business.
+
+Before a store is moved on it is judged whether that may be done at all (:mod:`statecore.changelog.soundness`), and
+after each piece whether something of it was gone. A store whose rows cannot be continued is left as it is and called
+stale: it has to be emptied (:meth:`StandbyTask.rebuild`). A topic that was created again may also mean another cluster,
+so that is a failure, and a person has to look. The other stores of the task go on either way.
+"""
+
+from __future__ import annotations
+
+import statecore.extras.pipeline
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import OffsetRange, ReadStatistics
+from statecore.changelog.reader import ChangelogReader, ReaderOptions
+from statecore.changelog.soundness import ParentEnd, missed_deletes, refusal, start_moved
+from statecore.errors import Invalid, StatecoreError
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.registry import row_format
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.runs import RunBuilder
+from statecore.isolation import IsolationLevel
+from statecore.runtime.changelog_ends import ChangelogEnd
+from statecore.runtime.checkpoint_policy import CheckpointPolicy, CheckpointSettings
+from statecore.runtime.followed_logs import FollowedLogs
+from statecore.runtime.followed_store import FollowedStore
+from statecore.runtime.task_offsets import MeantFor
+from statecore.runtime.task_stores import TaskStores
+
+
+@dataclass(frozen=True)
+class StandbySettings:
+    """How a standby task reads.
+
+    Attributes:
+        memory_bytes: what is held of the records of one store before they go to the disk, in bytes.
+        piece_offsets: how many offsets are read before what they left is put into the store and committed.
+        timeout: seconds without progress after which a broker counts as unreachable.
+    """
+
+    memory_bytes: int = 64 << 20
+    piece_offsets: int = 2_000_000
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes < 1 or self.piece_offsets < 1 or self.timeout <= 0:
+            raise Invalid("A standby task needs memory, offsets to read and time.", action="Give positive numbers.")
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What one round did with one changelog.
+
+    Attributes:
+        start: the first offset that the store had not.
+        end: the first offset that it has not now.
+        records: how many records were read.
+    """
+
+    start: int
+    end: int
+    records: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round of a task did.
+
+    Attributes:
+        followed: by changelog what was applied, of stores that had something to apply.
+        stale: by store why its rows cannot be continued, and have to be made anew.
+        failed: by store the error that stopped it.
+    """
+
+    followed: Mapping[TopicPartition, Followed] = field(default_factory=dict)
+    stale: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, StatecoreError] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """How many records were read."""
+        return sum(one.records for one in self.followed.values())
+
+
+class StandbyTask:
+    """The stores of a task, open, and the changelogs that they follow; for one thread.
+
+    Args:
+        stores: the stores of the task; :meth:`open` opens them.
+        cluster: where the changelogs are.
+        isolation: how they are read.
+        settings: how much at once.
+        checkpoints: how often ``.checkpoint`` is written.
+        now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        stores: TaskStores,
+        cluster: Cluster,
+        isolation: IsolationLevel,
+        settings: StandbySettings = StandbySettings(),
+        *,
+        checkpoints: CheckpointSettings | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.stores = stores
+        self._reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=settings.timeout))
+        self._isolation = isolation
+        self._settings = settings
+        self._policy = CheckpointPolicy(checkpoints or CheckpointSettings())
+        self._now = now
+        self._logs = FollowedLogs(stores.work_path / "logs.json")
+        self._ends: dict[TopicPartition, int] = {}
+
+    @property
+    def name(self) -> str:
+        """The task: ``0_1``."""
+        return self.stores.name
+
+    def open(self) -> None:
+        """Open the stores; see :meth:`TaskStores.open`."""
+        self.stores.open()
+        self._logs.read()
+        self._policy.restart()
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The last applied offset of each changelog of the task; -4 where nothing was applied."""
+        return self.stores.offsets()
+
+    def epochs(self) -> dict[TopicPartition, int]:
+        """The leader epochs whose ends the brokers are to be asked for, by changelog."""
+        return self._logs.epochs()
+
+    @property
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets each followed store is behind the end of the last round; none before the first one."""
+        return {
+            store.changelog: max(0, self._ends[store.changelog] - store.position)
+            for store in self.stores.stores
+            if store.changelog in self._ends
+        }
+
+    def follow(self, ends: Mapping[TopicPartition, ChangelogEnd], stopped: Callable[[], bool] = lambda: False) -> Round:
+        """Bring every store to the end of its changelog, one after the other, and commit it.
+
+        Args:
+            ends: of the changelogs, as the brokers have just told them; stores of others are passed over.
+            stopped: asked between two pieces: whether the round is to end early.
+
+        Returns:
+            What was applied, and which stores could not go on. A store that fails does not stop the others.
+
+        Raises:
+            Invalid, Capacity: ``.checkpoint``, or the record of the changelogs, cannot be written.
+        """
+        followed: dict[TopicPartition, Followed] = {}
+        stale: dict[str, str] = {}
+        failed: dict[str, StatecoreError] = {}
+        for store in self.stores.stores:
+            now = ends.get(store.changelog)
+            if now is None or stopped():
+                continue
+            self._ends[store.changelog] = now.end
+            start, records = store.position, 0
+            why: str | None = None
+            try:
+                why = self._refuse(store, now)
+                if why is None:
+                    for read in self._pieces(store, now):
+                        if isinstance(read, str):
+                            why = read
+                            break
+                        records += read.records
+                        if stopped():
+                            break
+            except StatecoreError as error:
+                failed[store.name] = error
+            if why is not None:
+                stale[store.name] = why
+            if store.position > start:
+                followed[store.changelog] = Followed(start, store.position, records)
+        self._logs.write()
+        if self._policy.due:
+            self.stores.checkpoint()
+            self._policy.restart()
+        return Round(followed, stale, failed)
+
+    def rebuild(self, store: str) -> None:
+        """Empty a store; the next round reads its changelog from the start.
+
+        Raises:
+            NotFound: there is no such store.
+            Invalid, Capacity: it could not be emptied.
+        """
+        self._logs.forget(self.stores.store(store).changelog)
+        self._logs.write()
+        self.stores.reset(store)
+
+    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
+        """Close the stores for whoever comes next; see :meth:`TaskStores.close`."""
+        self.stores.close(meant_for)
+
+    def _refuse(self, store: FollowedStore, now: ChangelogEnd) -> str | None:
+        """Why the rows of a store cannot be continued. Raises ``Invalid`` where a person has to look."""
+        if store.offset is None:
+            return f"it has rows, and nobody knows up to which offset of {store.changelog}"
+        if store.offset == OFFSET_UNKNOWN:
+            return "a process was killed before it had committed its first rows" if store.has_rows else None
+        end = self._logs.end_of(store.changelog, store.position)
+        why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
+        if why is None:
+            return None
+        same_topic = bool(end.topic_id.strip("0")) and end.topic_id == now.topic.topic_id
+        is_another = bool(end.topic_id.strip("0")) and bool(now.topic.topic_id.strip("0")) and not same_topic
+        if not is_another and (now.log.log_start > end.end or same_topic):
+            return why
+        raise Invalid(
+            f"Store {store.name} of task {self.name} cannot follow {store.changelog}: {why}.",
+            action="Check that this is the right cluster. If it is, delete the store's directory, and it is made anew.",
+            task=self.name,
+            store=store.name,
+            topic=store.changelog.topic,
+            partition=store.changelog.partition,
+            offset=store.offset,
+        )
+
+    def _pieces(self, store: FollowedStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
+        """Read and apply piece after piece; what each read saw, or at last why what was read cannot be applied."""
+        known = self._logs.end_of(store.changelog, store.position)
+        is_whole = store.offset == OFFSET_UNKNOWN
+        read: list[ReadStatistics] = []
+        while (start := store.position) < now.end:
+            end = min(now.end, start + self._settings.piece_offsets)
+            scratch = self.stores.scratch / "runs"
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(parents=True)
+            builder = RunBuilder(
+                store.spec.kind,
+                scratch,
+                memory_budget=self._settings.memory_bytes,
+                below=store.below,
+                segmentation=store.spec.segmentation,
+                changelog=store.changelog,
+                store=store.name,
+                start=start,
+                stream_time=store.stream_time,
+            )
+            span = OffsetRange(store.changelog.topic, store.changelog.partition, start, end)
+            headers = row_format(store.spec.kind).needs_headers
+            for batch in self._reader.read(span, self._isolation, headers=headers, topic_id=now.topic.topic_id):
+                builder.add(batch)
+            read.append(self._reader.statistics)
+            if not is_whole:
+                finished_ms = int(self._now() * 1000)
+                why = start_moved(known, read) or missed_deletes(known, now.topic, read, finished_ms)
+                if why is not None:
+                    yield why
+                    return
+            self.stores.apply(store.name, builder.finish(end), end, builder.statistics.stream_time)
+            self._reached(store, now, None if is_whole else known.read_at_ms)
+            yield read[-1]
+        if store.position == now.end:
+            self._reached(store, now, known.read_at_ms)
+
+    def _reached(self, store: FollowedStore, now: ChangelogEnd, read_at_ms: int | None) -> None:
+        """Remember what is known of the store's position. A log is not compacted behind its last stable offset."""
+        if store.position >= now.log.last_stable:
+            read_at_ms = now.asked_at_ms
+        if store.position:
+            epoch = now.log.leader_epoch
+            self._logs.reached(ParentEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms))

@@ -1,0 +1,306 @@
+"""All databases of one task in a directory of Kafka Streams' layout, open for writing, as the spec declares them.
+
+What becomes of a store depends on its kind:
+
+==========================================  =========================================================================
+store                                       here
+==========================================  =========================================================================
+one database, or segments, grace buffers    open, and moved on by runs (:class:`FollowedStore`)
+versioned                                   not followed, because its rows depend on every record: where it has no
+                                            database it gets an empty one at -4, so that Kafka Streams restores it
+                                            alone, and wipes nothing
+in memory                                   nothing: Kafka Streams restores it from the start of its changelog
+not logged (``changelog: none``)            nothing: nobody else has its rows
+==========================================  =========================================================================
+
+While the task is open ``.checkpoint`` names every store of it, behind what its databases say. At a clean close it stays
+or goes as whoever comes next wants it (:class:`MeantFor`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.filesystem import make_directories
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.model import RunFile, Segmentation
+from statecore.placement.contents import stores_in
+from statecore.placement.database_state import create_database, read_database_state
+from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
+from statecore.placement.work_directory import STANDBY
+from statecore.runtime.followed_store import FollowedSpec, FollowedStore
+from statecore.runtime.task_offsets import MeantFor
+from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_in_words
+from statecore.stores.legacy_offsets import remove_offsets, write_offsets
+from statecore.stores.rocksdb_directory import has_database
+from statecore.stores.settings import StoreSettings
+
+
+def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
+    """The tasks that have a store to keep a copy of, in numeric order.
+
+    Args:
+        spec: the application.
+        partitions: how many partitions each changelog has; stores of others have no task.
+    """
+    found = {
+        task_of(store, partition): (store.topology or "", store.subtopology, partition)
+        for store in spec.stores
+        if store.is_logged and store.kind is not StoreKind.IN_MEMORY
+        for partition in range(partitions.get(store.changelog, 0))
+    }
+    return sorted(found, key=found.__getitem__)
+
+
+def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
+    """The stores of a task that are followed.
+
+    Raises:
+        Invalid: nobody has decided the kind or the changelog of one.
+    """
+    partition = partition_of(task)
+    found: list[FollowedSpec] = []
+    for store in _declared(spec, task):
+        if not _is_kept(store) or store.kind.is_versioned or partition is None:
+            continue
+        retention, interval = retention_of(store), segment_interval_of(store)
+        segmentation = None
+        if store.kind.is_segmented and retention is not None and interval is not None:
+            segmentation = Segmentation(retention, interval)
+        changelog = TopicPartition(store.changelog, partition)
+        found.append(FollowedSpec(store.name, store.kind, changelog, segmentation, is_source(spec, store)))
+    return tuple(found)
+
+
+def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
+    partition = partition_of(task)
+    if partition is None:
+        raise Invalid("Global stores are no task.", action="Name a task such as 0_1.")
+    declared = [store for store in spec.stores if task_of(store, partition) == task]
+    if any(store.is_undecided for store in declared):
+        undecided = undecided_in_words(spec) or "a changelog is undecided (?)"
+        raise Invalid(
+            f"The stores of task {task} are not all known: {undecided}.",
+            action="Decide them in the spec; statecore inspect tells kinds apart.",
+            task=task,
+        )
+    return sorted(declared, key=lambda store: store.name)
+
+
+def _is_kept(store: StoreSpec) -> bool:
+    return store.is_logged and store.kind is not StoreKind.IN_MEMORY
+
+
+class TaskStores:
+    """The stores of one task, for one thread. Whoever opens them holds the application's lock until they are closed.
+
+    Args:
+        spec: the application.
+        directory: its state directory.
+        task: the task.
+        settings: of every database.
+        faults: where tests let the process die.
+
+    Raises:
+        Invalid: nobody has decided the kind or the changelog of a store of the task.
+        NotFound: the spec declares no store of it.
+    """
+
+    def __init__(
+        self,
+        spec: ApplicationSpec,
+        directory: StateDirectory,
+        task: str,
+        *,
+        settings: StoreSettings | None = None,
+        faults: FaultPoints = NO_FAULTS,
+    ) -> None:
+        self._name = task
+        self._directory = directory
+        self.path = directory.task_path(task)
+        self.work_path = directory.work_path / STANDBY / task
+        """Where what belongs to this task lies beside it: what is in the making, what is known of its changelogs."""
+        self._declared = _declared(spec, task)
+        if not self._declared:
+            raise NotFound(
+                f"{spec.source} declares no store of task {task}.",
+                action="Name tasks that have stores; statecore inspect shows them.",
+                task=task,
+            )
+        exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self._stores = {
+            one.name: FollowedStore(
+                one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults
+            )
+            for one in followed_in(spec, task)
+        }
+        self._versioned: dict[TopicPartition, int] = {}
+        self._is_open = False
+
+    @property
+    def name(self) -> str:
+        """The task: ``0_1``, or ``__north__/0_1``."""
+        return self._name
+
+    @property
+    def scratch(self) -> Path:
+        """A directory on the file system of the stores, empty when they were opened."""
+        return self.work_path / "scratch"
+
+    @property
+    def stores(self) -> tuple[FollowedStore, ...]:
+        """The stores that follow their changelogs."""
+        return tuple(self._stores.values())
+
+    def open(self) -> None:
+        """Open every store, made where it is missing.
+
+        Raises:
+            Fenced: the application's lock is not held, or somebody has a database open.
+            Invalid: the directory has a store that the spec does not declare, or Kafka Streams 4.2 or older wrote it.
+            Corrupted: see :meth:`FollowedStore.open`.
+            Capacity: no room.
+        """
+        if self._is_open:
+            return
+        self._directory.check_locked()
+        self._refuse_undeclared()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        make_directories(self.scratch)
+        make_directories(self.path)
+        self._make_versioned()
+        try:
+            for store in self._stores.values():
+                store.open()
+            remove_offsets(self.path / CHECKPOINT_FILE)
+            self.checkpoint()
+        except BaseException:
+            for store in self._stores.values():
+                store.close()
+            raise
+        self._is_open = True
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The last applied offset of the changelog of each logged store on disk; -4 where there is none."""
+        found = {one.changelog: OFFSET_UNKNOWN if one.offset is None else one.offset for one in self._stores.values()}
+        return {**self._versioned, **found}
+
+    def apply(self, store: str, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
+        """Put runs into a store and commit its offset; see :meth:`FollowedStore.apply`.
+
+        Raises:
+            NotFound: there is no such store.
+        """
+        self.store(store).apply(runs, end, stream_time)
+
+    def store(self, name: str) -> FollowedStore:
+        """A store that follows its changelog. Raises ``NotFound`` where it is none."""
+        if name not in self._stores:
+            raise NotFound(
+                f"Task {self.name} has no store {name} that follows a changelog; it has {', '.join(self._stores)}.",
+                action="Name one of them.",
+                task=self.name,
+                store=name,
+            )
+        return self._stores[name]
+
+    def checkpoint(self) -> None:
+        """Write ``.checkpoint`` for all stores, as far as they are committed.
+
+        Raises:
+            Invalid, Capacity: it cannot be written.
+        """
+        for store in self._stores.values():
+            store.checkpoint()
+        write_offsets(self.path / CHECKPOINT_FILE, self.offsets())
+
+    def reset(self, store: str) -> None:
+        """Empty a store, which is followed from the start of its changelog then. Its offset goes first.
+
+        Raises:
+            NotFound: there is no such store.
+            Invalid, Capacity: see :meth:`FollowedStore.reset`.
+        """
+        remove_offsets(self.path / CHECKPOINT_FILE)
+        self.store(store).reset()
+        self.checkpoint()
+
+    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
+        """Close every store, and give what was made to the owner of the directory; again is fine.
+
+        Args:
+            meant_for: who opens the directory next.
+
+        Raises:
+            Invalid: it is meant for Kafka Streams 4.2, which does not open these databases; nothing was closed.
+            StatecoreError: a store could not be closed; the others were.
+        """
+        if meant_for is MeantFor.KAFKA_STREAMS_4_2:
+            raise Invalid(
+                f"The stores of task {self.name} are in the layout of Kafka Streams 4.3, which 4.2 does not open.",
+                action="Close them for 4.3, then run statecore migrate --to 4.2.",
+                task=self.name,
+            )
+        if not self._is_open:
+            return
+        self._is_open = False
+        if not meant_for.files.task:
+            remove_offsets(self.path / CHECKPOINT_FILE)
+        failures: list[StatecoreError] = []
+        failed: set[TopicPartition] = set()
+        for store in self._stores.values():
+            try:
+                store.close()
+            except StatecoreError as error:
+                failures.append(error)
+                failed.add(store.changelog)
+        if meant_for.files.task:
+            sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
+            write_offsets(self.path / CHECKPOINT_FILE, sound)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self._give_to_owner()
+        if failures:
+            raise failures[0]
+
+    def _refuse_undeclared(self) -> None:
+        declared = {store_directory(store.name, store.kind) for store in self._declared if _is_kept(store)}
+        declared |= {store_directory(store.name, store.kind) for store in self._declared if not store.is_logged}
+        foreign = [one.name for one in stores_in(self.path) if one.databases and one.name not in declared]
+        if foreign:
+            raise Invalid(
+                f"{self.path} has stores that the spec does not declare for task {self.name}: {', '.join(foreign)}.",
+                action="Declare them, or move their directories away where the application has them no more.",
+                task=self.name,
+                stores=foreign,
+            )
+
+    def _make_versioned(self) -> None:
+        partition = partition_of(self.name)
+        for store in self._declared:
+            if not (_is_kept(store) and store.kind.is_versioned) or partition is None:
+                continue
+            path, changelog = (
+                self._directory.store_path(self.name, store.name, store.kind),
+                TopicPartition(store.changelog, partition),
+            )
+            if not has_database(path):
+                made = self.scratch / f"{store.name}-made"
+                create_database(made, store.kind, {changelog: OFFSET_UNKNOWN})
+                make_directories(path.parent)
+                shutil.rmtree(path, ignore_errors=True)
+                made.rename(path)
+            self._versioned[changelog] = read_database_state(path).offsets.get(changelog, OFFSET_UNKNOWN)
+
+    def _give_to_owner(self) -> None:
+        ownership = self._directory.ownership
+        for path in (self.path, *self.path.rglob("*")):
+            if not ownership.suits(path.lstat()):
+                ownership.give(path)

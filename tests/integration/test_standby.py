@@ -1,0 +1,176 @@
+"""A warm copy of a real application: it follows while the application writes, and Kafka Streams starts from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Fenced, Invalid
+from statecore.faults import STANDBY_POINTS, VARIABLE
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.image import verify_image
+from statecore.placement.state_directory import StateDirectory
+from statecore.runtime.changelog_ends import changelog_ends, isolation_of
+from statecore.runtime.standby_task import Round, StandbyTask
+from statecore.runtime.task_stores import TaskStores, tasks_of
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.reader import parse_spec
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.fed import eventually
+from tests.harness.fleet import GUARANTEES, Fleet
+from tests.harness.fleet_kinds import SMALL
+from tests.harness.shop import Found, Shop
+
+pytestmark = [pytest.mark.integration]
+
+
+ALONE = {case.store for case in SMALL.cases if case.kind == "versioned-key-value" or case.is_global}
+"""The stores on disk that are no business of a standby task: Kafka Streams restores them itself."""
+
+
+def follow(cluster: Cluster, spec: ApplicationSpec, tasks: list[StandbyTask]) -> list[Round]:
+    """One round of all tasks, in which nothing goes wrong."""
+    stores = [store.spec for task in tasks for store in task.stores.stores]
+    epochs = {at: epoch for task in tasks for at, epoch in task.epochs().items()}
+    ends = changelog_ends(cluster, spec, stores, epochs)
+    rounds = [task.follow(ends) for task in tasks]
+    assert not [(one.stale, one.failed) for one in rounds if one.stale or one.failed]
+    assert not any(lag for task in tasks for lag in task.lag.values())
+    return rounds
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_kafka_streams_starts_from_a_warm_copy_of_every_kind(fleet: Fleet, tmp_path: Path, guarantee: str) -> None:
+    world = fleet.application(f"warm-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
+    warm = tmp_path / "warm"
+    directory = StateDirectory(warm, world.application_id)
+    with world.on("4.3.1") as running:
+        first, second, third = world.portions()
+        world.feed(first)
+        spec = parse_spec(world.spec())
+        with Cluster(world.servers) as cluster, directory.lock():
+            names = tasks_of(spec, dict.fromkeys(world.changelogs(), world.partitions))
+            tasks = [StandbyTask(TaskStores(spec, directory, name), cluster, isolation_of(spec)) for name in names]
+            for task in tasks:
+                task.open()
+            applied = [sum(one.records for one in follow(cluster, spec, tasks))]
+            world.feed(second)
+            applied.append(sum(one.records for one in follow(cluster, spec, tasks)))
+            world.feed(third)
+            before = world.answers(running)
+            applied.append(sum(one.records for one in follow(cluster, spec, tasks)))
+            assert all(applied)
+            for task in tasks:
+                task.close()
+    world.state_dir = warm
+    with world.on("4.3.1") as running:
+        restored = world.restored(running)
+        assert world.answers(running) == before
+    assert restored.keys() == ALONE
+
+
+def standby(shop: Shop, state_dir: Path, *more: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+    """``statecore standby --json``."""
+    spec = shop.scratch / "stores.yaml"
+    spec.write_text(json.dumps(shop.spec))
+    command = [sys.executable, "-m", "statecore.cli.main", "standby", "--spec", str(spec), "--json"]
+    command += ["--state-dir", str(state_dir), *more]
+    environment = {**os.environ, **({VARIABLE: fault} if fault else {})}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def followed(logs: Path) -> dict[str, int]:
+    """How far a task has followed each topic, by its own record."""
+    return {log["topic"]: log["end"] for log in json.loads(logs.read_text())["logs"]}
+
+
+def content(shop: Shop, state_dir: Path) -> Found:
+    """Rows and digest of each store, every row of which is read; all databases of a store have the same offset."""
+    spec = parse_spec(shop.spec)
+    directory = StateDirectory(state_dir, shop.application_id)
+    found = {}
+    for task in directory.task_directories():
+        for one in directory.stores(task):
+            declared = spec.store(one.store)
+            assert declared is not None
+            image = verify_image(one.path, declared.kind, [TopicPartition(declared.changelog, int(task[-1]))])
+            found[task, one.store] = image.rows, image.digest
+    return found
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_copy_that_was_killed_wherever_it_was_ends_with_the_rows_of_its_changelogs(
+    broker: Broker, tmp_path: Path, guarantee: str
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, guarantee=guarantee, has_global=False, partitions=1)
+    warm = tmp_path / "warm"
+    shop.write(600)
+    assert standby(shop, warm, "--once").returncode == 0
+    for point in STANDBY_POINTS:
+        shop.write(300)
+        killed = standby(shop, warm, "--once", fault=f"{point}:kill")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    shop.write(300)
+    ended = standby(shop, warm, "--once")
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert [store["lag"] for task in report["tasks"] for store in task["stores"]] == [0, 0]
+    assert not any(store["rebuilt"] for task in report["tasks"] for store in task["stores"])
+    assert content(shop, warm) == shop.restored()
+    assert not list(warm.rglob(".checkpoint"))
+
+
+def test_a_store_whose_log_has_lost_records_is_made_anew_and_a_topic_that_is_another_is_left(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop(
+        broker.bootstrap_servers, tmp_path, {"cleanup.policy": "compact,delete"}, has_global=False, partitions=1
+    )
+    warm = tmp_path / "warm"
+    shop.write(100)
+    assert standby(shop, warm, "--once").returncode == 0
+    shop.write(100)
+    changelog = shop.changelog("plain")
+    topics.delete_records(shop.servers, changelog, 0, topics.end_offset(shop.servers, changelog, 0) - 10)
+    topics.delete(shop.servers, shop.changelog("clicks"))
+    topics.create(shop.servers, shop.changelog("clicks"), 1)
+    ended = standby(shop, warm, "--once")
+    assert ended.returncode == Invalid.exit_code, ended.stderr
+    clicks, plain = json.loads(ended.stdout)["tasks"][0]["stores"]
+    assert (plain["rebuilt"], plain["records"], plain["error"]) == (1, 10, None)
+    assert clicks["rebuilt"] == 0
+    assert "was deleted and created again" in clicks["error"]
+    assert content(shop, warm)["0_0", "plain"] == shop.restored()["0_0", "plain"]
+
+
+def test_a_service_stops_cleanly_on_a_signal_and_excludes_others_until_then(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, has_global=False)
+    shop.write(100)
+    warm = tmp_path / "warm"
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(json.dumps(shop.spec))
+    command = [sys.executable, "-m", "statecore.cli.main", "standby", "--spec", str(spec), "--json"]
+    command += ["--state-dir", str(warm), "--interval", "200ms", "--instance", "1/2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
+        assert service.stderr is not None
+        assert next(service.stderr).startswith("round 1: lag 0_1 0")
+        assert standby(shop, warm, "--once").returncode == Fenced.exit_code
+        shop.write(100)
+        logs = warm / shop.application_id / ".statecore" / "standby" / "0_1" / "logs.json"
+        ends = {topic: topics.end_offset(shop.servers, topic, 1) for topic in shop.topics}
+        assert eventually(lambda: followed(logs), ends, 30) == ends
+        service.send_signal(signal.SIGTERM)
+        report = json.loads(service.communicate(timeout=60)[0])
+    assert service.returncode == 0
+    assert [task["task"] for task in report["tasks"]] == ["0_1"]
+    there = content(shop, warm)
+    assert there == {key: found for key, found in shop.restored().items() if key[0] == "0_1"}

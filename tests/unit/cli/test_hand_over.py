@@ -1,0 +1,46 @@
+"""What ``statecore hand-over`` prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from statecore.cli.main import main
+from statecore.errors import Invalid
+from tests.unit.jobs.test_hand_over import World
+
+
+def words(world: World, *more: str) -> list[str]:
+    where = ["--from", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
+    return ["hand-over", "--spec", str(world.spec), *where, *more]
+
+
+def test_the_plan_says_of_each_task_what_becomes_of_it_and_why(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    world = World(tmp_path)
+    world.store(world.live, "totals", 1_005)
+    world.store(world.warm, "totals", 2_009)
+    world.store(world.warm, "totals", 9, task="0_1")
+    world.store(world.live, "totals", 11, task="0_1")
+    assert main(words(world)) == 0
+    said = capfd.readouterr().out
+    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in said.splitlines() if line.strip()}
+    assert lines["0_0"] == "taken 1,004 1 the warm copy is further"
+    assert lines["0_1"] == "left totals is at offset 11 there, and the warm copy at 9"
+    assert "1 of 2 tasks would be handed over; nothing was changed. Do it with --apply" in said
+
+
+def test_a_refused_task_has_its_exit_code_and_the_others_are_handed_over(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world = World(tmp_path)
+    world.store(world.warm, "totals", 9)
+    world.store(world.warm, "totals", 9, task="7_0")
+    assert main(words(world, "--apply", "--json")) == Invalid.exit_code
+    report = json.loads(capfd.readouterr().out)
+    assert {one["task"]: one["verdict"] for one in report["tasks"]} == {"0_0": "taken", "7_0": "refused"}
+    assert world.row("totals") == "warm at 9"

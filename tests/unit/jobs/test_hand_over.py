@@ -1,0 +1,305 @@
+"""A warm copy takes the place of what a stopped application has, task by task, wholly or not at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Fenced, Invalid, NotFound
+from statecore.faults import HAND_OVER_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
+from statecore.formats.checkpoint import encode_checkpoint
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.hand_over import run_hand_over
+from statecore.jobs.hand_over_report import HandOverReport, Outcome, Verdict
+from statecore.jobs.hand_over_request import HandOverRequest
+from statecore.placement import trees
+from statecore.placement.database_state import read_database_state
+from statecore.placement.state_directory import StateDirectory, store_directory
+from statecore.placement.trees import fingerprint
+from statecore.stores.rocksdb import RocksDBStore
+
+APPLICATION = "orders"
+SPEC = """
+application_id: orders
+bootstrap_servers: localhost:9092
+processing_guarantee: {guarantee}
+subtopologies:
+  "0":
+    stores:
+      totals: {{kind: key-value}}
+      clicks: {{kind: window, retention: 1h}}
+      notes:  {{kind: key-value, changelog: none}}
+      late:   {{kind: grace-buffer}}
+"""
+KINDS = {"totals": StoreKind.KEY_VALUE, "clicks": StoreKind.WINDOW, "late": StoreKind.GRACE_BUFFER}
+
+
+class World:
+    """The directory of an application that is down, and a warm copy beside it."""
+
+    def __init__(self, root: Path, guarantee: str = "exactly_once_v2") -> None:
+        self.live = StateDirectory(root / "live", APPLICATION)
+        self.warm = StateDirectory(root / "warm", APPLICATION)
+        self.spec = root / "stores.yaml"
+        self.spec.write_text(SPEC.format(guarantee=guarantee))
+        for directory in (self.live, self.warm):
+            directory.path.mkdir(parents=True)
+
+    def store(
+        self, directory: StateDirectory, store: str, offset: int, *, task: str = "0_0", start: int = 0, rows: str = ""
+    ) -> Path:
+        """A store that was closed at an offset, with one row that says whose it is."""
+        kind = KINDS[store]
+        path = directory.task_path(task) / store_directory(store, kind)
+        if kind.is_segmented:
+            path /= f"{store}.{start}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with RocksDBStore(path, kind, create_if_missing=True) as opened:
+            opened.put(b"key", (rows or f"{directory.state_dir.name} at {offset}").encode())
+            opened.commit({self.changelog(store, task): offset})
+        if kind is StoreKind.GRACE_BUFFER:
+            file = directory.task_path(task) / f".checkpoint_{store}"
+            file.write_bytes(encode_checkpoint({self.changelog(store, task): offset}))
+        return path
+
+    def changelog(self, store: str, task: str = "0_0") -> TopicPartition:
+        return TopicPartition(f"{APPLICATION}-{store}-changelog", int(task[-1]))
+
+    def row(self, store: str, *, task: str = "0_0", start: int = 0) -> str:
+        kind = KINDS[store]
+        path = self.live.task_path(task) / store_directory(store, kind)
+        with RocksDBStore(path / f"{store}.{start}" if kind.is_segmented else path, kind, read_only=True) as opened:
+            return (opened.get(b"key") or b"").decode()
+
+    def request(self, **asked: Any) -> HandOverRequest:
+        return HandOverRequest(
+            **{
+                "spec_path": str(self.spec),
+                "warm_dir": str(self.warm.state_dir),
+                "state_dir": str(self.live.state_dir),
+                "apply": True,
+                **asked,
+            }
+        )
+
+    def hand_over(self, **asked: Any) -> HandOverReport:
+        return run_hand_over(self.request(**asked))
+
+
+def verdicts(report: HandOverReport) -> Mapping[str, Verdict]:
+    return {one.task: one.verdict for one in report.tasks}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_what_is_missing_is_brought_and_the_copy_stays_as_it_is(world: World) -> None:
+    for task in ("0_0", "0_1"):
+        world.store(world.warm, "totals", 9, task=task)
+        world.store(world.warm, "clicks", 7, task=task)
+        world.store(world.warm, "late", 3, task=task)
+    before = {task: fingerprint(world.warm.task_path(task)) for task in ("0_0", "0_1")}
+
+    report = world.hand_over()
+
+    assert report.outcome is Outcome.DONE
+    assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
+    assert (report.tasks[0].ahead, report.tasks[0].stores) == (22, ("totals", "clicks", "late"))
+    assert world.row("totals", task="0_1") == "warm at 9"
+    assert world.row("clicks", task="0_1") == "warm at 7"
+    assert (world.live.task_path("0_1") / ".checkpoint_late").read_text().endswith("orders-late-changelog 1 3\n")
+    assert not list(world.live.path.rglob("statecore-witness"))
+    assert {task: fingerprint(world.warm.task_path(task)) for task in before} == before
+
+
+def test_without_apply_the_plan_is_said_and_nothing_is_changed(world: World) -> None:
+    world.store(world.warm, "totals", 9)
+    report = world.hand_over(apply=False)
+    assert (report.outcome, verdicts(report)) == (Outcome.PLANNED, {"0_0": Verdict.TAKEN})
+    assert list(world.live.path.iterdir()) == []
+
+
+def test_each_task_is_taken_only_where_the_copy_is_further(world: World) -> None:
+    for task, live, warm in (("0_0", 5, 9), ("0_1", 9, 9), ("0_2", 11, 9)):
+        world.store(world.live, "totals", live, task=task)
+        world.store(world.warm, "totals", warm, task=task)
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.LEFT, "0_2": Verdict.LEFT}
+    assert (report.tasks[0].ahead, report.tasks[2].why) == (4, "totals is at offset 11 there, and the warm copy at 9")
+    assert [world.row("totals", task=f"0_{task}") for task in range(3)] == ["warm at 9", "live at 9", "live at 11"]
+    (kept,) = Path(report.kept).iterdir()
+    assert kept.name == "0_0"
+
+
+def test_a_task_whose_store_is_further_is_left_whole(world: World) -> None:
+    world.store(world.live, "totals", 5)
+    world.store(world.live, "clicks", 8)
+    world.store(world.warm, "totals", 9)
+    world.store(world.warm, "clicks", 7)
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.LEFT}
+    assert world.row("totals") == "live at 5"
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_what_was_killed_is_replaced_only_where_the_application_would_wipe_it(tmp_path: Path, guarantee: str) -> None:
+    world = World(tmp_path, guarantee)
+    world.store(world.warm, "totals", 9)
+    path = world.store(world.live, "totals", 11)
+    killed(path)
+    wiped = guarantee == "exactly_once_v2"
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.TAKEN if wiped else Verdict.LEFT}
+    assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
+
+
+def killed(path: Path) -> None:
+    """Leave a store as a process leaves it that is killed after it had opened it."""
+    opens = "import os; from statecore import RocksDBStore, StoreKind\n"
+    opens += f"RocksDBStore({str(path)!r}, StoreKind.KEY_VALUE).open(); os._exit(0)"
+    subprocess.run([sys.executable, "-c", opens], check=True)
+    assert read_database_state(path).status == 1
+
+
+def test_a_copy_that_was_killed_is_refused_and_the_others_are_handed_over(world: World) -> None:
+    killed(world.store(world.warm, "totals", 9))
+    world.store(world.warm, "totals", 9, task="0_1")
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert (report.exit_code, "was not closed" in report.tasks[0].why) == (Invalid.exit_code, True)
+    assert not world.live.task_path("0_0").exists()
+
+
+def test_segments_that_do_not_agree_are_refused(world: World) -> None:
+    world.store(world.warm, "clicks", 7, start=0)
+    world.store(world.warm, "clicks", 8, start=60_000)
+    report = world.hand_over()
+    assert (report.outcome, verdicts(report)) == (Outcome.UNCHANGED, {"0_0": Verdict.REFUSED})
+    assert "say different offsets" in report.tasks[0].why
+
+
+def test_a_store_that_is_a_link_is_refused(world: World, tmp_path: Path) -> None:
+    path = world.store(world.warm, "totals", 9)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED}
+    assert "is a link" in report.tasks[0].why
+
+
+def test_a_damaged_copy_is_refused_and_the_others_are_handed_over(world: World) -> None:
+    path = world.store(world.warm, "totals", 9)
+    (path / "CURRENT").write_text("MANIFEST-999999\n")
+    world.store(world.warm, "totals", 9, task="0_1")
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+
+
+def test_stores_that_the_copy_does_not_follow_get_the_unknown_offset_so_that_nothing_is_wiped(world: World) -> None:
+    world.store(world.warm, "totals", 9)
+    world.hand_over()
+    state = read_database_state(world.live.task_path("0_0") / "clicks" / "clicks.0")
+    assert state.offsets == {world.changelog("clicks"): OFFSET_UNKNOWN}
+
+
+def test_a_store_that_nobody_logs_is_kept(world: World) -> None:
+    world.store(world.live, "totals", 5)
+    with RocksDBStore(world.live.task_path("0_0") / "rocksdb" / "notes", StoreKind.KEY_VALUE, create=True) as notes:
+        notes.put(b"key", b"nowhere else")
+        notes.commit({})
+    world.store(world.warm, "totals", 9)
+    world.hand_over()
+    with RocksDBStore(world.live.task_path("0_0") / "rocksdb" / "notes", StoreKind.KEY_VALUE, read_only=True) as notes:
+        assert notes.get(b"key") == b"nowhere else"
+    assert world.row("totals") == "warm at 9"
+
+
+def test_only_the_tasks_that_are_named_are_handed_over(world: World) -> None:
+    for task in ("0_0", "0_1"):
+        world.store(world.warm, "totals", 9, task=task)
+    assert verdicts(world.hand_over(tasks=("0_1",))) == {"0_1": Verdict.TAKEN}
+    assert not world.live.task_path("0_0").exists()
+
+
+def test_a_task_of_an_undeclared_subtopology_is_refused(world: World) -> None:
+    world.store(world.warm, "totals", 9, task="7_0")
+    report = world.hand_over()
+    assert verdicts(report) == {"7_0": Verdict.REFUSED}
+    assert "declares no logged store" in report.tasks[0].why
+
+
+@pytest.mark.parametrize("apply", [False, True])
+@pytest.mark.parametrize("whose", ["live", "warm"])
+def test_nothing_is_done_while_somebody_works_in_either_directory(world: World, whose: str, apply: bool) -> None:
+    world.store(world.warm, "totals", 9)
+    directory = getattr(world, whose)
+    locks = "import sys; from pathlib import Path; from statecore.placement.state_directory import StateDirectory\n"
+    locks += f"lock = StateDirectory(Path({str(directory.state_dir)!r}), {APPLICATION!r}).lock()\n"
+    locks += "print('locked', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", locks], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    try:
+        with pytest.raises(Fenced):
+            world.hand_over(apply=apply)
+    finally:
+        holder.communicate()
+    assert not world.live.task_path("0_0").exists()
+
+
+def test_a_directory_is_not_handed_over_to_itself_also_by_another_path(world: World, tmp_path: Path) -> None:
+    world.store(world.warm, "totals", 9)
+    (tmp_path / "link").symlink_to(world.warm.state_dir)
+    with pytest.raises(Invalid, match="no copy beside it"):
+        world.hand_over(state_dir=str(tmp_path / "link"))
+
+
+def test_a_copy_or_a_task_that_is_not_there_is_named(world: World, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="has no task"):
+        world.hand_over()
+    world.store(world.warm, "totals", 9)
+    with pytest.raises(NotFound, match="no task 0_5"):
+        world.hand_over(tasks=("0_5",))
+    with pytest.raises(NotFound):
+        world.hand_over(warm_dir=str(tmp_path / "nowhere"))
+
+
+def test_files_that_cannot_be_linked_are_copied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.store(world.warm, "totals", 9)
+
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(trees.os, "link", refuse)
+    world.hand_over()
+    assert world.row("totals") == "warm at 9"
+
+
+REACHED = [*HAND_OVER_POINTS, *PLACEMENT_POINTS]
+
+
+@pytest.mark.parametrize("point", REACHED)
+def test_whoever_is_killed_leaves_each_task_old_or_new_and_goes_on(world: World, point: str) -> None:
+    for task in ("0_0", "0_1"):
+        world.store(world.live, "totals", 5, task=task)
+        world.store(world.warm, "totals", 9, task=task)
+    request = world.request()
+    try:
+        run_hand_over(request, faults=InjectedFault(point))
+    except FaultInjected:
+        pass
+    else:
+        assert point not in (*HAND_OVER_POINTS, "placement.start", "placement.after-swap")
+    seen = {world.row("totals", task=task) for task in ("0_0", "0_1") if world.live.task_path(task).exists()}
+    assert seen <= {"live at 5", "warm at 9"}
+    run_hand_over(request)
+    assert [world.row("totals", task=task) for task in ("0_0", "0_1")] == ["warm at 9"] * 2
+    assert not list(world.live.work_path.glob("placement-*"))
+    assert not list(world.live.work_path.glob("plans/*.attempt"))

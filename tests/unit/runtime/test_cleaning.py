@@ -1,0 +1,158 @@
+"""Task directories that nobody owns go, and never the best copy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statecore.errors import Fenced, Invalid
+from statecore.faults import CLEANING_POINTS
+from statecore.formats.kinds import StoreKind
+from statecore.placement.database_state import create_database
+from statecore.placement.moved_aside import delete_aside, moved_aside
+from statecore.runtime import cleaning
+from statecore.runtime.cleaning import Cleaned, CleaningSettings, clean_unowned
+from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.runtime.startup_world import KV, World, spec_of
+
+LONG_AGO = 1_000_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "state")
+    with world.directory.lock():
+        yield world
+
+
+def put(world: World, task: str, offset: int = 4, changed: float = LONG_AGO) -> None:
+    world.put_task(task, offset)
+    os.utime(world.path(task), (changed, changed))
+
+
+def clean(world: World, others: dict[str, int], owned: tuple[str, ...] = (), force: bool = False) -> Cleaned:
+    return clean_unowned(world.directory, owned, others, spec=spec_of(), force=force)
+
+
+def test_a_task_goes_that_nobody_owns_and_somebody_has_as_much_of(world: World) -> None:
+    put(world, "0_0")
+    put(world, "0_1")
+    assert clean(world, {"0_0": 10, "0_1": 11}, owned=("0_1",)).deleted == ("0_0",)
+    assert not world.path("0_0").exists()
+    assert world.path("0_1").is_dir()
+    assert not list((world.directory.work_path / "cleaned").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("others", "says"), [({"0_0": 9}, "best copy: its offset sum is 10"), ({}, "Nobody"), ({"0_1": 99}, "Nobody")]
+)
+def test_the_best_copy_stays_unless_told_otherwise(world: World, others: dict[str, int], says: str) -> None:
+    put(world, "0_0")
+    found = clean(world, others)
+    assert says in found.kept["0_0"]
+    assert (found.deleted, world.path("0_0").is_dir()) == ((), True)
+    assert clean(world, others, force=True).deleted == ("0_0",)
+
+
+def test_a_task_stays_until_it_was_not_changed_for_the_delay(world: World) -> None:
+    put(world, "0_0", changed=1000)
+    settings = CleaningSettings.from_properties({"state.cleanup.delay.ms": "5000"})
+    now = [0.0]
+    for moment, deleted in ((1004.9, ()), (1005.0, ()), (1005.1, ("0_0",))):
+        now[0] = moment
+        found = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), settings=settings, clock=lambda: now[0])
+        assert (found.deleted, found.kept) == (deleted, {})
+
+
+def test_a_young_task_stays_even_by_force(world: World) -> None:
+    world.put_task("0_0", 4)
+    assert clean(world, {}, force=True) == Cleaned((), {}, {})
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_an_open_task_stays(world: World, force: bool) -> None:
+    put(world, "0_0")
+    with RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE):
+        assert "open" in clean(world, {"0_0": 1000}, force=force).kept["0_0"]
+    assert world.path("0_0").is_dir()
+
+
+def test_what_cannot_be_compared_stays_and_what_is_empty_goes(world: World) -> None:
+    put(world, "7_0")
+    world.put_plain("0_1", 30, application="other")
+    put(world, "0_2")
+    next((world.path("0_2") / "rocksdb" / KV).glob("MANIFEST-*")).write_bytes(b"nonsense")
+    world.path("0_3").mkdir()
+    for task in ("0_1", "0_2", "0_3"):
+        os.utime(world.path(task), (LONG_AGO, LONG_AGO))
+    found = clean(world, {"7_0": 1000, "0_1": 1000, "0_2": 1000})
+    assert (set(found.kept), found.deleted) == ({"7_0", "0_1", "0_2"}, ("0_3",))
+    assert all("cannot be compared" in reason for reason in found.kept.values())
+
+
+def test_global_stores_the_process_id_and_the_lock_stay_whatever_is_asked(world: World) -> None:
+    put(world, "0_0")
+    create_database(world.path("global") / "rocksdb" / "names", StoreKind.KEY_VALUE, {})
+    process = world.directory.path / "kafka-streams-process-metadata"
+    process.write_text('{"processId":"3ee6c347-b0d7-47a8-b9f3-19e9218fca70"}')
+    for path in (world.path("global"), process):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    assert clean(world, {}, force=True).deleted == ("0_0",)
+    assert sorted(path.name for path in world.directory.path.iterdir()) == [
+        ".lock",
+        ".statecore",
+        "global",
+        "kafka-streams-process-metadata",
+    ]
+
+
+def test_what_cannot_be_deleted_is_said_and_goes_next_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(world, "0_0")
+
+    def refusing(*_: object) -> None:
+        raise Invalid("It could not be deleted.", action="None.")
+
+    monkeypatch.setattr(cleaning, "delete_aside", refusing)
+    assert clean(world, {"0_0": 10}).left == {"0_0": "It could not be deleted."}
+    assert not world.path("0_0").exists()
+    monkeypatch.setattr(cleaning, "delete_aside", delete_aside)
+    assert clean(world, {}).deleted == ("0_0",)
+
+
+def test_nothing_goes_without_the_lock(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    put(world, "0_0")
+    with pytest.raises(Fenced):
+        clean(world, {"0_0": 10})
+
+
+@pytest.mark.parametrize("said", ["-1", "soon"])
+def test_a_delay_is_a_number_of_milliseconds(said: str) -> None:
+    with pytest.raises(Invalid, match=r"state\.cleanup\.delay\.ms"):
+        CleaningSettings.from_properties({"state.cleanup.delay.ms": said})
+    assert CleaningSettings.from_properties({}).cleanup_delay_ms == 600_000
+
+
+@pytest.mark.parametrize("point", CLEANING_POINTS)
+@pytest.mark.parametrize("nth", ["1", "2"])
+def test_killed_at_any_point_a_task_is_whole_or_gone_and_the_next_cleaner_ends_it(
+    tmp_path: Path, point: str, nth: str
+) -> None:
+    world = World(tmp_path / "state")
+    for partition in range(3):
+        put(world, f"0_{partition}")
+    files = {path.relative_to(world.path("0_0")) for path in world.path("0_0").rglob("*")}
+    command = [sys.executable, "-m", "tests.unit.runtime.startup_world", "clean", str(tmp_path / "state"), point, nth]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    for task in world.directory.task_directories():
+        assert {path.relative_to(world.path(task)) for path in world.path(task).rglob("*")} == files
+    with world.directory.lock():
+        clean(world, {"0_0": 10, "0_1": 10})
+    assert world.directory.task_directories() == ["0_2"]
+    assert not moved_aside(world.directory, "cleaned")
