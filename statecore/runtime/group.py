@@ -11,7 +11,8 @@
             group.publish(sums_of_my_tasks())
 
 Members subscribe to the application's changelogs and are given no partition of them; tasks travel in user data
-(`assignment/protocol.py`). The leader is told of new partitions by that, and looks again.
+(`assignment/protocol.py`). The leader asks for another assignment when it reads the ends and finds other tasks than
+those it assigned, as when a changelog was given more partitions.
 
 kafka-python calls an assignor on its I/O loop (`group_consumer.py`), where whatever takes long stops heartbeats. There,
 only bytes are handed over: what a member says of itself is made by :meth:`TaskGroup.publish`, the ends are read by
@@ -25,7 +26,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -113,12 +114,13 @@ class TaskGroup:
         self._clock = clock
         self._consumer: GroupConsumer | None = None
         self._lock = threading.Lock()
-        """Guards what is handed over between the caller's thread and the I/O loop: the six below."""
+        """Guards what is handed over between the caller's thread and the I/O loop: the seven below."""
         self._user_data = b""
         self._ends: Mapping[str, int] = {}
         self._handed: deque[_HandedOver | StatecoreError] = deque()
         self._round, self._sent_round = 0, -1
         self._led: tuple[int, Assignment | None] = (NOT_IN_THE_GROUP, None)
+        self._led_tasks: Set[str] = frozenset()
         self._fell_out = False
 
         self._sums: Mapping[str, int] = {}
@@ -162,8 +164,10 @@ class TaskGroup:
     def poll(self, timeout: float) -> Assigned | None:
         """Take part: heartbeats are sent as long as this is called every ``max.poll.interval.ms``.
 
+        While the group is joined there are none: who then does not call this for ``session.timeout.ms`` falls out.
+
         Args:
-            timeout: seconds to wait for an assignment.
+            timeout: seconds to wait for an assignment; 0 takes part once, for a moment.
 
         Returns:
             A new assignment, or that the member fell out of the group; ``None`` when all stays as it was.
@@ -177,12 +181,13 @@ class TaskGroup:
         consumer = self._started()
         until = self._clock() + timeout
         self._refresh_ends()
+        took_part = False
         while True:
             if consumer.fell_out:
                 self.fell_out()
             found = self._next()
             left = until - self._clock()
-            if found is not None or left < 0:
+            if found is not None or (took_part and left <= 0):
                 return found
             if self._probe_at is not None and self._clock() >= self._probe_at:
                 self._probe_at = None
@@ -190,6 +195,7 @@ class TaskGroup:
             with self._lock:
                 ask = self._sent_round not in (-1, self._round)
             consumer.poll(min(_SLICE_MS, max(1, round(left * 1000))), ask=ask)
+            took_part = True
 
     def publish(self, sums: Mapping[str, int]) -> None:
         """Say what this member has now, and that it does what the last assignment from ``poll`` asked for.
@@ -267,7 +273,7 @@ class TaskGroup:
                 self._handed.append(error)
             return dict.fromkeys(subscriptions, KEEP)
         with self._lock:
-            self._led = generation, decision.assignment
+            self._led, self._led_tasks = (generation, decision.assignment), ends.keys()
         return decision.data
 
     def hand_over(self, generation: int, data: bytes, *, partitions: bool) -> None:
@@ -345,7 +351,10 @@ class TaskGroup:
             LOG.warning("The ends of the changelogs could not be read, the older ones stand: %s", error)
             return
         with self._lock:
+            new = self._led[1] is not None and ends.keys() != self._led_tasks
             self._ends = ends
+        if new and self._assigned is not None and self._assigned.leader:
+            self.probe()
 
     def _started(self) -> GroupConsumer:
         if self._consumer is None:

@@ -1,13 +1,20 @@
 """kafka-python's consumer as a member of a group: the one module that touches kafka-python's group protocol.
 
-Private parts of kafka-python 3.0.12 that are used: ``request_rejoin``, without which nobody can ask for another
-assignment, and ``_heartbeat_enabled``: a static member whose id somebody else took stops its heartbeats, and says so in
-its log only. For the same reason ``heartbeat``: whoever heard nothing for a session asks the broker what it is.
+Private parts of kafka-python 3.0.12 that are used:
+
+- ``request_rejoin``: without it nobody can ask for another assignment.
+- ``_heartbeat_enabled``: a static member whose id somebody else took stops its heartbeats, and says so in its log only.
+  For the same reason ``heartbeat``: whoever heard nothing for a session asks the broker what it is.
+- ``_join_task``: the join that is under way. kafka-python forgets it when its answer comes between two polls: it joins
+  once more, which makes all others join once more, or waits for ever without heartbeats when it had another reason to
+  join that is gone since. :class:`_Join` stands in its place until the answer is taken.
+- ``reset_generation``: who takes an answer so late that its session has ended has fallen out of the group.
 """
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -91,6 +98,7 @@ class GroupConsumer:
 
         self._group, self._settings, self._cluster = group, settings, cluster
         self._was_in = False
+        self._polled_at = time.monotonic()
         known = {name: value for name, value in cluster.settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
         try:
             self._consumer = KafkaConsumer(
@@ -132,6 +140,16 @@ class GroupConsumer:
         from kafka.errors import KafkaError
 
         coordinator: Any = self._consumer._coordinator
+        polled_at, self._polled_at = self._polled_at, time.monotonic()
+        join = coordinator._join_task
+        if join is not None:
+            coordinator.request_rejoin()
+            if not isinstance(join, _Join):
+                join = coordinator._join_task = _Join(join)
+            if join.answered and self._polled_at - polled_at > self._settings.session_timeout_ms / 1000:
+                # Without heartbeats since the answer, the group has gone on: what the answer says is of the past.
+                coordinator._join_task = None
+                coordinator.reset_generation()
         unheard = not coordinator._heartbeat_enabled or coordinator.heartbeat.session_timeout_expired()
         if ask or (coordinator.stable() and not coordinator.rejoin_needed and unheard):
             coordinator.request_rejoin()
@@ -201,6 +219,21 @@ class GroupConsumer:
             action="Check the brokers, and try again; the tasks on the disk stay as they are.",
             group=group,
         )
+
+
+class _Join:
+    """A join that is never called done, so that the next poll takes its answer, also when it is there already."""
+
+    is_done = False
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        self.add_callback, self.add_errback = task.add_callback, task.add_errback
+
+    @property
+    def answered(self) -> bool:
+        """Whether the answer is there."""
+        return bool(self._task.is_done)
 
 
 def _assignor(consumer: GroupConsumer) -> Any:

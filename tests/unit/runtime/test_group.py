@@ -20,6 +20,9 @@ def test_the_private_parts_of_kafka_python_are_those_of_the_pinned_release() -> 
     assert "self.rejoin_needed = True" in inspect.getsource(BaseCoordinator.request_rejoin)
     assert "self._heartbeat_enabled = False" in inspect.getsource(BaseCoordinator._disable_heartbeat)
     assert "_disable_heartbeat" in inspect.getsource(BaseCoordinator._do_heartbeat)
+    joining = inspect.getsource(BaseCoordinator.join_group_async)
+    assert "if self._join_task is None or self._join_task.is_done:" in joining
+    assert "self._manager.wait_for(\n                    self._join_task, timer.timeout_ms)" in joining
     assert "assignor.on_assignment(assignment, generation)" in inspect.getsource(
         ConsumerCoordinator._on_join_complete_async
     )
