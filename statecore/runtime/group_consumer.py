@@ -8,6 +8,8 @@ Private parts of kafka-python 3.0.12 that are used:
 - ``_join_task``: the join that is under way. kafka-python forgets it when its answer comes between two polls: it joins
   once more, which makes all others join once more, or waits for ever without heartbeats when it had another reason to
   join that is gone since. :class:`_Join` stands in its place until the answer is taken.
+- ``_client``, ``_manager``, ``_conns``, ``_sock``: the socket of a connection that still has something to send when the
+  consumer is closed is left to the garbage collector.
 - ``reset_generation``: who takes an answer so late that its session has ended has fallen out of the group.
 """
 
@@ -160,7 +162,13 @@ class GroupConsumer:
 
     def close(self) -> None:
         """Leave the group; a static member stays until its session ends."""
+        manager: Any = self._consumer._client._manager
+        transports = [connection.transport for connection in list(manager._conns.values())]
         self._consumer.close(autocommit=False, timeout_ms=5_000)
+        for transport in transports:
+            sock = None if transport is None else transport._sock
+            if sock is not None:
+                sock.close()
 
     def metadata(self) -> bytes:
         """For the assignor: the group is about to be joined."""
