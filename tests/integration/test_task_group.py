@@ -179,7 +179,7 @@ def fleet(broker: Broker, application_id: str) -> Iterator[Fleet]:
     made.close()
 
 
-def wait(true: Callable[[], Any], *members: Any, seconds: float = 25.0) -> None:
+def wait(true: Callable[[], Any], *members: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, [getattr(member, "lines", None) or vars(member) for member in members]
