@@ -36,8 +36,8 @@ class FollowedLog:
         topic_id: the id of its topic.
         end: the first offset that the store has not.
         leader_epoch: the epoch that this end was read under; -1 where it is not known.
-        read_at_ms: a moment at which nothing lay behind the end, or before the first record of the store was fetched, in
-            ms since the epoch; ``None`` where none is known.
+        read_at_ms: a moment at which nothing lay behind the end, or before the store's first record was fetched, in ms
+            since the epoch; ``None`` where none is known.
     """
 
     topic: str

@@ -28,28 +28,25 @@ from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.filesystem import make_directories, sync_file
+from statecore.filesystem import make_directories
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile, Segmentation
 from statecore.placement.apply import recover
-from statecore.placement.contents import databases_of, stores_in
-from statecore.placement.database_state import create_database, read_database_state
+from statecore.placement.contents import stores_in
+from statecore.placement.database_state import read_database_state
 from statecore.placement.moved_aside import delete_expired, move_store_aside
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
 from statecore.placement.work_directory import STALE, STANDBY
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore, written_by_older
 from statecore.runtime.store_errors import said_of
 from statecore.runtime.task_offsets import MeantFor
-from statecore.runtime.unclean import is_unclean
+from statecore.runtime.unfollowed_stores import close_unlogged, leave_versioned_empty
 from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_in_words
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
-from statecore.stores.rocksdb import RocksDBStore
-from statecore.stores.rocksdb_directory import has_database
-from statecore.stores.rocksdb_ownership import fenced, writer_of
 from statecore.stores.settings import StoreSettings
 
 
@@ -351,49 +348,20 @@ class TaskStores:
                     raise written_by_older(database, store.store)
 
     def _look_at_unlogged(self) -> None:
-        """Under exactly-once see that no store without a changelog makes Kafka Streams wipe the task.
-
-        One that this library wrote to last and did not close is closed cleanly here.
-        """
-        if not self._exactly_once:
-            return
-        for declared in self._declared:
-            if declared.is_logged or declared.kind in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN):
-                continue
-            for database in databases_of(self._directory.store_path(self.name, declared.name, declared.kind)):
-                if is_unclean(database):
-                    self._close_unlogged(declared, database)
-
-    def _close_unlogged(self, declared: StoreSpec, database: Path) -> None:
-        try:
-            with RocksDBStore(database, declared.kind, exactly_once=True):
-                pass
-        except Corrupted as error:
-            raise Corrupted(
-                f"The store {declared.name} of task {self.name} has no changelog, so nobody else has its rows, and "
-                f"Kafka Streams would wipe the whole task for it: {error.what}",
-                action="Look whether its rows are wanted. Then move its directory away.",
-                task=self.name,
-                store=declared.name,
-            ) from error
+        if self._exactly_once:
+            for store in self._declared:
+                if not store.is_logged and store.kind not in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN):
+                    close_unlogged(self._directory, self.name, store)
 
     def _make_versioned(self) -> None:
         partition = partition_of(self.name)
         for store in self._declared:
             if not (_is_kept(store) and store.kind.is_versioned) or partition is None:
                 continue
-            path = self._directory.store_path(self.name, store.name, store.kind)
             changelog = TopicPartition(store.changelog, partition)
+            made = self.scratch / f"{store.name}-made"
             with said_of(self.name, store.name, "could not be made"):
-                if not _is_left_empty(path, store.kind, changelog):
-                    made = self.scratch / f"{store.name}-made"
-                    create_database(made, store.kind, {changelog: OFFSET_UNKNOWN})
-                    make_directories(path.parent)
-                    remove_offsets(self.path / CHECKPOINT_FILE)  # it may say that the store stands further
-                    if path.exists():
-                        self._keep(path)
-                    made.rename(path)
-                    sync_file(path.parent)
+                leave_versioned_empty(self._directory, self.name, store, changelog, made, self._now_ms())
             self._versioned[changelog] = OFFSET_UNKNOWN
 
     def _keep(self, store: Path) -> None:
@@ -407,25 +375,3 @@ class TaskStores:
         for path in (self.path, *self.path.rglob("*")):
             if not ownership.suits(path.lstat()):
                 ownership.give(path)
-
-
-def _is_left_empty(path: Path, kind: StoreKind, changelog: TopicPartition) -> bool:
-    """Whether a store is as Kafka Streams is to find it: without a row, closed cleanly, at -4.
-
-    Raises:
-        Fenced: somebody has it open.
-        Invalid: it is of another kind.
-    """
-    if not has_database(path):
-        return False
-    holder = writer_of(path)
-    if holder is not None:
-        raise fenced(path, holder)
-    try:
-        state = read_database_state(path)
-        if dict(state.offsets) != {changelog: OFFSET_UNKNOWN} or not state.closed_cleanly:
-            return False
-        with RocksDBStore(path, kind, read_only=True) as store:
-            return next(store.scan_lists(), None) is None
-    except Corrupted:
-        return False

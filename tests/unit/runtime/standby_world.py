@@ -80,7 +80,7 @@ class Reader:
     log: Log
     before: Callable[[OffsetRange], None] = lambda _: None
     spans: list[tuple[int, int]] = field(default_factory=list)
-    statistics: ReadStatistics = ReadStatistics()
+    statistics: ReadStatistics = field(default_factory=ReadStatistics)
 
     def read(
         self, span: OffsetRange, isolation: IsolationLevel, *, headers: bool, topic_id: str
