@@ -1,7 +1,11 @@
-"""A standby task over a changelog in memory, from which records can be taken as retention and compaction take them."""
+"""A standby task over a changelog in memory, from which records can be taken as retention and compaction take them.
+
+``python -m tests.unit.runtime.standby_world STATE_DIR POINT NTH`` reads :func:`with_gaps` for the first time, and dies.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +16,7 @@ import pyarrow as pa
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, ReadStatistics, TopicDescription
 from statecore.changelog.schema import CHANGELOG_SCHEMA
-from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.faults import NO_FAULTS, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
@@ -151,3 +155,25 @@ def rows_of(task: StandbyTask, store: str = STORE) -> Mapping[bytes, bytes]:
     """The rows of a store that is one database."""
     (database,) = task.stores.store(store)._databases.values()
     return {key: value for keys, values in database.scan_lists() for key, value in zip(keys, values, strict=True)}
+
+
+def with_gaps(world: World) -> None:
+    """A changelog of 30 offsets, of which compaction has taken some of every ten."""
+    for number in range(30):
+        world.log.put(f"k{number % 7}", None if number == 27 else f"v{number}")
+    world.compact(3, 12, 13, 14, 21)
+
+
+def main(state_dir: Path, point: str, nth: int) -> None:
+    """Die at a fault point in pieces of ten offsets."""
+    world = World(state_dir, faults=InjectedFault(point, "kill", nth))
+    with_gaps(world)
+    with world.directory.lock():
+        task = world.task(piece_offsets=10)
+        task.open()
+        world.follow(task)
+    raise SystemExit(f"{point} was not reached")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

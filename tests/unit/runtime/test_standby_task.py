@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from statecore.placement.moved_aside import moved_aside
 from statecore.placement.work_directory import STALE
 from statecore.runtime.standby_task import StandbyTask
 from statecore.stores.rocksdb import RocksDBStore
-from tests.unit.runtime.standby_world import CHANGELOG, STORE, TASK, World, rows_of
+from tests.unit.runtime.standby_world import CHANGELOG, STORE, TASK, World, rows_of, with_gaps
 
 
 @pytest.fixture
@@ -228,3 +231,31 @@ def test_a_topic_that_was_created_again_leaves_the_rows_to_a_person(world: World
     assert "created again" in world.follow(task).failed[STORE].what
     assert rows_of(task) == {b"a": b"1"}
     task.close()
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3])
+@pytest.mark.parametrize("point", ["standby.before-ingest", "standby.after-ingest", "standby.before-expiry"])
+def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_same_rows(
+    tmp_path: Path, point: str, piece: int
+) -> None:
+    command = [sys.executable, "-m", "tests.unit.runtime.standby_world", str(tmp_path / "state"), point, str(piece)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    world = World(tmp_path / "state")
+    with_gaps(world)
+    world.now += 3600
+    with world.directory.lock():
+        task = world.task(piece_offsets=10)
+        task.open()
+        committed = piece if point == "standby.before-expiry" else piece - 1
+        assert task.stores.store(STORE).position == committed * 10
+        done = world.follow(task)
+        if (point, piece) == ("standby.after-ingest", 1):
+            assert "before it had committed" in done.stale[STORE]
+            task.rebuild(STORE)
+            done = world.follow(task)
+        assert (done.stale, done.failed) == ({}, {})
+        expected = {b"k%d" % (number % 7): b"v%d" % number for number in range(30) if number != 27}
+        del expected[b"k6"]
+        assert rows_of(task) == expected
+        assert not moved_aside(world.directory, STALE)
+        task.close()
