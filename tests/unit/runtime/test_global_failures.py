@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -226,18 +227,18 @@ def test_a_topic_that_is_truncated_at_every_read_is_an_error_in_the_end_after_gr
     assert not world.live.exists()
 
 
-def listening(world: World, listener: Callable[..., None]) -> GlobalStores:
+@contextmanager
+def listening(world: World, listener: Callable[..., None]) -> Iterator[GlobalStores]:
+    """Stores that nobody has opened, with a listener."""
     directory = StateDirectory(world.state_dir, "app")
-    world.lock = directory.lock()  # type: ignore[attr-defined]
-    world.lock.__enter__()  # type: ignore[attr-defined]
-    world.cluster = Cluster(world.brokers.address, timeout=5.0)  # type: ignore[attr-defined]
-    return GlobalStores(
-        directory,
-        [GlobalTable(STORE, StoreKind.KEY_VALUE, TOPIC)],
-        world.cluster.__enter__(),  # type: ignore[attr-defined]
-        GlobalSettings(metadata_interval=0.0, poll_interval=0.01),
-        listener=listener,
-    )
+    tables = [GlobalTable(STORE, StoreKind.KEY_VALUE, TOPIC)]
+    settings = GlobalSettings(metadata_interval=0.0, poll_interval=0.01)
+    with directory.lock(), Cluster(world.brokers.address, timeout=5.0) as cluster:
+        made = GlobalStores(directory, tables, cluster, settings, listener=listener)
+        try:
+            yield made
+        finally:
+            in_time(made.close)
 
 
 def in_time(does: Callable[[], object]) -> None:
@@ -260,17 +261,15 @@ def test_a_listener_may_close_the_stores(world: World, threaded: bool) -> None:
         if state is GlobalState.CLOSED:
             ended.set()
 
-    stores = listening(world, listener)
-
     def polls() -> None:
         stores.open()
         while not ended.is_set():
             stores.poll()
 
-    in_time(lambda: (stores.start(), ended.wait(60)) if threaded else polls())
-    assert stores.state is GlobalState.CLOSED
-    assert told == [GlobalState.RESTORING, GlobalState.RUNNING, GlobalState.CLOSED]
-    in_time(stores.close)
+    with listening(world, listener) as stores:
+        in_time(lambda: (stores.start(), ended.wait(50)) if threaded else polls())
+        assert stores.state is GlobalState.CLOSED
+        assert told == [GlobalState.RESTORING, GlobalState.RUNNING, GlobalState.CLOSED]
     assert world.on_disk()[0] == BEFORE
 
 
@@ -282,16 +281,15 @@ def test_what_a_listener_raises_stops_nothing_and_it_may_wait_for_a_query_of_ano
             in_time(lambda: found.append(rows(stores)))
         raise RuntimeError("the listener's own")
 
-    stores = listening(world, listener)
-    stores.start()
-    assert stores.wait(timeout=60)
-    recreated(world)
-    deadline = threading.Event()
-    for _ in range(6000):
-        if found and found[-1] == AFTER:
-            break
-        deadline.wait(0.01)
-    in_time(stores.close)
+    with listening(world, listener) as stores:
+        stores.start()
+        assert stores.wait(timeout=60)
+        recreated(world)
+        pause = threading.Event()
+        for _ in range(6000):
+            if found and found[-1] == AFTER:
+                break
+            pause.wait(0.01)
     assert found == [BEFORE, AFTER]
 
 
