@@ -7,74 +7,20 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from statecore.errors import Invalid, Retryable
 from statecore.faults import VARIABLE, FaultInjected, InjectedFault
-from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import repair
-from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.recover_global import run_recover_global
-from statecore.jobs.recover_global_request import RecoverGlobalRequest
 from statecore.jobs.repair_report import Outcome, RepairReport
 from statecore.placement.trees import fingerprint
-from statecore.stores.rocksdb import RocksDBStore
-from tests.unit.changelog.scripted import ScriptedBrokers
-from tests.unit.maintenance.stored import offsets, write_database
+from tests.unit.jobs.recover_world import TRUTH
+from tests.unit.jobs.recover_world import RecoverWorld as World
+from tests.unit.maintenance.stored import offsets
 from tests.unit.runtime.global_world import log
-
-TRUTH = {b"a": b"1", b"b": b"2"}
-
-
-class World:
-    """An application's directory with two global stores, and the cluster of their topics."""
-
-    def __init__(self, directory: Path, guarantee: str) -> None:
-        self.brokers = ScriptedBrokers()
-        self.state_dir, self.guarantee = directory / "state", guarantee
-        for topic in ("prices", "rates"):
-            self.brokers.add(topic, [log(TRUTH)])
-            self.write(topic, {"default": list(TRUTH.items()), "offsets": offsets(topic, 0, 2)})
-
-    @property
-    def path(self) -> Path:
-        return self.state_dir / "app" / "global"
-
-    def database(self, topic: str) -> Path:
-        return self.path / "rocksdb" / f"{topic}-store"
-
-    def write(self, topic: str, families: Mapping[str, Any]) -> None:
-        write_database(self.database(topic), families)
-
-    def damage(self, topic: str, offset: int, **families: Any) -> None:
-        """Writes the store with another offset."""
-        shutil.rmtree(self.database(topic))
-        self.write(topic, {"default": [(b"old", b"x")], "offsets": offsets(topic, 0, offset, **families)})
-
-    @property
-    def spec(self) -> Path:
-        spec = self.state_dir / "stores.yaml"
-        spec.write_text(
-            f"application_id: app\nbootstrap_servers: {self.brokers.address}\n"
-            f"processing_guarantee: {self.guarantee}\nglobal_stores:\n"
-            "  prices-store: {kind: key-value, topic: prices}\n  rates-store: {kind: key-value, topic: rates}\n"
-        )
-        return spec
-
-    def recover(self, **asked: Any) -> RepairReport:
-        faults = {"faults": asked.pop("faults")} if "faults" in asked else {}
-        request = RecoverGlobalRequest(spec_path=str(self.spec), state_dir=str(self.state_dir), **asked)
-        return run_recover_global(request, InProcessEngine(), **faults)
-
-    def rows(self, topic: str) -> dict[bytes, bytes]:
-        with RocksDBStore(self.database(topic), StoreKind.KEY_VALUE, read_only=True) as store:
-            assert store.committed_offsets() == {TopicPartition(topic, 0): 2}
-            return dict(store.all())
 
 
 def starts(report: RepairReport) -> dict[str, str]:
@@ -109,10 +55,7 @@ def test_a_store_with_an_unknown_offset_is_planned_and_then_rebuilt(world: World
 
 
 def test_what_no_repair_is_known_for_is_not_called_sound(world: World) -> None:
-    for topic in ("prices", "rates"):  # as Kafka Streams 4.2 leaves them, and one lies past the end
-        shutil.rmtree(world.database(topic))
-        world.write(topic, {"default": list(TRUTH.items())})
-    (world.path / ".checkpoint").write_text("0\n2\nprices 0 9\nrates 0 2\n")
+    world.outdate()
     before = fingerprint(world.path)
     report = world.recover(apply=True)
     assert report.left
