@@ -134,6 +134,7 @@ HAND_OVER_POINTS: tuple[str, ...] = (
 GLOBAL_POINTS: tuple[str, ...] = (
     "global.before-aside",
     "global.after-aside",
+    "global.before-read",
     "global.after-read",
     "global.after-ingest",
     "global.after-commit",

@@ -16,13 +16,16 @@ from statecore.airflow.migration_plans import table
 from statecore.airflow.migration_values import ApprovedEntry, Plans
 from statecore.airflow.recoveries import RecoveryPlan, body, recovery_path, short
 from statecore.documents import DocumentType
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
 from statecore.jobs.repair_report import REPAIR_REPORT, Outcome, RepairReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 MODULE = "statecore.jobs.recover_global_job"
+
+_LEFT = 20
+"""Findings that a failed task says; the report has all of them."""
 
 
 class StatecoreRecoverGlobalOperator(StatecoreMigrateOperator):
@@ -47,9 +50,17 @@ class StatecoreRecoverGlobalOperator(StatecoreMigrateOperator):
     def _judge(self, step: Step, report: Any, report_file: Path) -> None:
         where = f"{self.application_id} in {self.request['state_dir']}"
         self._log_lines(f"{where}: {report.outcome}", table(short(report)))
+        left = "".join(f"\n  {one['what']} [{one['code']}] What to do: {one['remedy']}" for one in report.left[:_LEFT])
+        if step is Step.PLAN and report.outcome is Outcome.NOT_MENDED:
+            error = Invalid(
+                f"Global stores of {where} are not mended: no repair is known for what is wrong with them.{left}",
+                action="Do what each line says, then clear this task; nothing was changed.",
+                report=str(report_file),
+            )
+            raise exception_for(error.to_json(), log=self.log)
         if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
             damaged = Corrupted(
-                f"Global stores of {where} were recovered, and something is left to be done.",
+                f"Global stores of {where} were recovered, and something is left to be done.{left}",
                 action="See above what it is, and who has written there since; then start a new run.",
                 report=str(report_file),
             )

@@ -114,5 +114,6 @@ def show(report: RepairReport, how: str = "--repair --apply") -> None:
         Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Do it with {how}{approval}",
         Outcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
         Outcome.UNCHANGED: "nothing that a repair could mend",
+        Outcome.NOT_MENDED: "not mended: no repair is known for what is left; do what is said above",
     }
     print_line(console, said[report.outcome], indent=0)

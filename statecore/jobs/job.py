@@ -67,6 +67,7 @@ class Job:
         brokers: what the brokers advertise, ``host:port`` each; workers are asked whether they reach them.
         ran_on: where the tasks run, once the workers were asked.
         taken_up: whether the plan is one that an earlier try had frozen.
+        keeps_word: whether the word of the try stays when it fails without a plan: what it began is to be gone on with.
         began: ``time.monotonic()`` when this try began.
     """
 
@@ -83,6 +84,7 @@ class Job:
         self.ran_on = RanOn()
         self.taken_up = False
         self.began = time.monotonic()
+        self.keeps_word = False
         self._reached = ""
 
     @contextmanager
@@ -100,7 +102,7 @@ class Job:
             with suppress(OSError, StatecoreError):
                 if self.home.read(PLAN_SUFFIX) is not None:
                     self.save(ATTEMPT_SUFFIX, self.attempt.failed(said.to_json(), self._reached))
-                else:
+                elif not self.keeps_word:
                     self.home.forget(ATTEMPT_SUFFIX)
             raise
         with suppress(StatecoreError):

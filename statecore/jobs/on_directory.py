@@ -13,7 +13,7 @@ What is left of it is read by :mod:`statecore.jobs.changes`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -126,13 +126,16 @@ class OnDirectory(Job, ABC):
             with self.attempted():
                 yield
 
-    def begin_changes(self) -> None:
+    def begin_changes(self, more: Mapping[str, object] | None = None) -> None:
         """From here on a kill leaves word of this try.
+
+        Args:
+            more: what else it says.
 
         Raises:
             OSError: it cannot be written.
         """
-        said = {**self.attempt.begun(), "job": self.called, "words": list(self.words())}
+        said = {**self.attempt.begun(), "job": self.called, "words": list(self.words()), **(more or {})}
         self.save(ATTEMPT_SUFFIX, said)
         self.directory.give_to_owner()  # whoever goes on may be the owner, and takes it away
 

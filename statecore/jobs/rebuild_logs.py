@@ -19,7 +19,7 @@ from statecore.maintenance.repairs import Rebuild
 from statecore.spec.model import ApplicationSpec
 
 _EMPTY, _NOWHERE = "which has no record", "which there is not"
-_OF_ANOTHER_LOG = frozenset({"offset-past-end", "topic-recreated"})
+_OF_ANOTHER_LOG = frozenset({"offset-past-end", "partition-unknown", "topic-recreated"})
 
 
 def logs_of(spec: ApplicationSpec, rebuilds: Sequence[Rebuild]) -> Mapping[Rebuild, tuple[str, ...]]:

@@ -25,8 +25,8 @@ from statecore.jobs.job import nobody
 from statecore.jobs.on_directory import directory_of
 from statecore.jobs.recover_global_request import RecoverGlobalRequest
 from statecore.jobs.repair import DirectoryRepair
-from statecore.jobs.repair_report import RepairReport
-from statecore.maintenance.catalogue import Repair
+from statecore.jobs.repair_report import Outcome, RepairReport
+from statecore.maintenance.catalogue import Repair, Severity
 from statecore.maintenance.doctor import Diagnosis, LookedAt
 from statecore.maintenance.findings import Finding
 from statecore.maintenance.global_starts import NextStart, Start, next_starts
@@ -121,12 +121,22 @@ class _Recovery(DirectoryRepair):
         """See :class:`statecore.jobs.on_directory.OnDirectory`."""
         return "recover-global", *self.asked.to_words(without=("approved", "request_id"))
 
+    def run(self) -> RepairReport:
+        """Recover, or plan; where something is wrong that no repair is known for, nothing is called sound."""
+        report = super().run()
+        if report.outcome is Outcome.UNCHANGED and report.exit_code >= Severity.ERROR.exit_code:
+            return replace(report, outcome=Outcome.NOT_MENDED)
+        return report
+
     def _examined(self) -> tuple[Diagnosis, RepairPlan]:
         there = {found.store for found in self.directory.stores(GLOBAL)}
-        if there & {one.name for one in self.stores}:
+        if GLOBAL in self.directory.every_task():
             named = tuple(name for name in self.asked.stores if name in there)
-            self.request = replace(self.request, stores=named)
-            return super()._examined()
+            # Of a store that is not there only the files of the task tell.
+            self.request = replace(self.request, stores=named if len(named) == len(self.asked.stores) else ())
+            found, _ = super()._examined()
+            found = replace(found, findings=tuple(map(_mendable, found.findings)))
+            return found, self.planned(found)
         nothing = LookedAt(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
         guarantee = self.spec.processing_guarantee
         found = Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
@@ -135,12 +145,11 @@ class _Recovery(DirectoryRepair):
     def planned(self, found: Diagnosis) -> RepairPlan:
         """What mends the global stores that are meant."""
         meant = {"", *(one.name for one in self.stores)}
-        of_those = [_of_empty_topic(one) for one in found.findings if one.store in meant]
-        return plan_repairs(of_those, found.stores)
+        return plan_repairs([one for one in found.findings if one.store in meant], found.stores)
 
     def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:
         """What the next start would do with each."""
-        there = {view.store for view in found.stores}
+        there = {view.store for view in found.stores} | {one.store for one in found.findings}
         of_those = next_starts([one.name for one in self.stores if one.name in there], found.findings)
         absent = [NextStart(one.name, Start.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in there]
         return (*of_those, *absent)
@@ -191,8 +200,15 @@ class _Recovery(DirectoryRepair):
             check_compacted(topics[one.changelog], one.name, accept=accept, how_to_accept=ACCEPT)
 
 
-def _of_empty_topic(finding: Finding) -> Finding:
-    """A finding of a topic without a record has no repair, and here it is one: an empty store is what it makes."""
+def _mendable(finding: Finding) -> Finding:
+    """A finding with the repair that it has here, and that it has not in a directory that is looked at as a whole.
+
+    - Of a topic without a record an empty store is made.
+    - A topic never loses a partition, so one with fewer is another topic. Kafka Streams reads what the topic has, and
+      leaves the rows of the other partitions in the store for ever.
+    """
     if finding.code == "offset-past-end" and finding.repair is None:
         return replace(finding, repair=Repair.REBUILD)
+    if finding.code == "partition-unknown" and finding.task == GLOBAL and finding.store:
+        return replace(finding, repair=Repair.REBUILD, severity=Severity.LOSS)
     return finding

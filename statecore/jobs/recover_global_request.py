@@ -9,12 +9,13 @@ from statecore.formats.releases import GLOBAL
 from statecore.jobs.declaration import Request, declare
 from statecore.jobs.repair_request import RepairRequest
 from statecore.jobs.request import (
+    APPLY,
     APPROVED,
     OWNER,
+    REQUEST_ID,
     STATE_DIR,
     WHAT,
     check_repository,
-    check_request_id,
     only_stores,
 )
 from statecore.jobs.values import FilePath, Flag, Text
@@ -46,15 +47,7 @@ class RecoverGlobalRequest(Request):
         default=(),
         metadata=only_stores("every global store of the spec"),
     )
-    apply: bool = field(
-        default=False,
-        metadata=declare(
-            Flag(),
-            title="Apply",
-            help="do it; without it the plan is shown, and nothing is changed",
-            section=WHAT,
-        ),
-    )
+    apply: bool = field(default=False, metadata=APPLY)
     approved: str = field(default="", metadata=APPROVED)
     accept_uncompacted: bool = field(
         default=False,
@@ -78,18 +71,7 @@ class RecoverGlobalRequest(Request):
         ),
     )
     owner: str | None = field(default=None, metadata=OWNER)
-    request_id: str = field(
-        default_factory=lambda: uuid.uuid4().hex,
-        metadata=declare(
-            Text("ID"),
-            title="Request id",
-            help="name of this request, in reports; a retry under it goes on with what it had rebuilt",
-            section=WHAT,
-            otherwise="a new one",
-            in_form=False,
-            check=check_request_id,
-        ),
-    )
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)
 
     def to_repair(self, application_id: str) -> RepairRequest:
         """The repair of the directory's global stores that this is.

@@ -9,8 +9,8 @@ Order of things, and why a kill at any moment is harmless::
     look      again: what is left is said                    under the same lock, from the first look on
 
 Each step leaves the directory better than before, so whoever stops in the middle runs the same again, and only what is
-still wrong is mended. All that is replaced, by a copy or by a restore, is kept for a week
-(:mod:`statecore.placement.exchange`).
+still wrong is mended; what was approved is approved still (:mod:`statecore.jobs.repair_rest`). All that is replaced, by
+a copy or by a restore, is kept for a week (:mod:`statecore.placement.exchange`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.approval import plan_id_of, refuse_another_plan, refuse_in_use
 from statecore.jobs.attempt import utc_now
+from statecore.jobs.changes import killed_tries
 from statecore.jobs.engine import Engine
 from statecore.jobs.examine import brokers_of, diagnosis
 from statecore.jobs.failures import as_statecore_error
@@ -40,6 +41,7 @@ from statecore.jobs.repair_report import (
     RepairReport,
 )
 from statecore.jobs.repair_request import RepairRequest
+from statecore.jobs.repair_rest import begun_before, word_of
 from statecore.jobs.report import RestoreReport
 from statecore.jobs.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore import run_restore
@@ -128,6 +130,10 @@ class DirectoryRepair(OnDirectory):
         refuse_in_use(self.directory, "statecore doctor looks at it as it runs.")
         if not self.request.apply:
             return self._run()
+        tries = killed_tries(self.directory.work_path)
+        self.keeps_word = any(
+            (one.job, one.attempt.request_id) == (self.called, self.request.request_id) for one in tries
+        )
         with self.locked():
             self.faults.reach("repair.after-lock")
             discard_placed(self.directory.work_path)
@@ -156,9 +162,12 @@ class DirectoryRepair(OnDirectory):
             return unchanged
         if not self.request.apply:
             return planned
-        self._refuse(plan, plan_id, [doubt for one in rebuilt for doubt in one.doubts])
+        word = word_of(plan_id, mended, rebuilt)
+        begun = begun_before(self.directory.work_path, self.called, self.request.approved, word)
+        self._refuse(plan, plan_id, [doubt for one in rebuilt for doubt in one.doubts], goes_on=begun is not None)
         self.faults.reach("repair.after-plan")
-        self.begin_changes()
+        self.begin_changes(begun or word)
+        self.keeps_word = True  # a failure too: who tries again goes on with what was approved
         kept = self._mended(plan, seen, found.guarantee) if plan.mendings else ""
         self.faults.reach("repair.after-mending")
         with self.phase("rebuild"):
@@ -247,8 +256,9 @@ class DirectoryRepair(OnDirectory):
             said["remedy"] += f" {_GIVE_SPEC}"
         return said
 
-    def _refuse(self, plan: RepairPlan, plan_id: str, doubts: Sequence[str]) -> None:
-        refuse_another_plan(self.directory, self.request.approved, plan_id)
+    def _refuse(self, plan: RepairPlan, plan_id: str, doubts: Sequence[str], *, goes_on: bool) -> None:
+        if not goes_on:
+            refuse_another_plan(self.directory, self.request.approved, plan_id)
         if doubts and not self.request.approved:
             raise Invalid(
                 f"What {self.directory.path} would be rebuilt from may be another log than its stores were made of. "

@@ -27,6 +27,8 @@ class Outcome(StrEnum):
     PLANNED = "planned"
     REPAIRED = "repaired"
     UNCHANGED = "nothing to do"
+    NOT_MENDED = "not mended"
+    """Of global stores: the next start would fail or answer wrongly, and no repair is known for it."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from statecore.errors import Invalid
 from statecore.jobs.declaration import declare
 from statecore.jobs.examine_request import ExamineRequest
-from statecore.jobs.request import APPLICATION_ID, APPROVED, OWNER, WHAT, check_repository, check_request_id
-from statecore.jobs.values import Flag, Text
+from statecore.jobs.request import APPLICATION_ID, APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, check_repository
+from statecore.jobs.values import Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,15 +19,7 @@ class RepairRequest(ExamineRequest):
     application_id: str = field(
         metadata=APPLICATION_ID,
     )
-    apply: bool = field(
-        default=False,
-        metadata=declare(
-            Flag(),
-            title="Apply",
-            help="do it; without it the plan is shown, and nothing is changed",
-            section=WHAT,
-        ),
-    )
+    apply: bool = field(default=False, metadata=APPLY)
     approved: str = field(
         default="",
         metadata=APPROVED,
@@ -45,18 +37,7 @@ class RepairRequest(ExamineRequest):
         ),
     )
     owner: str | None = field(default=None, metadata=OWNER)
-    request_id: str = field(
-        default_factory=lambda: uuid.uuid4().hex,
-        metadata=declare(
-            Text("ID"),
-            title="Request id",
-            help="name of this request, in reports; a retry under it goes on with what it had rebuilt",
-            section=WHAT,
-            otherwise="a new one",
-            in_form=False,
-            check=check_request_id,
-        ),
-    )
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)
 
     def __post_init__(self) -> None:
         """Look at every value. Raises ``Invalid``."""

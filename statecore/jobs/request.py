@@ -108,6 +108,25 @@ APPROVED = declare(
 )
 """What is said of ``approved``, wherever a plan is looked at before it is applied."""
 
+APPLY = declare(
+    Flag(),
+    title="Apply",
+    help="do it; without it the plan is shown, and nothing is changed",
+    section=WHAT,
+)
+"""What is said of ``apply``, wherever a plan is shown first."""
+
+REQUEST_ID = declare(
+    Text("ID"),
+    title="Request id",
+    help="name of this request, in reports; a retry under it goes on with what it had rebuilt",
+    section=WHAT,
+    otherwise="a new one",
+    in_form=False,
+    check=check_request_id,
+)
+"""What is said of ``request_id``, wherever a retry looks anew at what is left."""
+
 OWNER = declare(
     Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
     title="Owner",

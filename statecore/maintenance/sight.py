@@ -95,7 +95,8 @@ def look(
         Invalid: the directory may not be read.
     """
     every = store_places(directory)
-    check_named("task", tasks, {place.task for place in every}, directory)
+    emptied = [GLOBAL] if directory.global_path.is_dir() else []  # files of it may tell of stores that are gone
+    check_named("task", tasks, {*emptied, *(place.task for place in every)}, directory)
     check_named("store", stores, {place.store for place in every}, directory)
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
     holder = None if is_locked else lock_holder(directory.path / LOCK_FILE)
@@ -118,7 +119,9 @@ def look(
             by_task.setdefault(place.task, []).append(place)
     found = tuple(leftovers(directory, by_task))
     if not tasks and not stores:  # one without any store may have files that say something
-        by_task = {name: [] for name in directory.task_directories()} | by_task
+        by_task = {name: [] for name in directory.every_task()} | by_task
+    elif not stores and GLOBAL in tasks:
+        by_task = {name: [] for name in emptied} | by_task
     beside = {name: _task(directory, name, by_task[name]) for name in sorted(by_task)}
     whole = not tasks and not stores
     try:

@@ -8,7 +8,7 @@
       global-new/<store>@runs/                      runs on their way into it, or into the live one
       global-old/<store>@0                          set aside, whole but old: shown to who asks for stale rows
       global-unusable/<store>@0                     set aside, damaged or not closed
-      global-topics.json                            the topics' ids that the stores are built of
+      global-topics.json                            the topics' ids that the stores are built of (:mod:`.global_topics`)
 
 Killed at any moment, ``global/`` has a whole store or none, and who starts next (Kafka Streams too) builds none or all.
 What was set aside goes when the rebuilt store is in its place and verified, or at the next start that finds it there.
@@ -16,18 +16,16 @@ What was set aside goes when the rebuilt store is in its place and verified, or 
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.documents import DocumentType
-from statecore.errors import Invalid
+from statecore.errors import Retryable
 from statecore.faults import FaultPoints
-from statecore.filesystem import discard_tree, sync_file, write_durably
+from statecore.filesystem import discard_tree, sync_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
+from statecore.placement.journal import identity_of
 from statecore.placement.state_directory import StateDirectory
-from statecore.placement.work_directory import GLOBAL_NEW, GLOBAL_OLD, GLOBAL_TOPICS, GLOBAL_UNUSABLE
+from statecore.placement.work_directory import GLOBAL_NEW, GLOBAL_OLD, GLOBAL_UNUSABLE
 from statecore.system_errors import system_error
 
 
@@ -56,10 +54,17 @@ class GlobalPlaces:
         Raises:
             Invalid: there is no right to it.
             Capacity: no room.
+            Retryable: what is half built cannot be deleted.
         """
         self._check()
         discard_tree(self.new)
         discard_tree(self.runs)
+        if self.new.exists():
+            raise Retryable(
+                f"{self.new} is half built and cannot be deleted.",
+                action="Look at who writes there, and at the kernel's log (dmesg).",
+                path=str(self.new),
+            )
         self._make(self.runs)
 
     def set_aside(self, *, trusted: bool) -> None:
@@ -79,12 +84,22 @@ class GlobalPlaces:
         self._faults.reach("global.after-aside")
 
     def place(self) -> None:
-        """Move the store that was built, closed and durable, to where Kafka Streams looks for it."""
+        """Move the store that was built, closed and durable, to where Kafka Streams looks for it.
+
+        Done again after a failure it goes on from there.
+        """
         self._check()
         self._make(self.live.parent)
         self._faults.reach("global.before-place")
-        self._move(self.new, self.live)
+        if self.new.exists() or not self.live.exists():
+            self._move(self.new, self.live)
+        else:
+            self._made_durable(self.new, self.live)
         self._faults.reach("global.after-place")
+
+    def identity_of_built(self) -> str:
+        """RocksDB's name of the store that was built, wherever :meth:`place` has got with it."""
+        return identity_of(self.new) or identity_of(self.live)
 
     def set_aside_before(self) -> Path | None:
         """The newest store that was set aside whole and is still there."""
@@ -106,6 +121,12 @@ class GlobalPlaces:
     def _move(self, source: Path, target: Path) -> None:
         try:
             source.rename(target)
+        except OSError as error:
+            raise _refused(target, error) from error
+        self._made_durable(source, target)
+
+    def _made_durable(self, source: Path, target: Path) -> None:
+        try:
             sync_file(target.parent)
             sync_file(source.parent)
         except OSError as error:
@@ -130,63 +151,3 @@ def _refused(path: Path, error: OSError) -> Exception:
         action="Run as the user that the application runs as.",
         path=str(path),
     )
-
-
-@dataclass(frozen=True)
-class _Topics:
-    """The ids of the topics.
-
-    Attributes:
-        topics: by store, the topic and its id, 32 hex digits.
-    """
-
-    topics: dict[str, tuple[str, str]]
-
-
-_DOCUMENT = DocumentType("record of global topics", 1, _Topics, action="Delete it; the stores are built anew.")
-
-
-class RememberedTopics:
-    """Which topics, by id, the stores in ``global/`` are built of: nothing in a store says it.
-
-    Args:
-        directory: the application's state directory, locked.
-        faults: points at which a test lets the process die.
-    """
-
-    def __init__(self, directory: StateDirectory, faults: FaultPoints) -> None:
-        self._directory, self._faults = directory, faults
-        self._path = directory.work_path / GLOBAL_TOPICS
-        self._topics: dict[str, tuple[str, str]] = {}
-        self.unreadable = False
-        """Whether a file is there that says nothing any more."""
-        with suppress(FileNotFoundError):
-            try:
-                self._topics = dict(_DOCUMENT.decode(self._path.read_bytes()).topics)
-            except (Invalid, OSError) as error:
-                if isinstance(error, FileNotFoundError):
-                    raise
-                self.unreadable = True
-
-    def of(self, store: str, topic: str) -> str | None:
-        """The id of the topic that a store is built of; ``None`` where nobody knows it, or it was another topic."""
-        name, topic_id = self._topics.get(store, ("", ""))
-        return topic_id if name == topic else None
-
-    def remember(self, store: str, topic: str, topic_id: str) -> None:
-        """Write down that a store, which is in its place, is built of a topic.
-
-        Raises:
-            Capacity, Invalid: it cannot be written.
-        """
-        if self._topics.get(store) == (topic, topic_id) and not self.unreadable:
-            return
-        self._directory.check_locked()
-        topics = {**self._topics, store: (topic, topic_id)}
-        self._faults.reach("global.before-topics")
-        try:
-            write_durably(self._path, _DOCUMENT.encode(_Topics(topics)))
-            self._directory.ownership.give(self._path)
-        except OSError as error:
-            raise _refused(self._path, error) from error
-        self._topics = topics

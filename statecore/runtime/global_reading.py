@@ -15,6 +15,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below
 from statecore.images.runs import RunBuilder
+from statecore.runtime.global_patience import UnusableRecord
 from statecore.runtime.global_settings import GlobalSettings, GlobalTable
 
 
@@ -86,6 +87,7 @@ class Round:
 
         Raises:
             LogStartMoved: the log's start moved into a range: what was between is lost, and the rows with it.
+            UnusableRecord: a record that the kind cannot have.
             Retryable, Invalid, NotFound, Corrupted: see :meth:`ChangelogReader.read` and :class:`RunBuilder`.
             Capacity: no room for the file.
         """
@@ -104,7 +106,7 @@ class Round:
                 try:
                     builder.add(batch)
                 except Invalid as error:
-                    raise Invalid(
+                    raise UnusableRecord(
                         f"{self._table.topic}, partition {span.partition}: {error.what}",
                         action=error.action,
                         **{**error.context, "topic": self._table.topic, "partition": span.partition},

@@ -66,6 +66,8 @@ class GlobalSettings:
         retry_backoff: seconds before brokers that did not answer are asked again, doubled each time
             (``retry.backoff.ms``).
         retry_backoff_max: its bound, in seconds (``retry.backoff.max.ms``).
+        recovery_attempts: how often in a row a store may fail in a way that another look or a rebuild was to mend (its
+            log is truncated while it is read, it does not verify) before it is given up.
         stall_timeout: seconds without progress after which a read is given up until the next round.
         round_offsets: offsets of a partition that one round reads at most; a round is what is committed as one.
         memory_budget: bytes of records that a round holds before it goes to the disk with them.
@@ -79,16 +81,17 @@ class GlobalSettings:
     poll_interval: float = 0.1
     retry_backoff: float = 0.1
     retry_backoff_max: float = 10.0
+    recovery_attempts: int = 8
     stall_timeout: float = 10.0
     round_offsets: int = 1_000_000
     memory_budget: int = 64 << 20
     store: StoreSettings = field(default_factory=StoreSettings)
 
     def __post_init__(self) -> None:
-        if self.round_offsets < 1 or self.memory_budget < 1:
+        if min(self.round_offsets, self.memory_budget, self.recovery_attempts) < 1:
             raise Invalid(
-                "A round of a global store reads at least one offset, and holds at least one byte.",
-                action="Give positive numbers for round_offsets and memory_budget.",
+                "A round of a global store reads at least one offset and holds at least one byte, and one is tried.",
+                action="Give positive numbers for round_offsets, memory_budget and recovery_attempts.",
             )
 
     @property

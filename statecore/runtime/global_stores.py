@@ -35,10 +35,12 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.placement.state_directory import StateDirectory
-from statecore.runtime.global_places import RememberedTopics
 from statecore.runtime.global_settings import GlobalSettings, GlobalTable
 from statecore.runtime.global_state import GlobalState, StateListener, state_of_all
-from statecore.runtime.global_store import GlobalStore, Surroundings
+from statecore.runtime.global_store import GlobalStore
+from statecore.runtime.global_surroundings import Surroundings
+from statecore.runtime.global_telling import Telling
+from statecore.runtime.global_topics import RememberedTopics
 from statecore.runtime.global_views import GlobalView
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +54,9 @@ class GlobalStores:
         tables: the stores.
         cluster: where their topics are. It is used by whoever polls, so it should be nobody else's.
         settings: how they are kept.
-        listener: told every change of a store's state, on the thread that polls.
+        listener: told every change of a store's state, in order, when the call that made it (:meth:`open`,
+            :meth:`poll`, :meth:`close`) has let go of all locks, on that call's thread. It may call everything here,
+            :meth:`close` too; what it raises is logged. By then the state may be a later one.
         metrics: who is told state, lag, restored records, recoveries and retries.
         faults: points at which a test lets the process die.
         clock: seconds that never go back.
@@ -72,9 +76,11 @@ class GlobalStores:
     ) -> None:
         self._directory, self._tables, self._cluster = directory, tuple(tables), cluster
         self._settings = settings or GlobalSettings()
-        self._listener, self._metrics, self._faults, self._clock = listener, metrics, faults, clock
+        self._metrics, self._faults, self._clock = metrics, faults, clock
+        self._telling = Telling(listener)
         self._stores: dict[str, GlobalStore] = {}
         self._polling = threading.Lock()
+        self._starting = threading.Lock()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -129,8 +135,10 @@ class GlobalStores:
         except BaseException:
             for store in stores.values():
                 _closed_quietly(store)
+            self._telling.tell()
             raise
         self._stores = stores
+        self._telling.tell()
 
     def poll(self) -> int:
         """One round of every store for which it is time: a look at its logs, and at most a bounded piece of them.
@@ -140,10 +148,11 @@ class GlobalStores:
         Returns:
             Records that were applied.
         """
-        with self._polling:
-            if self._closed:
-                return 0
-            return sum(store.poll() for store in self._stores.values())
+        try:
+            with self._polling:
+                return 0 if self._closed else sum(store.poll() for store in self._stores.values())
+        finally:
+            self._telling.tell()
 
     def start(self) -> None:
         """Poll on a thread of its own until :meth:`close`; opens the stores first where that was not done.
@@ -153,9 +162,10 @@ class GlobalStores:
         """
         if not self._stores:
             self.open()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._thread_name(), daemon=True)
-            self._thread.start()
+        with self._starting:
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(target=self._run, name=self._thread_name(), daemon=True)
+                self._thread.start()
 
     def wait(self, state: GlobalState = GlobalState.RUNNING, timeout: float | None = None) -> bool:
         """Wait until the state of all is a certain one, or ``ERROR`` or ``CLOSED``; for who polls on the thread.
@@ -205,8 +215,9 @@ class GlobalStores:
         Raises:
             StatecoreError: a store could not be closed; the others were.
         """
-        self._stop.set()
-        thread, self._thread = self._thread, None
+        with self._starting:
+            self._stop.set()
+            thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         failures: list[StatecoreError] = []
@@ -219,6 +230,7 @@ class GlobalStores:
                     failures.append(error)
         with self._changed:
             self._changed.notify_all()
+        self._telling.tell()
         if failures:
             raise failures[0]
 
@@ -247,14 +259,14 @@ class GlobalStores:
                 )
                 for store in self._stores.values():
                     store.fail(failure)
+                self._telling.tell()
                 return
             if not applied:
                 self._stop.wait(self._settings.poll_interval)
 
     def _told(self, store: str, state: GlobalState, before: GlobalState) -> None:
         _LOG.info("Global store %s: %s -> %s", store, before, state)
-        if self._listener is not None:
-            self._listener(store, state, before)
+        self._telling.note(store, state, before)
         with self._changed:
             self._changed.notify_all()
 

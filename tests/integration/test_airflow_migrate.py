@@ -1,4 +1,4 @@
-"""``migrate_checkpoints``: real Airflow, real directories of older releases, and a person's answer by the REST API."""
+"""``migrate_checkpoints`` and ``recover_global_stores``: real Airflow, real directories, answers by the REST API."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ import pytest
 from demo.airflow_server import AirflowServer
 from statecore.placement.trees import fingerprint
 from tests.golden.make_older import APPLICATIONS, TASK
+from tests.unit.jobs.recover_world import TRUTH, RecoverWorld
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-DAG = "migrate_checkpoints"
+DAG, RECOVER = "migrate_checkpoints", "recover_global_stores"
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 ENDED = ("success", "failed", "skipped", "upstream_failed")
 OLD, NEWER = APPLICATIONS["3.9.1"], APPLICATIONS["4.2.0"]
@@ -52,22 +53,22 @@ def path_of(named: dict[str, str]) -> Path:
     return Path(named["state_dir"]) / named["application_id"]
 
 
-def state_of(server: AirflowServer, run: str, task_id: str) -> str | None:
-    return next(task.state for task in server.tasks(DAG, run) if task.task_id == task_id)
+def state_of(server: AirflowServer, run: str, task_id: str, dag: str = DAG) -> str | None:
+    return next(task.state for task in server.tasks(dag, run) if task.task_id == task_id)
 
 
-def asked(server: AirflowServer, run: str) -> dict[str, Any]:
+def asked(server: AirflowServer, run: str, dag: str = DAG) -> dict[str, Any]:
     """What a person is shown, once the run waits for them."""
     deadline = time.monotonic() + 180
-    while (state := state_of(server, run, "approve")) != "awaiting_input":
-        assert state not in ENDED, server.why(DAG, run)
-        assert time.monotonic() < deadline, server.tasks(DAG, run)
+    while (state := state_of(server, run, "approve", dag)) != "awaiting_input":
+        assert state not in ENDED, server.why(dag, run)
+        assert time.monotonic() < deadline, server.tasks(dag, run)
         time.sleep(0.5)
-    found: dict[str, Any] = server.api("GET", _answers(run))
+    found: dict[str, Any] = server.api("GET", _answers(run, dag))
     return found
 
 
-def answer(server: AirflowServer, run: str, chosen: str) -> None:
+def answer(server: AirflowServer, run: str, chosen: str, dag: str = DAG) -> None:
     """Answer as a person does, which is not within the second.
 
     Until the scheduler has heard that the task that asks has ended, it takes one that goes on for one that was lost,
@@ -75,25 +76,25 @@ def answer(server: AirflowServer, run: str, chosen: str) -> None:
     """
     time.sleep(3)
     deadline = time.monotonic() + 180
-    while (state := state_of(server, run, "approve")) not in ENDED:
+    while (state := state_of(server, run, "approve", dag)) not in ENDED:
         if state == "awaiting_input":
             with contextlib.suppress(urllib.error.HTTPError):  # it was answered just now
-                server.api("PATCH", _answers(run), {"chosen_options": [chosen], "params_input": {}})
-        assert time.monotonic() < deadline, server.tasks(DAG, run)
+                server.api("PATCH", _answers(run, dag), {"chosen_options": [chosen], "params_input": {}})
+        assert time.monotonic() < deadline, server.tasks(dag, run)
         time.sleep(1)
 
 
-def _answers(run: str) -> str:
-    return f"/dags/{DAG}/dagRuns/{quote(run)}/taskInstances/approve/-1/hitlDetails"
+def _answers(run: str, dag: str = DAG) -> str:
+    return f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances/approve/-1/hitlDetails"
 
 
-def states(server: AirflowServer, run: str) -> dict[tuple[str, str], str | None]:
-    return {(task.task_id, task.name): task.state for task in server.tasks(DAG, run)}
+def states(server: AirflowServer, run: str, dag: str = DAG) -> dict[tuple[str, str], str | None]:
+    return {(task.task_id, task.name): task.state for task in server.tasks(dag, run)}
 
 
-def log_of(server: AirflowServer, run: str, task_id: str, name: str = "") -> str:
-    (found,) = [task for task in server.tasks(DAG, run) if (task.task_id, task.name) == (task_id, name)]
-    return server.task_log(DAG, run, found)
+def log_of(server: AirflowServer, run: str, task_id: str, name: str = "", dag: str = DAG) -> str:
+    (found,) = [task for task in server.tasks(dag, run) if (task.task_id, task.name) == (task_id, name)]
+    return server.task_log(dag, run, found)
 
 
 def test_what_a_person_approves_is_done_and_one_that_is_refused_does_not_stop_the_others(
@@ -197,3 +198,53 @@ def test_spark_converts_where_it_is_asked_for_and_nobody_is_asked_where_the_run_
     assert "Spark runs on local[1]" in log_of(server, run, "migrate.apply", OLD)
     assert "Spark runs" not in log_of(server, run, "plan", OLD)
     assert [one["outcome"] for one in server.xcom(DAG, run, "outcome")] == ["migrated"]
+
+
+def test_global_stores_are_rebuilt_when_a_person_approves_it_and_one_that_cannot_be_mended_is_not_called_sound(
+    server: AirflowServer, tmp_path: Path
+) -> None:
+    worlds = {name: RecoverWorld(tmp_path / name, "exactly_once_v2", name) for name in ("broken", "outdated", "kept")}
+    with contextlib.ExitStack() as stack:
+        named = {}
+        for name, world in worlds.items():
+            stack.enter_context(world.brokers)
+            named[name] = {
+                "application_id": name,
+                "state_dir": str(world.state_dir),
+                "spec_path": str(world.spec),
+            }
+        worlds["broken"].damage("prices", -4)
+        worlds["outdated"].outdate()
+        worlds["kept"].damage("prices", -4)
+        before = {name: fingerprint(world.path) for name, world in worlds.items()}
+        yes = server.trigger(RECOVER, {"directories": [named["broken"], named["outdated"]]})
+        no = server.trigger(RECOVER, {"directories": [named["kept"]]})
+        shown = asked(server, yes, RECOVER)
+        assert shown["subject"] == "Rebuild global stores of 1 state directory?"
+        assert "prices-store: the next start as it was: fails." in shown["body"]
+        asked(server, no, RECOVER)
+        assert {name: fingerprint(world.path) for name, world in worlds.items()} == before
+        answer(server, no, "Reject", RECOVER)
+        answer(server, yes, "Approve", RECOVER)
+        assert server.wait(RECOVER, no, 240) == "success", server.why(RECOVER, no)
+        assert server.wait(RECOVER, yes, 240) == "failed"
+        assert states(server, yes, RECOVER) == {
+            ("read_directories", ""): "success",
+            ("plan", "broken"): "success",
+            ("plan", "outdated"): "failed",
+            ("approve", ""): "success",
+            ("recover.apply", "broken"): "success",
+            ("recover.apply", "outdated"): "skipped",
+            ("recover.verify", "broken"): "success",
+            ("recover.verify", "1"): "skipped",
+            ("outcome", ""): "failed",
+        }, server.why(RECOVER, yes)
+        refused = log_of(server, yes, "plan", "outdated", RECOVER)
+        assert "no repair is known for what is wrong with them" in refused
+        assert "[offset-past-end] What to do:" in refused
+        assert "outdated in" in log_of(server, yes, "outcome", dag=RECOVER)
+        assert [one["outcome"] for one in server.xcom(RECOVER, no, "outcome")] == ["rejected"]
+        assert fingerprint(worlds["kept"].path) == before["kept"]
+        assert fingerprint(worlds["outdated"].path) == before["outdated"]
+        assert worlds["broken"].rows("prices") == TRUTH
+        assert worlds["broken"].recover().exit_code == 0

@@ -402,6 +402,10 @@ def test_the_thread_follows_and_readers_see_whole_states_alone(world: World) -> 
                     break
                 deadline.wait(0.005)
             assert set(rows_or(stores).values()) == {value}
+        for _ in range(6000):  # the reader is another thread, and may not have come to it yet
+            if frozenset({b"3"}) in seen:
+                break
+            deadline.wait(0.01)
         stop.set()
         reader.join()
     assert torn == []
