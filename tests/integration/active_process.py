@@ -20,14 +20,17 @@ from statecore.processor.active_task import ActiveTask
 from statecore.processor.commit_policy import CommitSettings
 from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ProcessingGuarantee
-from tests.unit.processor.counting import Counting, spec_of
+from tests.unit.processor.counting import AGAIN, COUNTS, Counting, spec_of
 
 
 class Member:
     """The Kafka clients of one member, and the active task that it makes of stores."""
 
-    def __init__(self, servers: str, application_id: str, guarantee: str, cluster: Cluster) -> None:
-        self.spec = spec_of(application_id, ProcessingGuarantee(guarantee), servers)
+    def __init__(
+        self, servers: str, application_id: str, guarantee: str, cluster: Cluster, names: tuple[str, ...] = (COUNTS,)
+    ) -> None:
+        self.names = names
+        self.spec = spec_of(application_id, ProcessingGuarantee(guarantee), servers, names=names)
         self.cluster = cluster
         exactly_once = guarantee == "exactly_once_v2"
         more = {"transactional_id": f"{application_id}-0_0"} if exactly_once else {}
@@ -48,7 +51,7 @@ class Member:
             stores,
             self.spec,
             self.cluster,
-            Counting(self.output),
+            Counting(self.output, self.names),
             self.producer,
             self.consumer,
             [self.input],
@@ -87,7 +90,7 @@ class Member:
 def main(servers: str, application_id: str, state_dir: str, guarantee: str, until: str) -> None:
     directory = StateDirectory(Path(state_dir), application_id)
     with directory.lock(), Cluster(servers) as cluster:
-        member = Member(servers, application_id, guarantee, cluster)
+        member = Member(servers, application_id, guarantee, cluster, (COUNTS, AGAIN))
         task, _ = member.active(TaskStores(member.spec, directory, "0_0"))
         member.work(task, int(until))
         task.close()

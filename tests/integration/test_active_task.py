@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,8 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced
-from statecore.faults import VARIABLE
+from statecore.faults import ACTIVE_POINTS, VARIABLE
 from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.changelog_ends import changelog_ends, isolation_of
 from statecore.runtime.standby_task import StandbyTask
@@ -31,12 +31,11 @@ from tests.harness.queries import StoreQuery
 from tests.harness.streams import StreamsApplication, StreamsJvm
 from tests.harness.topics import Record
 from tests.integration.active_process import Member
-from tests.unit.processor.counting import COUNTS
+from tests.unit.processor.counting import AGAIN, COUNTS
 
 pytestmark = pytest.mark.integration
 
 EXACTLY_ONCE = "exactly_once_v2"
-KILLS = ("active.before-kafka-commit", "active.after-kafka-commit", "active.after-commit")
 
 
 class World:
@@ -45,8 +44,8 @@ class World:
     def __init__(self, servers: str, application_id: str, guarantee: str) -> None:
         self.servers, self.application_id, self.guarantee = servers, application_id, guarantee
         self.input, self.output = f"{application_id}-in", f"{application_id}-out"
-        self.changelog = f"{application_id}-{COUNTS}-changelog"
-        for topic in (self.input, self.output, self.changelog):
+        self.changelog, self.again = (f"{application_id}-{name}-changelog" for name in (COUNTS, AGAIN))
+        for topic in (self.input, self.output, self.changelog, self.again):
             topics.create(servers, topic, 1, topics.UNCLEANED)
         self.fed: Counter[bytes] = Counter()
 
@@ -76,9 +75,9 @@ class World:
         """Every count of every key, once."""
         return Counter((key, number) for key, total in self.fed.items() for number in range(1, total + 1))
 
-    def rows(self, state_dir: Path) -> dict[bytes, int]:
+    def rows(self, state_dir: Path, name: str = COUNTS) -> dict[bytes, int]:
         """The rows of the closed store."""
-        path = StateDirectory(state_dir, self.application_id).store_path("0_0", COUNTS, StoreKind.KEY_VALUE)
+        path = StateDirectory(state_dir, self.application_id).store_path("0_0", name, StoreKind.KEY_VALUE)
         with RocksDBStore(path, StoreKind.KEY_VALUE, read_only=True) as store:
             return {key: int(value) for key, value in store.all()}
 
@@ -114,19 +113,52 @@ def test_a_task_that_is_killed_around_its_commit_loses_no_record_and_exactly_onc
     broker: Broker, tmp_path: Path, application_id: str, guarantee: str
 ) -> None:
     world = World(broker.bootstrap_servers, application_id, guarantee)
-    for point in KILLS:
+    for point in ACTIVE_POINTS:
         killed = world.run(tmp_path, world.feed(), f"{point}:kill:2")
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     ended = world.run(tmp_path, world.feed())
     assert ended.returncode == 0, ended.stderr
     rows = world.rows(tmp_path)
     assert rows == world.replayed(world.changelog) == world.replayed(world.output)
+    assert rows == world.rows(tmp_path, AGAIN) == world.replayed(world.again)
     if guarantee == EXACTLY_ONCE:
         assert rows == world.fed
         assert world.every_count() == world.told_once()
     else:
         assert all(rows[key] >= total for key, total in world.fed.items())
         assert not world.told_once() - world.every_count()
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_processor_that_raised_goes_on_from_the_last_commit_and_what_its_changelog_has_beyond_it(
+    broker: Broker, tmp_path: Path, application_id: str, guarantee: str
+) -> None:
+    world = World(broker.bootstrap_servers, application_id, guarantee)
+    end = world.feed(50)
+    bad = Record(b"key-0", b"bad")
+    directory = StateDirectory(tmp_path, application_id)
+    with Cluster(world.servers) as cluster, directory.lock():
+        member = Member(world.servers, application_id, guarantee, cluster)
+        task, _ = member.active(TaskStores(member.spec, directory, "0_0"))
+        database = task.stores.store(COUNTS).database
+        member.work(task, end)
+        topics.produce(world.servers, world.input, [bad])
+        with pytest.raises(ArithmeticError):
+            member.work(task, end + 1)
+        member.producer.flush()
+        assert {key: int(value) for key, value in database.all()} == world.fed
+        deadline = time.monotonic() + 60
+        while not task.catch_up().is_complete:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert task.positions() == {member.input: end}
+        if guarantee != EXACTLY_ONCE:
+            world.fed[b"key-0"] += 1
+        assert {key: int(value) for key, value in database.all()} == world.fed
+        assert task.stores.store(COUNTS).database is database
+        task.close()
+        member.close()
+    assert world.rows(tmp_path) == world.replayed(world.changelog) == world.fed
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -183,8 +215,7 @@ def test_a_standby_becomes_active_and_a_standby_again_beside_another_member_and_
         stores={COUNTS: StoreQuery(timestamped=False)},
     ) as running:
         rows = {key: int(value) for key, value, _ in running.query_rows(COUNTS, 0)}
-        assert sum(one.records for one in running.restored()) == 0
+        assert sum(running.restored_records().values()) == 0
         assert rows == world.fed
         with pytest.raises(Fenced):
             directory.lock().__enter__()
-    assert TopicPartition(world.changelog, 0)

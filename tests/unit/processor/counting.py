@@ -12,15 +12,23 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.unit.processor.producing import ListedProducer
 
 COUNTS = "counts"
+AGAIN = "again"
+"""A second store, with the same rows."""
 
 
 def spec_of(
-    application_id: str, guarantee: ProcessingGuarantee, servers: str = "nowhere:9092", kind: StoreKind | None = None
+    application_id: str,
+    guarantee: ProcessingGuarantee,
+    servers: str = "nowhere:9092",
+    kind: StoreKind = StoreKind.KEY_VALUE,
+    names: tuple[str, ...] = (COUNTS,),
 ) -> ApplicationSpec:
-    """An application with one store of counts in subtopology 0."""
-    changelog = f"{application_id}-{COUNTS}-changelog"
-    store = StoreSpec(COUNTS, kind or StoreKind.KEY_VALUE, 0, changelog, retention_ms=600_000 if kind else None)
-    return ApplicationSpec(application_id, servers, guarantee, (store,), ())
+    """An application with stores of counts in subtopology 0."""
+    retention_ms = 600_000 if kind.is_segmented else None
+    stores = tuple(
+        StoreSpec(name, kind, 0, f"{application_id}-{name}-changelog", retention_ms=retention_ms) for name in names
+    )
+    return ApplicationSpec(application_id, servers, guarantee, stores, ())
 
 
 @dataclass
@@ -28,17 +36,19 @@ class Counting:
     """Counts records by key, and sends each count to a topic; a value ``bad`` it cannot process."""
 
     output: str
+    names: tuple[str, ...] = (COUNTS,)
     happened: list[str] = field(default_factory=list)
 
     def init(self, context: ProcessorContext) -> None:
         self.happened.append("init")
         self.context = context
-        self.store = context.store(COUNTS)
+        self.stores = [context.store(name) for name in self.names]
 
     def process(self, record: InputRecord) -> None:
         assert record.key is not None
-        count = b"%d" % (int(self.store.get(record.key) or 0) + 1)
-        self.store.put(record.key, count)
+        count = b"%d" % (int(self.stores[0].get(record.key) or 0) + 1)
+        for store in self.stores:
+            store.put(record.key, count)
         self.context.forward(self.output, record.key, count, timestamp=record.timestamp)
         if record.value == b"bad":
             raise ArithmeticError("bad")
