@@ -153,6 +153,14 @@ STANDBY_POINTS: tuple[str, ...] = (
 )
 """A standby task that applies runs to one of its stores; the third only where the store has several segments."""
 
+ACTIVE_POINTS: tuple[str, ...] = (
+    "active.before-kafka-commit",
+    "active.after-kafka-commit",
+    "active.between-stores",
+    "active.after-commit",
+)
+"""A commit of an active task; the third before each of its stores but the first."""
+
 STARTUP_POINTS: tuple[str, ...] = (
     "startup.before-aside",
     "startup.after-aside",
@@ -183,6 +191,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *CONVERSION_POINTS,
     *GLOBAL_POINTS,
     *STANDBY_POINTS,
+    *ACTIVE_POINTS,
     *STARTUP_POINTS,
     *CLEANING_POINTS,
 )

@@ -168,6 +168,14 @@ class ChangeLoggingStore(WrappedStore):
             self.put(key, value)
         return present
 
+    def settle(self) -> None:
+        """Wait until every record that was sent is acknowledged, before input is said to be consumed.
+
+        Raises:
+            Retryable, Fenced: one was not; see :meth:`commit`.
+        """
+        self._settle()
+
     def commit(self, offsets: Mapping[TopicPartition, int | None] | None = None) -> None:
         """Commit the store at the greatest offset that the changelog has acknowledged.
 

@@ -225,6 +225,30 @@ class FollowedStore:
         self._faults.reach("standby.before-expiry")
         self._expire()
 
+    @property
+    def database(self) -> RocksDBStore:
+        """The one database, open, for whoever writes to it; :meth:`take_offset` is called after each commit of theirs.
+
+        Raises:
+            Invalid: it is not open, or the store has segments.
+        """
+        if self.spec.segmentation is not None or not self.is_open:
+            raise Invalid(
+                f"The store {self.name} is {'divided into segments' if self.is_open else 'not open'}.",
+                action="Write to open stores of kinds without segments.",
+                store=self.name,
+            )
+        return self._databases[None]
+
+    def take_offset(self) -> None:
+        """Somebody else has committed to the :attr:`database`: the store stands where that says.
+
+        Raises:
+            Invalid: see :attr:`database`.
+        """
+        offset = self.database.committed_offset(self.changelog)
+        self._offset = OFFSET_UNKNOWN if offset is None and not self.has_rows else offset
+
     def reset(self, keep: Callable[[Path], object] | None = None) -> None:
         """Take away every row: the store is empty and has to be followed from the start of its changelog.
 

@@ -123,6 +123,7 @@ class StandbyTask:
         self._ends: dict[TopicPartition, int] = {}
         self._told: set[str] = set()
         """Stores to be made anew whose rows the log tells all of, or that were never read to the end."""
+        self._is_given_up = False
 
     @property
     def name(self) -> str:
@@ -171,8 +172,10 @@ class StandbyTask:
             has failed in a round before is opened again, where it was closed.
 
         Raises:
+            Invalid: the stores were handed over (:meth:`recycle`).
             Invalid, Capacity, Retryable: ``.checkpoint``, or the record of the changelogs, cannot be written.
         """
+        self._check_own()
         followed: dict[TopicPartition, Followed] = {}
         stale: dict[str, str] = {}
         failed: dict[str, StatecoreError] = {}
@@ -216,16 +219,69 @@ class StandbyTask:
 
         Raises:
             NotFound: there is no such store.
-            Invalid, Capacity, Retryable: it could not be emptied.
+            Invalid, Capacity, Retryable: it could not be emptied, or the stores were handed over.
         """
+        self._check_own()
         self._logs.forget(self.stores.store(store).changelog)
         self._logs.write()
         self.stores.reset(store, discard=store in self._told)
         self._told.discard(store)
 
+    def written(self, asked_at_ms: int) -> None:
+        """Whoever writes to the changelogs has committed to the databases of the stores: they stand where these say.
+
+        What is known of the changelogs is written to the disk with ``.checkpoint``, when that is due, or by
+        :meth:`recycle`.
+
+        Args:
+            asked_at_ms: a moment at which nothing of anybody else lay behind the new offsets, in ms since the epoch.
+
+        Raises:
+            Invalid: the stores were handed over, or are not open.
+            Invalid, Capacity: a file cannot be written.
+        """
+        self._check_own()
+        for store in self.stores.stores:
+            before, known = store.position, self._logs.end_of(store.changelog, store.position)
+            store.take_offset()
+            if store.position:
+                epoch = known.leader_epoch if store.position == before else -1
+                self._logs.reached(ParentEnd(store.changelog, known.topic_id, store.position, epoch, asked_at_ms))
+        if self._policy.due:
+            self._logs.write()
+            self.stores.checkpoint()
+            self._policy.restart()
+
+    def recycle(self) -> TaskStores:
+        """Give the open stores away: to an active task, or to another standby. Nothing is closed, no lock is let go.
+
+        Between two calls of :meth:`follow` nothing is half applied, so there is nothing to finish. This task is of no
+        more use afterwards: it follows nothing, and its :meth:`close` leaves the stores alone.
+
+        Returns:
+            The stores, each at its last commit.
+
+        Raises:
+            Invalid: they were given away before.
+            Invalid, Capacity: the record of the changelogs cannot be written; they were not given away.
+        """
+        self._check_own()
+        self._logs.write()
+        self._is_given_up = True
+        return self.stores
+
     def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
-        """Close the stores for whoever comes next; see :meth:`TaskStores.close`."""
-        self.stores.close(meant_for)
+        """Close the stores for whoever comes next; see :meth:`TaskStores.close`. Nothing where they were given away."""
+        if not self._is_given_up:
+            self.stores.close(meant_for)
+
+    def _check_own(self) -> None:
+        if self._is_given_up:
+            raise Invalid(
+                f"The stores of task {self.name} were handed over; this standby task has none.",
+                action="Use the task that got them.",
+                task=self.name,
+            )
 
     def _refuse(self, store: FollowedStore, now: ChangelogEnd) -> str | None:
         """Why the rows of a store cannot be continued. Raises ``Invalid`` where a person has to look."""

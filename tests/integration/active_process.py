@@ -1,0 +1,101 @@
+"""A process with the active task ``0_0`` of an application that counts, to be killed at a point of ``STATECORE_FAULT``.
+
+Arguments: brokers, application id, state directory, guarantee, the offset of the input up to which it works.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPartition
+
+from statecore.changelog.cluster import Cluster
+from statecore.faults import fault_points_from_environment
+from statecore.formats.topic_partition import TopicPartition
+from statecore.placement.state_directory import StateDirectory
+from statecore.processor.active_task import ActiveTask
+from statecore.processor.commit_policy import CommitSettings
+from statecore.runtime.task_stores import TaskStores
+from statecore.spec.model import ProcessingGuarantee
+from tests.unit.processor.counting import AGAIN, COUNTS, Counting, spec_of
+
+
+class Member:
+    """The Kafka clients of one member, and the active task that it makes of stores."""
+
+    def __init__(
+        self, servers: str, application_id: str, guarantee: str, cluster: Cluster, names: tuple[str, ...] = (COUNTS,)
+    ) -> None:
+        self.names = names
+        self.spec = spec_of(application_id, ProcessingGuarantee(guarantee), servers, names=names)
+        self.cluster = cluster
+        exactly_once = guarantee == "exactly_once_v2"
+        more = {"transactional_id": f"{application_id}-0_0"} if exactly_once else {}
+        self.producer = KafkaProducer(bootstrap_servers=servers, acks="all", **more)
+        self.consumer = KafkaConsumer(
+            bootstrap_servers=servers,
+            group_id=application_id,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        self.input = TopicPartition(f"{application_id}-in", 0)
+        self.output = f"{application_id}-out"
+
+    def active(self, stores: TaskStores) -> tuple[ActiveTask, int]:
+        """An active task that runs, and how many records of the changelog it took for that."""
+        task = ActiveTask(
+            stores,
+            self.spec,
+            self.cluster,
+            Counting(self.output, self.names),
+            self.producer,
+            self.consumer,
+            [self.input],
+            commits=CommitSettings(interval_ms=0),
+            faults=fault_points_from_environment(),
+        )
+        task.open()
+        deadline, records = time.monotonic() + 60, 0
+        while True:
+            caught_up = task.catch_up()
+            records += caught_up.records
+            if caught_up.is_complete:
+                return task, records
+            assert time.monotonic() < deadline, "it never came to the end"
+            time.sleep(0.05)
+
+    def work(self, task: ActiveTask, until: int) -> None:
+        """Process what there is, some records at a time, up to an offset of the input."""
+        at = KafkaPartition(*self.input)
+        self.consumer.assign([at])
+        self.consumer.seek(at, task.positions()[self.input] or 0)
+        deadline = time.monotonic() + 60
+        while (task.positions()[self.input] or 0) < until:
+            assert time.monotonic() < deadline, "the input never came"
+            for records in self.consumer.poll(timeout_ms=200, max_records=20).values():
+                task.process(record for record in records if record.offset < until)
+                if task.commit_due():
+                    task.commit()
+
+    def close(self) -> None:
+        """Close the clients."""
+        self.consumer.close()
+        self.producer.close()
+
+
+def main(servers: str, application_id: str, state_dir: str, guarantee: str, until: str) -> None:
+    directory = StateDirectory(Path(state_dir), application_id)
+    with directory.lock(), Cluster(servers) as cluster:
+        member = Member(servers, application_id, guarantee, cluster, (COUNTS, AGAIN))
+        task, _ = member.active(TaskStores(member.spec, directory, "0_0"))
+        member.work(task, int(until))
+        task.close()
+        member.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
