@@ -1,7 +1,7 @@
-"""Task directories that are out of the way: whole, below ``.statecore``, by one rename each.
+"""Task directories, and single stores of them, that are out of the way: below ``.statecore``, by one rename each.
 
-Killed at any moment, a task is where it was or where it was moved to, and never in part in both. Kafka Streams looks at
-neither.
+Killed at any moment, a task or a store is where it was or where it was moved to, and never in part in both. Kafka
+Streams does not look there. A store lies in a task directory of its own there, at its place in it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.filesystem import DIRECTORY_MODE, give_to_owner, sync_file
+from statecore.errors import Invalid
+from statecore.filesystem import make_directories, sync_file
 from statecore.placement.contents import directories_in
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import remove_tree
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
+
+KEPT_MS = 7 * 86_400_000
+"""How long what was moved aside is kept, where nobody says otherwise: a week."""
 
 _TOPOLOGY_END = "~"
 """In place of the slash behind a named topology, whose names have no such character."""
@@ -22,10 +26,10 @@ _TOPOLOGY_END = "~"
 
 @dataclass(frozen=True)
 class MovedAside:
-    """A task directory that was moved.
+    """A task directory that was moved, or one that was made for a store that was.
 
     Attributes:
-        task: which one it was.
+        task: which task's it was.
         path: where it lies now.
         at_ms: when it was moved.
     """
@@ -50,17 +54,11 @@ def move_aside(directory: StateDirectory, task: str, below: str, now_ms: int) ->
         Capacity: the disk is full.
     """
     directory.check_locked()
-    source, parent = directory.task_path(task), directory.work_path / below
+    source = directory.task_path(task)
     try:
-        if not parent.is_dir():
-            parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-            give_to_owner(parent)
-            sync_file(parent.parent)
-        at_ms = now_ms
-        while (target := parent / f"{task.replace('/', _TOPOLOGY_END)}@{at_ms}").exists():
-            at_ms += 1
-        source.rename(target)
-        sync_file(parent)
+        aside = _place(directory, task, below, now_ms)
+        source.rename(aside.path)
+        sync_file(aside.path.parent)
         sync_file(source.parent)
     except OSError as error:
         raise system_error(
@@ -69,6 +67,51 @@ def move_aside(directory: StateDirectory, task: str, below: str, now_ms: int) ->
     if source.parent != directory.path:
         with contextlib.suppress(OSError):  # other tasks of the named topology are there
             source.parent.rmdir()
+    return aside
+
+
+def move_store_aside(directory: StateDirectory, task: str, store: Path, below: str, now_ms: int) -> MovedAside:
+    """Move the directory of one store of a task to ``.statecore/<below>/``, durably; its databases are closed.
+
+    Args:
+        directory: the application's, locked.
+        task: whose store it is.
+        store: its directory, in that of the task.
+        below: a name of :mod:`statecore.placement.work_directory`.
+        now_ms: the time.
+
+    Returns:
+        The directory that was made for it. The store lies in it where it lay in its task's.
+
+    Raises:
+        Fenced: the lock is not held.
+        Invalid, Retryable: the system does not let it be moved; it is where it was.
+        Capacity: the disk is full.
+    """
+    directory.check_locked()
+    try:
+        aside = _place(directory, task, below, now_ms)
+        target = aside.path / store.relative_to(directory.task_path(task))
+        make_directories(target.parent)
+        store.rename(target)
+        for changed in (target.parent, aside.path, aside.path.parent, store.parent):
+            sync_file(changed)
+    except OSError as error:
+        raise system_error(
+            error, f"The store {store} could not be moved aside", action=RUN_AS_APPLICATION, task=task
+        ) from error
+    return aside
+
+
+def _place(directory: StateDirectory, task: str, below: str, now_ms: int) -> MovedAside:
+    """A name that nothing has yet, in a directory that is there. Raises ``OSError``."""
+    parent = directory.work_path / below
+    if not parent.is_dir():
+        make_directories(parent)
+        sync_file(parent.parent)
+    at_ms = now_ms
+    while (target := parent / f"{task.replace('/', _TOPOLOGY_END)}@{at_ms}").exists():
+        at_ms += 1
     return MovedAside(task, target, at_ms)
 
 
@@ -80,6 +123,18 @@ def moved_aside(directory: StateDirectory, below: str) -> list[MovedAside]:
         if at and moment.isascii() and moment.isdigit():
             found.append(MovedAside(task.replace(_TOPOLOGY_END, "/"), path, int(moment)))
     return sorted(found, key=lambda one: (one.at_ms, one.path.name))
+
+
+def delete_expired(directory: StateDirectory, below: str, now_ms: int, keep_ms: int = KEPT_MS) -> None:
+    """Delete what was moved aside longer ago than it is kept; what this user may not delete stays for another.
+
+    Raises:
+        Fenced: the lock is not held.
+    """
+    for one in moved_aside(directory, below):
+        if now_ms - one.at_ms > keep_ms:
+            with contextlib.suppress(Invalid):
+                delete_aside(directory, one)
 
 
 def delete_aside(directory: StateDirectory, one: MovedAside) -> None:

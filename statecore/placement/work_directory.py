@@ -26,6 +26,9 @@ STANDBY = "standby"
 CORRUPT = "corrupt"
 """Task directories that were found damaged at a start under exactly-once, by task and time."""
 
+STALE = "stale"
+"""Stores of warm copies that were made anew, as they were before: their changelogs do not tell of all rows any more."""
+
 CLEANED = "cleaned"
 """Task directories that nobody owns any more, on their way to be deleted."""
 
@@ -104,6 +107,12 @@ ENTRIES = (
     WorkEntry(
         CORRUPT,
         "task directories that were damaged at a start; the first start after a week deletes them",
+        stays=True,
+        is_expected=True,
+    ),
+    WorkEntry(
+        STALE,
+        "stores of warm copies as they were before they were made anew; the first standby after a week deletes them",
         stays=True,
         is_expected=True,
     ),

@@ -3,6 +3,13 @@
 An offset alone does not tell whether the records behind it may be put above a store: the topic may have been created
 again, the log truncated, a delete compacted away (:mod:`statecore.changelog.soundness`). So for each changelog the id
 of its topic, the leader epoch of the position, and a moment at which nothing lay behind it are remembered.
+
+Of a store that is read for the first time that moment is the one before its first fetch. Compaction takes a row out of
+the log at once with the delete that it keeps for ``delete.retention.ms``. So a delete behind what was read has taken
+its row before the store could read it, or stays for that long from this moment on.
+
+The record is written before the first fetch, and after each commit, never before one: a record that is behind its store
+still says what is needed, and one that is ahead would say it of rows that the store has not.
 """
 
 from __future__ import annotations
@@ -29,7 +36,8 @@ class FollowedLog:
         topic_id: the id of its topic.
         end: the first offset that the store has not.
         leader_epoch: the epoch that this end was read under; -1 where it is not known.
-        read_at_ms: a moment at which nothing lay behind the end, in ms since the epoch; ``None`` where none is known.
+        read_at_ms: a moment at which nothing lay behind the end, or before the store's first record was fetched, in ms
+            since the epoch; ``None`` where none is known.
     """
 
     topic: str
@@ -84,6 +92,11 @@ class FollowedLogs:
         if known.end < position:  # killed between the commit and the record: nothing lay behind the earlier end then
             return ParentEnd(changelog, known.topic_id, position, -1, known.read_at_ms)
         return ParentEnd(changelog, known.topic_id, position, -1, None)
+
+    def has_begun(self, changelog: TopicPartition) -> bool:
+        """Whether a first read of a changelog has begun of which nothing is known to be committed."""
+        known = self._known.get(changelog)
+        return known is not None and known.end == 0
 
     def epochs(self) -> dict[TopicPartition, int]:
         """The leader epoch of each changelog that is known."""

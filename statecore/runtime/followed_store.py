@@ -8,7 +8,8 @@ A store of a kind without segments is one database. Others have one for each seg
   with the next runs, which changes nothing.
 - **A new segment** is made aside, with the offset that the others have, and gets its name by a rename, so none is ever
   seen without an offset.
-- **A segment that has expired** by the stream time is renamed away before it is deleted. One always stays: without a
+- **A segment that has expired** by the stream time is renamed away before it is deleted. What could not be taken away
+  is tried again, and does not say where the store stands. One always stays: without a
   database there is no offset, and under exactly-once Kafka Streams would wipe the whole task.
 
 The stream time is not on the disk: it is the greatest that was seen since the store was opened, or that of the newest
@@ -22,7 +23,7 @@ written when the store is closed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -66,6 +67,15 @@ class FollowedSpec:
     is_source: bool = False
 
 
+def written_by_older(database: Path, store: str) -> Invalid:
+    """The error for a database that Kafka Streams 4.2 or older wrote."""
+    return Invalid(
+        f"{database} was written by Kafka Streams 4.2 or older, which keeps no offset in its databases.",
+        action="Convert the state directory first: statecore migrate --to 4.3.",
+        store=store,
+    )
+
+
 class FollowedStore:
     """The databases of one store of a task, for one thread.
 
@@ -96,6 +106,7 @@ class FollowedStore:
         self._settings = settings
         self._faults = faults
         self._databases: dict[int | None, RocksDBStore] = {}
+        self._expired: list[Path] = []
         self._offset: int | None = None
         self._stream_time = -1
         self._numbers = count()
@@ -157,22 +168,25 @@ class FollowedStore:
         """
         if self.is_open:
             return
+        self._expired.clear()
         try:
-            for segment, path in self._found().items():
+            found = self._found()
+            if self.spec.segmentation is not None:
+                newest = max((segment for segment in found if segment is not None), default=0)
+                self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
+            for segment, path in found.items():
                 self._databases[segment] = self._opened(path)
             if self._databases:
                 self._level()
             else:
+                self._offset = None
                 remove_offsets(self._file)  # of a database that is gone: it would be believed
                 self._make(None if self.spec.segmentation is None else 0)
                 self._offset = OFFSET_UNKNOWN
             self._take_over_file()
         except BaseException:
-            self._drop()
+            self.drop()
             raise
-        if self.spec.segmentation is not None:
-            newest = max(self.segments)
-            self._stream_time = newest * self.spec.segmentation.interval_ms if newest else -1
 
     def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
         """Put runs above what is there, and commit the offset: all that lies before ``end`` is in the store then.
@@ -209,15 +223,16 @@ class FollowedStore:
         self._faults.reach("standby.after-ingest")
         self._commit(end - 1)
         self._faults.reach("standby.before-expiry")
-        for segment in [segment for segment in self._in_order() if not self._is_live(segment)]:
-            self._databases.pop(segment).close()
-            self._take_away(self._path_of(segment))
+        self._expire()
 
-    def reset(self) -> None:
+    def reset(self, keep: Callable[[Path], object] | None = None) -> None:
         """Take away every row: the store is empty and has to be followed from the start of its changelog.
 
+        Args:
+            keep: moves the store's directory away, where its rows are to be kept; without it they are deleted.
+
         Raises:
-            Invalid, Capacity: it could not be taken away, or made anew.
+            Invalid, Capacity, Retryable: it could not be taken away, or made anew.
         """
         remove_offsets(self._file)
         for segment in self._in_order():
@@ -225,7 +240,7 @@ class FollowedStore:
                 self._databases[segment].close()
         self._databases.clear()
         if self.path.exists():
-            self._take_away(self.path)
+            (keep or self._take_away)(self.path)
         self._offset, self._stream_time = None, -1
         self.open()
 
@@ -291,11 +306,7 @@ class FollowedStore:
         except Invalid as error:
             if OFFSETS_COLUMN_FAMILY in read_database_state(path).column_families:
                 raise
-            raise Invalid(
-                f"{path} was written by Kafka Streams 4.2 or older, which keeps no offset in its databases.",
-                action="Convert the state directory first: statecore migrate --to 4.3.",
-                store=self.name,
-            ) from error
+            raise written_by_older(path, self.name) from error
         return store
 
     def _make(self, segment: int | None) -> None:
@@ -327,9 +338,27 @@ class FollowedStore:
             return True
         return segment >= first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
 
+    def _expire(self) -> None:
+        """Take expired segments away, also those of which that failed before.
+
+        One that fails to close is closed all the same, and nobody wants its rows.
+        """
+        for segment in [segment for segment in self._in_order() if not self._is_live(segment)]:
+            self._expired.append(self._path_of(segment))
+            with suppress(StatecoreError):
+                self._databases.pop(segment).close()
+        while self._expired:
+            if self._expired[-1].exists():
+                self._take_away(self._expired[-1])
+            self._expired.pop()
+
     def _level(self) -> None:
-        """Set all databases to the least of their offsets; nobody knows it where one of several has none."""
-        found = {segment: self._databases[segment].committed_offset(self.changelog) for segment in self._in_order()}
+        """Set all databases to the least of their offsets; nobody knows it where one of several has none.
+
+        Segments that have expired do not count: nobody wants their rows.
+        """
+        live = [segment for segment in self._in_order() if self._is_live(segment)]
+        found = {segment: self._databases[segment].committed_offset(self.changelog) for segment in live}
         known = [offset for offset in found.values() if offset is not None]
         if len(known) < len(found):
             self._offset = None
@@ -337,7 +366,7 @@ class FollowedStore:
                 self._commit(OFFSET_UNKNOWN)
             return
         self._offset = min(known)
-        if max(known) != self._offset:
+        if max(known) != self._offset or len(live) < len(self._databases):
             self._commit(self._offset)
 
     def _commit(self, offset: int) -> None:
@@ -357,7 +386,8 @@ class FollowedStore:
         if self._exactly_once:
             remove_offsets(self._file)
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Close every database as it is, after something failed; :meth:`open` takes up what was committed."""
         for database in self._databases.values():
             with suppress(StatecoreError):
                 database.close()

@@ -16,7 +16,7 @@ import statecore.extras.pipeline
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange, ReadStatistics
@@ -32,6 +32,7 @@ from statecore.runtime.changelog_ends import ChangelogEnd
 from statecore.runtime.checkpoint_policy import CheckpointPolicy, CheckpointSettings
 from statecore.runtime.followed_logs import FollowedLogs
 from statecore.runtime.followed_store import FollowedStore
+from statecore.runtime.store_errors import said_of
 from statecore.runtime.task_offsets import MeantFor
 from statecore.runtime.task_stores import TaskStores
 
@@ -120,6 +121,8 @@ class StandbyTask:
         self._now = now
         self._logs = FollowedLogs(stores.work_path / "logs.json")
         self._ends: dict[TopicPartition, int] = {}
+        self._told: set[str] = set()
+        """Stores to be made anew whose rows the log tells all of, or that were never read to the end."""
 
     @property
     def name(self) -> str:
@@ -127,10 +130,17 @@ class StandbyTask:
         return self.stores.name
 
     def open(self) -> None:
-        """Open the stores; see :meth:`TaskStores.open`."""
+        """Open the stores; see :meth:`TaskStores.open`. After :meth:`close` it opens them again, where they stood."""
         self.stores.open()
+        self._ends.clear()
+        self._told.clear()
         self._logs.read()
         self._policy.restart()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the task is open. One that an error has closed may be opened again."""
+        return self.stores.is_open
 
     def offsets(self) -> dict[TopicPartition, int]:
         """The last applied offset of each changelog of the task; -4 where nothing was applied."""
@@ -157,10 +167,11 @@ class StandbyTask:
             stopped: asked between two pieces: whether the round is to end early.
 
         Returns:
-            What was applied, and which stores could not go on. A store that fails does not stop the others.
+            What was applied, and which stores could not go on. A store that fails does not stop the others; one that
+            has failed in a round before is opened again, where it was closed.
 
         Raises:
-            Invalid, Capacity: ``.checkpoint``, or the record of the changelogs, cannot be written.
+            Invalid, Capacity, Retryable: ``.checkpoint``, or the record of the changelogs, cannot be written.
         """
         followed: dict[TopicPartition, Followed] = {}
         stale: dict[str, str] = {}
@@ -172,7 +183,10 @@ class StandbyTask:
             self._ends[store.changelog] = now.end
             start, records = store.position, 0
             why: str | None = None
+            self._told.discard(store.name)
             try:
+                self.stores.reopen(store.name)
+                start = store.position
                 why = self._refuse(store, now)
                 if why is None:
                     for read in self._pieces(store, now):
@@ -197,13 +211,17 @@ class StandbyTask:
     def rebuild(self, store: str) -> None:
         """Empty a store; the next round reads its changelog from the start.
 
+        What it had is moved aside and kept for a week (``.statecore/stale``), unless the round has found that the
+        changelog tells of all of it.
+
         Raises:
             NotFound: there is no such store.
-            Invalid, Capacity: it could not be emptied.
+            Invalid, Capacity, Retryable: it could not be emptied.
         """
         self._logs.forget(self.stores.store(store).changelog)
         self._logs.write()
-        self.stores.reset(store)
+        self.stores.reset(store, discard=store in self._told)
+        self._told.discard(store)
 
     def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
         """Close the stores for whoever comes next; see :meth:`TaskStores.close`."""
@@ -214,7 +232,11 @@ class StandbyTask:
         if store.offset is None:
             return f"it has rows, and nobody knows up to which offset of {store.changelog}"
         if store.offset == OFFSET_UNKNOWN:
-            return "a process was killed before it had committed its first rows" if store.has_rows else None
+            if not store.has_rows:
+                return None
+            if self._logs.has_begun(store.changelog):
+                self._told.add(store.name)
+            return "a process was killed before it had committed its first rows"
         end = self._logs.end_of(store.changelog, store.position)
         why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
         if why is None:
@@ -225,7 +247,7 @@ class StandbyTask:
             return why
         raise Invalid(
             f"Store {store.name} of task {self.name} cannot follow {store.changelog}: {why}.",
-            action="Check that this is the right cluster. If it is, delete the store's directory, and it is made anew.",
+            action="Check that this is the right cluster. If it is, move the store's directory away: it is made anew.",
             task=self.name,
             store=store.name,
             topic=store.changelog.topic,
@@ -236,40 +258,67 @@ class StandbyTask:
     def _pieces(self, store: FollowedStore, now: ChangelogEnd) -> Iterable[ReadStatistics | str]:
         """Read and apply piece after piece; what each read saw, or at last why what was read cannot be applied."""
         known = self._logs.end_of(store.changelog, store.position)
-        is_whole = store.offset == OFFSET_UNKNOWN
+        if store.position >= now.end:
+            self._reached(store, now, known.read_at_ms)
+            return
+        is_first = store.offset == OFFSET_UNKNOWN
+        if is_first:
+            began = ParentEnd(store.changelog, now.topic.topic_id, 0, -1, int(self._now() * 1000))
+            self._logs.reached(began)
+            self._logs.write()
+            known = replace(began, end=now.log.log_start)
         read: list[ReadStatistics] = []
-        while (start := store.position) < now.end:
+        while store.position < now.end:
+            start = min(max(store.position, now.log.log_start), now.end) if is_first else store.position
             end = min(now.end, start + self._settings.piece_offsets)
-            scratch = self.stores.scratch / "runs"
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir(parents=True)
-            builder = RunBuilder(
-                store.spec.kind,
-                scratch,
-                memory_budget=self._settings.memory_bytes,
-                below=store.below,
-                segmentation=store.spec.segmentation,
-                changelog=store.changelog,
-                store=store.name,
-                start=start,
-                stream_time=store.stream_time,
-            )
+            with said_of(self.name, store.name, "could not be moved on"):
+                builder = self._read(store, now, start, end)
+                if start < end:
+                    read.append(self._reader.statistics)
+                why = self._missed(store, now, known, read, is_first=is_first)
+                if why is not None:
+                    yield why
+                    return
+                runs = builder.finish(end)
+            self.stores.apply(store.name, runs, end, builder.statistics.stream_time)
+            self._reached(store, now, known.read_at_ms)
+            self._logs.write()
+            if read:
+                yield read[-1]
+
+    def _read(self, store: FollowedStore, now: ChangelogEnd, start: int, end: int) -> RunBuilder:
+        """Read a piece into runs. Raises ``OSError`` besides errors of ours."""
+        scratch = self.stores.scratch / "runs"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        builder = RunBuilder(
+            store.spec.kind,
+            scratch,
+            memory_budget=self._settings.memory_bytes,
+            below=store.below,
+            segmentation=store.spec.segmentation,
+            changelog=store.changelog,
+            store=store.name,
+            start=start,
+            stream_time=store.stream_time,
+        )
+        if start < end:
             span = OffsetRange(store.changelog.topic, store.changelog.partition, start, end)
             headers = row_format(store.spec.kind).needs_headers
             for batch in self._reader.read(span, self._isolation, headers=headers, topic_id=now.topic.topic_id):
                 builder.add(batch)
-            read.append(self._reader.statistics)
-            if not is_whole:
-                finished_ms = int(self._now() * 1000)
-                why = start_moved(known, read) or missed_deletes(known, now.topic, read, finished_ms)
-                if why is not None:
-                    yield why
-                    return
-            self.stores.apply(store.name, builder.finish(end), end, builder.statistics.stream_time)
-            self._reached(store, now, None if is_whole else known.read_at_ms)
-            yield read[-1]
-        if store.position == now.end:
-            self._reached(store, now, known.read_at_ms)
+        return builder
+
+    def _missed(
+        self, store: FollowedStore, now: ChangelogEnd, known: ParentEnd, read: list[ReadStatistics], *, is_first: bool
+    ) -> str | None:
+        """Why what was read cannot be applied. In the first piece of a store there are no rows that a delete misses."""
+        moved = start_moved(known, read)
+        behind = read[1:] if is_first else read
+        why = moved or missed_deletes(known, now.topic, behind, int(self._now() * 1000))
+        if why is not None and (is_first or (moved is None and now.log.log_start == 0)):
+            self._told.add(store.name)
+        return why
 
     def _reached(self, store: FollowedStore, now: ChangelogEnd, read_at_ms: int | None) -> None:
         """Remember what is known of the store's position. A log is not compacted behind its last stable offset."""

@@ -9,7 +9,9 @@
         standby = tasks.take("0_1")   # recycled as active or standby, with the worker's context
         tasks.close_rest()            # tasks that others got
 
-How many stores are open at once is bounded. Tasks above that are read closed, and opened when they are taken.
+How many stores are open at once is bounded. Tasks above that are read closed, and opened when they are taken. Under
+exactly-once each database of such a task is looked into, read-only and one at a time: whether Kafka Streams closed it,
+``.checkpoint`` does not say.
 
 A task that is corrupt is found here, and not while a rebalance waits. Under exactly-once nobody may trust its rows, so
 its directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once
@@ -24,13 +26,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from statecore.errors import Corrupted, Fenced, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import TASK_NAME
-from statecore.placement.moved_aside import MovedAside, delete_aside, move_aside, moved_aside
+from statecore.placement.apply import recover
+from statecore.placement.moved_aside import KEPT_MS, MovedAside, delete_expired, move_aside, moved_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import CORRUPT
 from statecore.runtime.offset_sums import (
@@ -41,9 +43,9 @@ from statecore.runtime.offset_sums import (
     read_task_sum,
 )
 from statecore.runtime.task import Task
+from statecore.runtime.unclean import distrusted_of_task
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
-_WEEK_MS = 7 * 86_400_000
 _SAME_SPEC = "Let all members work by the same spec, the one of the application as it is now."
 _RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore doctor --repair)."
 
@@ -66,7 +68,7 @@ class StartupSettings:
     """
 
     max_open_stores: int = 256
-    keep_corrupt_ms: int = _WEEK_MS
+    keep_corrupt_ms: int = KEPT_MS
 
     def __post_init__(self) -> None:
         for name in ("max_open_stores", "keep_corrupt_ms"):
@@ -162,6 +164,8 @@ class StartupTasks:
     def start(self) -> Mapping[str, TaskSum]:
         """Open a standby for every task that is there, as far as the bound allows, and read the others closed.
 
+        A placement that was interrupted is settled before.
+
         Returns:
             :attr:`sums`.
 
@@ -170,6 +174,7 @@ class StartupTasks:
             Invalid: its directory may not be read.
         """
         self._directory.check_locked()
+        recover(self._directory, self._faults)
         self._mention_earlier()
         try:
             for task in self._directory.task_directories():
@@ -232,6 +237,8 @@ class StartupTasks:
             fits = self._databases + looked.databases <= self._settings.max_open_stores
             if looked.databases and fits:
                 self._open_now(task, looked.databases)
+            elif looked.databases and self._exactly_once:
+                self._look_closed(task)
 
     def _open_now(self, task: str, count: int) -> None:
         try:
@@ -248,8 +255,25 @@ class StartupTasks:
         self._sums[task] = TaskSum(task, said.standing, said.reason, said.stores, count)
         self._faults.reach("startup.after-open")
 
+    def _look_closed(self, task: str) -> None:
+        """Find what an opening would refuse in a task that stays closed."""
+        try:
+            unclean = distrusted_of_task(self._directory.task_path(task))
+        except Corrupted as error:
+            self._found_corrupt(task, error)
+        except StatecoreError as error:
+            self._refused[task] = error
+        else:
+            if unclean is not None:
+                what = f"{unclean} was not closed cleanly, so its rows may be ahead of its offset."
+                self._found_corrupt(task, Corrupted(what, action=_RESTORE_IT, task=task))
+
+    @property
+    def _exactly_once(self) -> bool:
+        return self._spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+
     def _found_corrupt(self, task: str, error: Corrupted) -> None:
-        if self._spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+        if not self._exactly_once:
             self._refused[task] = error
             return
         copy, unknown = self._copy_of(task)
@@ -275,11 +299,9 @@ class StartupTasks:
         """Delete what was kept long enough, and mention the rest where the task has nothing in its place."""
         now_ms = int(self._clock() * 1000)
         present = set(self._directory.task_directories())
+        delete_expired(self._directory, CORRUPT, now_ms, self._settings.keep_corrupt_ms)
         for one in moved_aside(self._directory, CORRUPT):
-            if now_ms - one.at_ms > self._settings.keep_corrupt_ms:
-                with suppress(Invalid):  # another user's; the next start tries again
-                    delete_aside(self._directory, one)
-            elif one.task not in present:
+            if one.task not in present and now_ms - one.at_ms <= self._settings.keep_corrupt_ms:
                 self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._copy_of(one.task))
 
     def _check_ours(self, task: str) -> None:

@@ -6,11 +6,12 @@ What becomes of a store depends on its kind:
 store                                       here
 ==========================================  =========================================================================
 one database, or segments, grace buffers    open, and moved on by runs (:class:`FollowedStore`)
-versioned                                   not followed, because its rows depend on every record: where it has no
-                                            database it gets an empty one at -4, so that Kafka Streams restores it
-                                            alone, and wipes nothing
+versioned                                   not followed, because its rows depend on every record: it is left empty at
+                                            -4, so that Kafka Streams restores it alone, and wipes nothing; what it had
+                                            is moved aside
 in memory                                   nothing: Kafka Streams restores it from the start of its changelog
-not logged (``changelog: none``)            nothing: nobody else has its rows
+not logged (``changelog: none``)            left as it is, because nobody else has its rows; under exactly-once one
+                                            that was not closed cleanly stops the task, which Kafka Streams would wipe
 ==========================================  =========================================================================
 
 While the task is open ``.checkpoint`` names every store of it, behind what its databases say. At a clean close it stays
@@ -20,27 +21,32 @@ or goes as whoever comes next wants it (:class:`MeantFor`).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import make_directories
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile, Segmentation
+from statecore.placement.apply import recover
 from statecore.placement.contents import stores_in
-from statecore.placement.database_state import create_database, read_database_state
+from statecore.placement.database_state import read_database_state
+from statecore.placement.moved_aside import delete_expired, move_store_aside
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
-from statecore.placement.work_directory import STANDBY
-from statecore.runtime.followed_store import FollowedSpec, FollowedStore
+from statecore.placement.work_directory import STALE, STANDBY
+from statecore.runtime.followed_store import FollowedSpec, FollowedStore, written_by_older
+from statecore.runtime.store_errors import said_of
 from statecore.runtime.task_offsets import MeantFor
+from statecore.runtime.unfollowed_stores import close_unlogged, leave_versioned_empty
 from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_in_words
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
-from statecore.stores.rocksdb_directory import has_database
 from statecore.stores.settings import StoreSettings
 
 
@@ -108,6 +114,7 @@ class TaskStores:
         task: the task.
         settings: of every database.
         faults: where tests let the process die.
+        now: seconds since the epoch.
 
     Raises:
         Invalid: nobody has decided the kind or the changelog of a store of the task.
@@ -122,8 +129,10 @@ class TaskStores:
         *,
         settings: StoreSettings | None = None,
         faults: FaultPoints = NO_FAULTS,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._name = task
+        self._faults, self._now = faults, now
         self._directory = directory
         self.path = directory.task_path(task)
         self.work_path = directory.work_path / STANDBY / task
@@ -135,7 +144,7 @@ class TaskStores:
                 action="Name tasks that have stores; statecore inspect shows them.",
                 task=task,
             )
-        exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        exactly_once = self._exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._stores = {
             one.name: FollowedStore(
                 one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults
@@ -161,32 +170,47 @@ class TaskStores:
         return tuple(self._stores.values())
 
     def open(self) -> None:
-        """Open every store, made where it is missing.
+        """Open every store, made where it is missing; a placement that was interrupted is settled before.
 
         Raises:
             Fenced: the application's lock is not held, or somebody has a database open.
-            Invalid: the directory has a store that the spec does not declare, or Kafka Streams 4.2 or older wrote it.
-            Corrupted: see :meth:`FollowedStore.open`.
+            Invalid: the directory has a store that the spec does not declare, or Kafka Streams 4.2 or older wrote it;
+                or this user may not.
+            Corrupted: see :meth:`FollowedStore.open`; or Kafka Streams would wipe the task for a store without a
+                changelog.
             Capacity: no room.
+            Retryable: the disk failed.
         """
         if self._is_open:
             return
         self._directory.check_locked()
-        self._refuse_undeclared()
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        make_directories(self.scratch)
-        make_directories(self.path)
-        self._make_versioned()
-        try:
-            for store in self._stores.values():
-                store.open()
-            remove_offsets(self.path / CHECKPOINT_FILE)
-            self.checkpoint()
-        except BaseException:
-            for store in self._stores.values():
-                store.close()
-            raise
+        with said_of(self.name, "", "could not be opened"):
+            recover(self._directory, self._faults)
+            self._refuse_undeclared()
+            self._refuse_older()
+            self._look_at_unlogged()
+            delete_expired(self._directory, STALE, self._now_ms())
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            make_directories(self.scratch)
+            make_directories(self.path)
+            self._make_versioned()
+            try:
+                for store in self._stores.values():
+                    with said_of(self.name, store.name, "could not be opened"):
+                        store.open()
+                remove_offsets(self.path / CHECKPOINT_FILE)
+                self.checkpoint()
+            except BaseException:
+                for store in self._stores.values():
+                    with suppress(StatecoreError, OSError):
+                        store.close()
+                raise
         self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the task is open; a store of it that failed may be closed all the same."""
+        return self._is_open
 
     def offsets(self) -> dict[TopicPartition, int]:
         """The last applied offset of the changelog of each logged store on disk; -4 where there is none."""
@@ -196,10 +220,29 @@ class TaskStores:
     def apply(self, store: str, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
         """Put runs into a store and commit its offset; see :meth:`FollowedStore.apply`.
 
+        A store that fails is closed; see :meth:`reopen`.
+
         Raises:
             NotFound: there is no such store.
+            StatecoreError: see :meth:`FollowedStore.apply`, and what the system refused.
         """
-        self.store(store).apply(runs, end, stream_time)
+        found = self.store(store)
+        try:
+            with said_of(self.name, store, "could not be moved on"):
+                found.apply(runs, end, stream_time)
+        except Exception:
+            found.drop()
+            raise
+
+    def reopen(self, store: str) -> None:
+        """Open a store that failed, where it stood at its last commit; nothing where it is open.
+
+        Raises:
+            NotFound: there is no such store.
+            StatecoreError: see :meth:`FollowedStore.open`.
+        """
+        with said_of(self.name, store, "could not be opened"):
+            self.store(store).open()
 
     def store(self, name: str) -> FollowedStore:
         """A store that follows its changelog. Raises ``NotFound`` where it is none."""
@@ -218,19 +261,27 @@ class TaskStores:
         Raises:
             Invalid, Capacity: it cannot be written.
         """
-        for store in self._stores.values():
-            store.checkpoint()
-        write_offsets(self.path / CHECKPOINT_FILE, self.offsets())
+        with said_of(self.name, "", "could not be noted"):
+            for store in self._stores.values():
+                store.checkpoint()
+            write_offsets(self.path / CHECKPOINT_FILE, self.offsets())
 
-    def reset(self, store: str) -> None:
+    def reset(self, store: str, *, discard: bool = False) -> None:
         """Empty a store, which is followed from the start of its changelog then. Its offset goes first.
+
+        Its rows are moved aside, and kept for a week.
+
+        Args:
+            store: which.
+            discard: delete its rows instead, because the changelog tells of all of them.
 
         Raises:
             NotFound: there is no such store.
-            Invalid, Capacity: see :meth:`FollowedStore.reset`.
+            Invalid, Capacity, Retryable: see :meth:`FollowedStore.reset`.
         """
-        remove_offsets(self.path / CHECKPOINT_FILE)
-        self.store(store).reset()
+        with said_of(self.name, store, "could not be emptied"):
+            remove_offsets(self.path / CHECKPOINT_FILE)
+            self.store(store).reset(None if discard else self._keep)
         self.checkpoint()
 
     def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
@@ -251,22 +302,25 @@ class TaskStores:
             )
         if not self._is_open:
             return
-        self._is_open = False
         if not meant_for.files.task:
-            remove_offsets(self.path / CHECKPOINT_FILE)
+            with said_of(self.name, "", "could not be handed on"):
+                remove_offsets(self.path / CHECKPOINT_FILE)
+        self._is_open = False
         failures: list[StatecoreError] = []
         failed: set[TopicPartition] = set()
         for store in self._stores.values():
             try:
-                store.close()
+                with said_of(self.name, store.name, "could not be closed"):
+                    store.close()
             except StatecoreError as error:
                 failures.append(error)
                 failed.add(store.changelog)
-        if meant_for.files.task:
-            sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
-            write_offsets(self.path / CHECKPOINT_FILE, sound)
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self._give_to_owner()
+        with said_of(self.name, "", "could not be handed on"):
+            if meant_for.files.task:
+                sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
+                write_offsets(self.path / CHECKPOINT_FILE, sound)
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self._give_to_owner()
         if failures:
             raise failures[0]
 
@@ -282,22 +336,39 @@ class TaskStores:
                 stores=foreign,
             )
 
+    def _refuse_older(self) -> None:
+        """Refuse what Kafka Streams 4.2 or older wrote, before anything is changed; one database tells of a store."""
+        for store in stores_in(self.path):
+            for database in store.databases[-1:]:
+                try:
+                    families = read_database_state(database).column_families
+                except Corrupted:
+                    continue  # whoever opens it says what is wrong
+                if OFFSETS_COLUMN_FAMILY not in families:
+                    raise written_by_older(database, store.store)
+
+    def _look_at_unlogged(self) -> None:
+        if self._exactly_once:
+            for store in self._declared:
+                if not store.is_logged and store.kind not in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN):
+                    close_unlogged(self._directory, self.name, store)
+
     def _make_versioned(self) -> None:
         partition = partition_of(self.name)
         for store in self._declared:
             if not (_is_kept(store) and store.kind.is_versioned) or partition is None:
                 continue
-            path, changelog = (
-                self._directory.store_path(self.name, store.name, store.kind),
-                TopicPartition(store.changelog, partition),
-            )
-            if not has_database(path):
-                made = self.scratch / f"{store.name}-made"
-                create_database(made, store.kind, {changelog: OFFSET_UNKNOWN})
-                make_directories(path.parent)
-                shutil.rmtree(path, ignore_errors=True)
-                made.rename(path)
-            self._versioned[changelog] = read_database_state(path).offsets.get(changelog, OFFSET_UNKNOWN)
+            changelog = TopicPartition(store.changelog, partition)
+            made = self.scratch / f"{store.name}-made"
+            with said_of(self.name, store.name, "could not be made"):
+                leave_versioned_empty(self._directory, self.name, store, changelog, made, self._now_ms())
+            self._versioned[changelog] = OFFSET_UNKNOWN
+
+    def _keep(self, store: Path) -> None:
+        move_store_aside(self._directory, self.name, store, STALE, self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self._now() * 1000)
 
     def _give_to_owner(self) -> None:
         ownership = self._directory.ownership

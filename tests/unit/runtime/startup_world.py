@@ -12,6 +12,7 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.faults import InjectedFault
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import STATUS_OPEN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.contents import databases_of
 from statecore.placement.database_state import create_database
@@ -22,6 +23,7 @@ from statecore.runtime.task import Task
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.stores.legacy_offsets import write_offsets
 from statecore.stores.rocksdb import RocksDBStore
+from statecore.stores.rocksdb_witness import forget_witness
 
 APPLICATION = "app"
 KV, WINDOW = "by-id", "per-hour"
@@ -73,6 +75,14 @@ class World:
         """Both stores, at one offset."""
         self.put_plain(task, offset)
         self.put_segment(task, 0, offset)
+
+    def leave_open(self, task: str) -> None:
+        """Its key-value store as Kafka Streams leaves one that it did not close, and without a word of ours."""
+        path = self.path(task) / "rocksdb" / KV
+        with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
+            store._write_status(STATUS_OPEN)
+            store._rows_ahead = True  # so that closing it leaves the status
+        forget_witness(path)
 
     def write_checkpoint(self, task: str, offsets: Mapping[TopicPartition, int]) -> None:
         """``.checkpoint``."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
 import pytest
 
+from statecore.errors import Invalid, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
+from statecore.placement.contents import segments_in
+from statecore.placement.database_state import create_database, read_database_state
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore
+from statecore.stores.rocksdb import RocksDBStore
 
 CHANGELOG = TopicPartition("orders-store-changelog", 0)
 
@@ -48,3 +53,139 @@ def test_a_grace_buffer_whose_database_is_gone_does_not_stand_where_its_file_say
     again.open()
     assert (again.offset, again.position) == (OFFSET_UNKNOWN, 0)
     again.close()
+
+
+def databases(store: FollowedStore) -> dict[str, int | None]:
+    """The segments on the disk, each with its offset."""
+    return {
+        one.path.name: read_database_state(one.path).offsets.get(CHANGELOG)
+        for one in segments_in(store.path, store.name)
+    }
+
+
+def segment(tmp_path: Path, number: int, offset: int | None) -> Path:
+    path = tmp_path / "0_0" / "store" / f"store.{number * 60_000}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    create_database(path, StoreKind.WINDOW, {} if offset is None else {CHANGELOG: offset})
+    return path
+
+
+FOLLOWED = [
+    kind for kind in StoreKind if kind not in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN, StoreKind.VERSIONED_KEY_VALUE)
+]
+
+
+def opened_with(tmp_path: Path, offsets: dict[int, int | None]) -> FollowedStore:
+    for number, offset in offsets.items():
+        segment(tmp_path, number, offset)
+    store = store_of(tmp_path, StoreKind.WINDOW)
+    store.open()
+    return store
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("kind", FOLLOWED)
+def test_a_store_of_every_kind_follows_and_is_emptied(tmp_path: Path, kind: StoreKind, exactly_once: bool) -> None:
+    store = store_of(tmp_path, kind, exactly_once=exactly_once)
+    store.open()
+    store.apply([], 5, stream_time=120_000)
+    kept: list[Path] = []
+
+    def keep(path: Path) -> None:
+        kept.append(path.rename(tmp_path / "kept"))
+
+    store.reset(keep)
+    assert (store.offset, store.position, store.has_rows) == (OFFSET_UNKNOWN, 0, False)
+    assert kept[0].is_dir()
+    store.apply([], 3)
+    store.close()
+    again = store_of(tmp_path, kind, exactly_once=exactly_once)
+    again.open()
+    assert again.offset == 2
+    again.close()
+
+
+def test_segments_are_set_to_the_least_of_their_offsets(tmp_path: Path) -> None:
+    store = opened_with(tmp_path, {10: 7, 11: 3, 12: 9})
+    assert (store.offset, store.segments, store.stream_time) == (3, (10, 11, 12), 720_000)
+    store.close()
+    assert set(databases(store).values()) == {3}
+
+
+def test_nobody_knows_where_a_store_stands_that_has_rows_and_a_segment_without_an_offset(tmp_path: Path) -> None:
+    path = segment(tmp_path, 10, 5)
+    with RocksDBStore(path, StoreKind.WINDOW) as one:
+        one.put(b"k" + (600_000).to_bytes(8, "big") + b"\0\0\0\0", b"v")
+        one.commit({CHANGELOG: 5})
+    store = opened_with(tmp_path, {11: None})
+    assert store.offset is None
+    store.close()
+
+
+def test_a_segment_that_has_expired_does_not_set_the_store_back(tmp_path: Path) -> None:
+    store = opened_with(tmp_path, {3: 1, 20: 9, 21: 9})
+    assert store.offset == 9
+    store.apply([], 11)
+    store.close()
+    assert databases(store) == {"store.1200000": 10, "store.1260000": 10}
+
+
+def test_expired_segments_go_and_one_stays(tmp_path: Path) -> None:
+    store = opened_with(tmp_path, {10: 4, 11: 4})
+    store.apply([], 6, stream_time=6_000_000)
+    assert store.segments == (100,)
+    store.close()
+    assert databases(store) == {"store.6000000": 5}
+
+
+@pytest.mark.parametrize("broken", ["close", "take away"])
+def test_an_expired_segment_that_cannot_be_closed_or_taken_away_is_neither_forgotten_nor_closed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    store = opened_with(tmp_path, {10: 4, 11: 4})
+    closed: list[Path] = []
+    close = RocksDBStore.close
+
+    def fails(self: RocksDBStore) -> None:
+        closed.append(self._path)
+        close(self)
+        raise Retryable("The disk failed.", action="Later.")
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    with monkeypatch.context() as patched:
+        if broken == "close":
+            patched.setattr(RocksDBStore, "close", fails)
+            store.apply([], 6, stream_time=720_000)
+            assert closed == [tmp_path / "0_0" / "store" / "store.600000"]
+        else:
+            store._make(12)
+            patched.setattr(Path, "rename", full)
+            with pytest.raises(OSError, match="No space"):
+                store.apply([], 6, stream_time=720_000)
+            assert (store.offset, "store.600000" in databases(store)) == (5, True)
+    store.apply([], 7, stream_time=720_001)
+    store.close()
+    assert "store.600000" not in databases(store)
+    assert set(databases(store).values()) == {6}
+
+
+def test_a_store_that_was_dropped_is_opened_where_it_was_committed(tmp_path: Path) -> None:
+    store = store_of(tmp_path, StoreKind.KEY_VALUE, exactly_once=True)
+    store.open()
+    store.apply([], 8)
+    store.drop()
+    assert not store.is_open
+    shutil.rmtree(store.path)
+    store.open()
+    assert store.offset == OFFSET_UNKNOWN
+    store.close()
+
+
+def test_a_segment_of_another_interval_is_refused(tmp_path: Path) -> None:
+    segment(tmp_path, 10, 4).rename(tmp_path / "0_0" / "store" / "store.600001")
+    store = store_of(tmp_path, StoreKind.WINDOW)
+    with pytest.raises(Invalid, match="no segment of the store"):
+        store.open()
+    assert not store.is_open

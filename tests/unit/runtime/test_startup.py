@@ -135,6 +135,40 @@ def test_a_corrupt_task_is_moved_aside_under_exactly_once_after_a_copy_was_looke
     tasks.close_rest()
 
 
+@pytest.mark.parametrize("bound", [0, 3])
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_closed_task_that_kafka_streams_left_open_is_found_under_exactly_once_whatever_its_checkpoint_says(
+    world: World, checkpoint: bool, bound: int
+) -> None:
+    for task in ("0_0", "0_1", "0_2"):
+        world.put_task(task, 9)
+    world.leave_open("0_1")
+    if checkpoint:
+        for number in range(3):
+            world.write_checkpoint(f"0_{number}", {changelog(KV, number): 9, changelog("per-hour", number): 9})
+    log: list[str] = []
+    tasks = StartupTasks(world.directory, spec_of(), opener(world, log), settings=StartupSettings(bound))
+    assert set(tasks.start()) == {"0_0", "0_2"}
+    assert "was not closed cleanly" in tasks.corrupt["0_1"].reason
+    assert log == (["open 0_0"] if bound else [])
+    tasks.close_rest()
+
+
+def test_a_closed_task_that_kafka_streams_left_open_goes_on_at_least_once(world: World) -> None:
+    world.put_task("0_1", 9)
+    world.leave_open("0_1")
+    tasks = StartupTasks(world.directory, spec_of(ALOS), opener(world, []), settings=StartupSettings(0))
+    assert set(tasks.start()) == {"0_1"}
+
+
+def test_what_a_killed_job_left_is_settled_before_a_task_is_read(world: World) -> None:
+    world.put_task("0_0", 4)
+    left = world.directory.work_path / "placement-dead"
+    left.mkdir()
+    StartupTasks(world.directory, spec_of(), opener(world, []), settings=StartupSettings(0)).start()
+    assert not left.exists()
+
+
 def test_what_only_an_opening_finds_corrupt_is_moved_aside_too_and_taken_anew(world: World) -> None:
     world.put_task("0_0", 4)
     world.put_task("0_1", 9)

@@ -1,0 +1,46 @@
+"""Whether Kafka Streams would wipe a task under exactly-once, because a database of it was not closed cleanly.
+
+Kafka Streams goes by the status in each database alone, of stores with and without a changelog. What this library
+wrote last it takes all the same, because a commit of it has rows and offset in one write: whoever opens such a database
+with it, and closes it, leaves one that Kafka Streams takes too. Nothing is written here, and one database is looked
+into at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from statecore.placement.contents import stores_in
+from statecore.placement.database_state import read_database_state
+from statecore.stores.rocksdb_witness import Witness
+
+
+def is_unclean(database: Path) -> bool:
+    """Whether Kafka Streams would not take a database under exactly-once, whoever left it so.
+
+    Raises:
+        Corrupted, Fenced, Capacity, Invalid, NotFound, Retryable: see :func:`read_database_state`.
+    """
+    return not read_database_state(database).closed_cleanly
+
+
+def is_distrusted(database: Path) -> bool:
+    """Whether neither Kafka Streams nor this library takes a database under exactly-once.
+
+    Raises:
+        Corrupted, Fenced, Capacity, Invalid, NotFound, Retryable: see :func:`read_database_state`.
+    """
+    witness = Witness(database, database)
+    witness.look(read_only=True)
+    return is_unclean(database) and not witness.written_here_last
+
+
+def distrusted_in(databases: Iterable[Path]) -> Path | None:
+    """The first of some databases that :func:`is_distrusted`; ``None`` where there is none. Raises what that does."""
+    return next((database for database in databases if is_distrusted(database)), None)
+
+
+def distrusted_of_task(path: Path) -> Path | None:
+    """The first database in a task directory that :func:`is_distrusted`, of any store. Raises what that does."""
+    return distrusted_in(database for store in stores_in(path) for database in store.databases)

@@ -1,0 +1,261 @@
+"""A standby task reads in pieces, judges what it reads between them, and loses nothing that it cannot read again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.changelog.model import OffsetRange
+from statecore.errors import Capacity, Retryable, StatecoreError
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.placement.moved_aside import moved_aside
+from statecore.placement.work_directory import STALE
+from statecore.runtime.standby_task import StandbyTask
+from statecore.stores.rocksdb import RocksDBStore
+from tests.unit.runtime.standby_world import CHANGELOG, STORE, TASK, World, rows_of, with_gaps
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "state")
+    with world.directory.lock():
+        yield world
+
+
+def stop_after(pieces: int) -> Any:
+    """Asked once before the first piece, and after each."""
+    asked = iter(range(pieces + 1))
+    return lambda: next(asked, None) == pieces
+
+
+def test_an_initial_copy_that_was_stopped_on_a_log_with_gaps_goes_on_where_it_was(world: World) -> None:
+    for number in range(30):
+        world.log.put(f"k{number % 7}", f"v{number}")
+    world.compact(12, 13, 14, 21)
+    task = world.task(piece_offsets=10)
+    task.open()
+    done = world.follow(task, stop_after(1))
+    assert done.followed[CHANGELOG].end == 10
+    task.close()
+    world.now += 3600
+    again = world.task(piece_offsets=10)
+    again.open()
+    done = world.follow(again)
+    assert (done.stale, done.failed) == ({}, {})
+    assert (done.followed[CHANGELOG].start, done.followed[CHANGELOG].end) == (10, 30)
+    assert rows_of(again)[b"k1"] == b"v29"
+    again.close()
+
+
+def test_an_initial_copy_that_took_longer_than_deletes_are_kept_is_made_anew(world: World) -> None:
+    world.log.put("gone", "here")
+    for number in range(9):
+        world.log.put(f"k{number}", "v")
+    deleted = world.log.put("gone", None)
+    for number in range(9):
+        world.log.put(f"k{number}", "w")
+
+    def compaction(span: OffsetRange) -> None:
+        if span.start == 10 and deleted in world.log.records:
+            world.now += 2 * 86_400
+            world.compact(0, deleted)
+
+    world.reader.before = compaction
+    task = world.task(piece_offsets=10)
+    task.open()
+    done = world.follow(task)
+    assert "which may have been deletes" in done.stale[STORE]
+    task.rebuild(STORE)
+    assert not moved_aside(world.directory, STALE), "the log tells of every row of it"
+    assert not world.follow(task).stale
+    assert b"gone" not in rows_of(task)
+    assert len(rows_of(task)) == 9
+    task.close()
+
+
+def test_a_first_read_whose_log_loses_records_meanwhile_is_made_anew(world: World) -> None:
+    for number in range(20):
+        world.log.put(f"k{number}", "v")
+
+    def retention(span: OffsetRange) -> None:
+        if span.start == 10:
+            world.log.start = 15
+
+    world.reader.before = retention
+    task = world.task(piece_offsets=10)
+    task.open()
+    assert "began at 15" in world.follow(task).stale[STORE]
+    task.close()
+
+
+def test_a_log_that_begins_late_is_followed_from_there(world: World) -> None:
+    for number in range(20):
+        world.log.put(f"k{number}", "v")
+    world.log.start = 12
+    task = world.task(piece_offsets=5)
+    task.open()
+    done = world.follow(task)
+    assert (done.stale, done.failed, world.reader.spans) == ({}, {}, [(12, 17), (17, 20)])
+    assert len(rows_of(task)) == 8
+    world.log.start = 20
+    assert not world.follow(task).stale
+    task.close()
+
+
+def test_each_piece_of_a_first_read_is_remembered_with_the_moment_before_it_began(world: World) -> None:
+    for number in range(20):
+        world.log.put(f"k{number}", "v")
+    seen: list[tuple[int, int | None]] = []
+    task = world.task(piece_offsets=10)
+    task.open()
+    file = world.directory.work_path / "standby" / TASK / "logs.json"
+
+    def look(span: OffsetRange) -> None:
+        (log,) = json.loads(file.read_text())["logs"]
+        seen.append((log["end"], log["read_at_ms"]))
+        world.now += 60
+
+    world.reader.before = look
+    world.follow(task)
+    assert seen == [(0, 1_000_000_000), (10, 1_000_000_000)]
+    (log,) = json.loads(file.read_text())["logs"]
+    assert (log["end"], log["leader_epoch"]) == (20, 1)
+    task.close()
+
+
+def test_what_a_store_had_is_kept_aside_when_its_log_has_lost_records(world: World) -> None:
+    for number in range(5):
+        world.log.put(f"old{number}", "v")
+    task = world.task()
+    task.open()
+    world.follow(task)
+    for number in range(10):
+        world.log.put(f"new{number}", "v")
+    world.log.start = 10
+    done = world.follow(task)
+    assert "begins at 10" in done.stale[STORE]
+    task.rebuild(STORE)
+    assert not world.follow(task).stale
+    assert set(rows_of(task)) == {b"new%d" % number for number in range(5, 10)}
+    (aside,) = moved_aside(world.directory, STALE)
+    assert (aside.task, aside.at_ms) == (TASK, 1_000_000_000)
+    with RocksDBStore(aside.path / "rocksdb" / STORE, StoreKind.KEY_VALUE, read_only=True) as kept:
+        assert [key for keys, _ in kept.scan_lists() for key in keys] == [b"old%d" % number for number in range(5)]
+        assert kept.committed_offset(CHANGELOG) == 4
+    task.close()
+    world.now += 6 * 86_400
+    again = world.task()
+    again.open()
+    assert moved_aside(world.directory, STALE), "a week is not over"
+    again.close()
+    world.now += 2 * 86_400
+    again.open()
+    assert not moved_aside(world.directory, STALE)
+    again.close()
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, Capacity), (errno.EIO, Retryable)])
+def test_what_the_system_refuses_is_said_of_the_store_and_the_next_round_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StatecoreError]
+) -> None:
+    for at in range(5):
+        world.log.put(f"k{at}", "v")
+    task = world.task()
+    task.open()
+
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise OSError(number, "The system refused.", str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RocksDBStore, "ingest", refused)
+        failed = world.follow(task).failed[STORE]
+    assert type(failed) is kind
+    assert STORE in failed.what
+    assert TASK in failed.what
+    assert task.offsets() == {CHANGELOG: OFFSET_UNKNOWN}
+    assert not world.follow(task).failed
+    assert len(rows_of(task)) == 5
+    task.close()
+
+
+def test_a_directory_that_cannot_be_made_for_a_read_is_one_of_our_errors(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.log.put("k", "v")
+    task = world.task()
+    task.open()
+
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "mkdir", refused)
+        failed = world.follow(task).failed[STORE]
+    assert "Permission denied" in failed.what
+    assert not world.follow(task).failed
+    task.close()
+
+
+def test_a_task_that_was_closed_is_opened_again_and_goes_on(world: World) -> None:
+    world.log.put("a", "1")
+    task = world.task()
+    assert not task.is_open
+    task.open()
+    world.follow(task)
+    task.close()
+    assert not task.is_open
+    world.log.put("b", "2")
+    task.open()
+    assert task.is_open
+    done = world.follow(task)
+    assert (done.followed[CHANGELOG].start, done.followed[CHANGELOG].end) == (1, 2)
+    assert rows_of(task) == {b"a": b"1", b"b": b"2"}
+    task.close()
+
+
+def test_a_topic_that_was_created_again_leaves_the_rows_to_a_person(world: World) -> None:
+    world.log.put("a", "1")
+    task: StandbyTask = world.task()
+    task.open()
+    world.follow(task)
+    world.log.topic_id = "2" * 32
+    assert "created again" in world.follow(task).failed[STORE].what
+    assert rows_of(task) == {b"a": b"1"}
+    task.close()
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3])
+@pytest.mark.parametrize("point", ["standby.before-ingest", "standby.after-ingest", "standby.before-expiry"])
+def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_same_rows(
+    tmp_path: Path, point: str, piece: int
+) -> None:
+    command = [sys.executable, "-m", "tests.unit.runtime.standby_world", str(tmp_path / "state"), point, str(piece)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    world = World(tmp_path / "state")
+    with_gaps(world)
+    world.now += 3600
+    with world.directory.lock():
+        task = world.task(piece_offsets=10)
+        task.open()
+        committed = piece if point == "standby.before-expiry" else piece - 1
+        assert task.stores.store(STORE).position == committed * 10
+        done = world.follow(task)
+        if (point, piece) == ("standby.after-ingest", 1):
+            assert "before it had committed" in done.stale[STORE]
+            task.rebuild(STORE)
+            done = world.follow(task)
+        assert (done.stale, done.failed) == ({}, {})
+        expected = {b"k%d" % (number % 7): b"v%d" % number for number in range(30) if number != 27}
+        del expected[b"k6"]
+        assert rows_of(task) == expected
+        assert not moved_aside(world.directory, STALE)
+        task.close()
