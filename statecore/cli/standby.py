@@ -14,7 +14,7 @@ from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.standby_request import StandbyRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.standby_report import StandbyReport
+    from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +73,14 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 def line_of(report: StandbyReport) -> str:
     """How the copies stand after a round, in one line."""
-    lags = ", ".join(f"{task.task} {'?' if task.lag is None else f'{task.lag:,}'}" for task in report.tasks)
-    return f"round {report.rounds}: lag {lags}"
+    if not report.tasks:
+        return f"round {report.rounds}: no tasks"
+    return f"round {report.rounds}: lag {', '.join(map(_lag_of, report.tasks))}"
+
+
+def _lag_of(task: StandbyTaskReport) -> str:
+    lag = "?" if task.lag is None else f"{task.lag:,}"
+    return f"{task.task} {lag}{' (warmup)' if task.role == 'warmup' else ''}{' failed' if task.exit_code else ''}"
 
 
 def show(report: StandbyReport) -> None:
