@@ -152,6 +152,9 @@ STANDBY_POINTS: tuple[str, ...] = (
 )
 """A standby task that applies runs to one of its stores; the third only where the store has several segments."""
 
+BASE_POINTS: tuple[str, ...] = ("base.before-rename", "base.after-rename")
+"""A task of a snapshot that becomes the base of a new copy."""
+
 STARTUP_POINTS: tuple[str, ...] = (
     "startup.before-aside",
     "startup.after-aside",
@@ -182,6 +185,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *CONVERSION_POINTS,
     *GLOBAL_POINTS,
     *STANDBY_POINTS,
+    *BASE_POINTS,
     *STARTUP_POINTS,
     *CLEANING_POINTS,
 )

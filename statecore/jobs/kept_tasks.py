@@ -16,6 +16,7 @@ from statecore.errors import Retryable, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.standby_bases import Bases
 from statecore.jobs.standby_report import StandbyStore, StandbyTaskReport
 from statecore.metrics import NO_METRICS, RESTORE_REMAINING, STANDBY_FAILED, STANDBY_TASKS, UPDATED, Metrics
 from statecore.progress import Clock
@@ -38,6 +39,7 @@ class _Kept:
 
     name: str
     role: Role
+    open_task: OpenStandby
     task: StandbyTask | None = None
     left: StatecoreError | None = None
     retry_at: float = 0.0
@@ -79,6 +81,7 @@ class KeptTasks:
         cluster: where the changelogs are.
         open_task: opens a task that is taken up, or tried again.
         say: told what an operator should read at once.
+        bases: where a new copy begins; ``None`` for the start of its changelogs. They are closed with the tasks.
         metrics: who is told.
         clock: seconds that never go back.
     """
@@ -90,9 +93,11 @@ class KeptTasks:
         open_task: OpenStandby,
         say: Callable[[str], None],
         *,
+        bases: Bases | None = None,
         metrics: Metrics = NO_METRICS,
         clock: Clock = time.monotonic,
     ) -> None:
+        self._bases = bases
         self._spec, self._cluster, self._open_task, self._say = spec, cluster, open_task, say
         self._metrics, self._clock = metrics, clock
         self._kept: dict[str, _Kept] = {}
@@ -105,12 +110,17 @@ class KeptTasks:
 
     @property
     def _left(self) -> int:
-        return sum(one.task is None for one in list(self._kept.values()))
+        return sum(one.left is not None for one in list(self._kept.values()))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The tasks, also those that are left for a while."""
         return tuple(self._kept)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the base of a task is still on its way."""
+        return any(one.task is None and one.left is None for one in self._kept.values())
 
     def take_up(self, name: str, role: Role = Role.STANDBY, open_task: OpenStandby | None = None) -> None:
         """Keep a task from now on; one that is kept already is as it was, but for its role.
@@ -118,13 +128,13 @@ class KeptTasks:
         Args:
             name: which.
             role: what for.
-            open_task: opens it this time, where it may be open already.
+            open_task: opens it, where it may be open already.
         """
         if name in self._kept:
             self._kept[name].role = role
             return
-        self._kept[name] = one = _Kept(name, role)
-        self._open(one, open_task or self._open_task)
+        self._kept[name] = one = _Kept(name, role, open_task or self._open_task)
+        self._open(one)
 
     def drop(self, name: str) -> int:
         """Keep a task no longer: close it, and leave it on the disk.
@@ -149,7 +159,7 @@ class KeptTasks:
         """
         for one in self._kept.values():
             if one.task is None and self._clock() >= one.retry_at and not stopped():
-                self._open(one, self._open_task)
+                self._open(one)
         for one, ends in self._ends(stopped):
             if one.task is None or stopped():
                 continue
@@ -170,6 +180,8 @@ class KeptTasks:
 
     def close(self) -> tuple[StandbyTaskReport, ...]:
         """Close all tasks, so that Kafka Streams can start; how they stood then."""
+        if self._bases is not None:
+            self._bases.close()
         for one in self._kept.values():
             failed = self._close(one, forget=False)
             if failed is not None:
@@ -181,9 +193,11 @@ class KeptTasks:
             end()
         return found
 
-    def _open(self, one: _Kept, open_task: OpenStandby) -> None:
+    def _open(self, one: _Kept) -> None:
         try:
-            one.task = open_task(one.name)
+            if self._bases is not None and self._bases.is_coming(one.name):
+                return
+            one.task = one.open_task(one.name)
         except Exception as error:
             self._leave(one, as_statecore_error(error, f"task {one.name} was opened", task=one.name))
             return

@@ -17,6 +17,7 @@ from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.kept_tasks import KeptTasks
+from statecore.jobs.standby_bases import Bases
 from statecore.jobs.standby_fleet import StandbyFleet
 from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
 from statecore.jobs.standby_request import StandbyRequest
@@ -61,6 +62,12 @@ def run_standby(
         Retryable: no broker answered when the job began.
     """
     spec = spec_of(request)
+    if request.group == spec.application_id:
+        raise Invalid(
+            f"{request.group} is the application's own consumer group.",
+            action="Give the fleet a group id that nothing else uses.",
+            group=request.group,
+        )
     directory = StateDirectory(Path(request.state_dir), spec.application_id)
     settings = StandbySettings(memory_bytes=request.memory_budget, timeout=request.timeout)
     with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
@@ -74,7 +81,9 @@ def run_standby(
         with directory.lock():
             if recovered := str(recover(directory, faults)):
                 say(recovered)
-            job = _Standby(request, spec, KeptTasks(spec, cluster, open_task, say, metrics=metrics), told)
+            bases = None if request.repository is None else Bases(directory, request.repository, say, faults=faults)
+            kept = KeptTasks(spec, cluster, open_task, say, bases=bases, metrics=metrics)
+            job = _Standby(request, spec, kept, told)
             if request.group is None:
                 return job.run_static(names, stop)
             return job.run_fleet(
@@ -118,8 +127,9 @@ class _Standby:
                 self.kept.take_up(name)
             while not stop.is_set():
                 self._round(stop.is_set)
-                if self._request.once or stop.wait(self._request.interval / 1000):
+                if self._request.once and not self.kept.is_waiting:
                     break
+                stop.wait(_SLICE if self.kept.is_waiting else self._request.interval / 1000)
         finally:
             tasks = self.kept.close()
         return self._report(tasks)

@@ -85,12 +85,6 @@ class StandbyFleet:
             Invalid: the settings, or the directory, are wrong.
         """
         request = self._request
-        if request.group == self._spec.application_id:
-            raise Invalid(
-                f"{request.group} is the application's own consumer group.",
-                action="Give the fleet a group id that nothing else uses.",
-                group=request.group,
-            )
         self._on_disk = {task: found.sum for task, found in self._startup.start().items()}
         for task, found in self._startup.left_alone.items():
             self._say(f"Task {task} is left alone: {found.reason}")

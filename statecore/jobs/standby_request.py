@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
 from statecore.jobs.declaration import declare
-from statecore.jobs.request import LIMITS, PATIENCE, WHAT, OfSpec, check_memory_budget, check_state_dir
+from statecore.jobs.request import (
+    LIMITS,
+    PATIENCE,
+    WHAT,
+    OfSpec,
+    check_memory_budget,
+    check_repository,
+    check_state_dir,
+)
 from statecore.jobs.task_names import check_instance, only_tasks
 from statecore.jobs.values import Duration, FilePath, Flag, Size, Text, Whole
 from statecore.runtime.assignment.model import AssignmentSettings
@@ -57,6 +65,18 @@ class StandbyRequest(OfSpec):
             "partition, added up, leave I when they are divided by N",
             section=WHAT,
             check=check_instance,
+        ),
+    )
+    repository: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="where snapshots are, s3://bucket/prefix or file:///path: a new copy begins with the newest one of "
+            "its task, and follows the rest",
+            section=WHAT,
+            otherwise="a new copy is read from the start of its changelogs",
+            check=check_repository,
         ),
     )
     interval: int = field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -18,18 +19,19 @@ from typing import Any
 import pytest
 
 from statecore.errors import Invalid
+from statecore.faults import BASE_POINTS, VARIABLE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
 from statecore.placement.state_directory import StateDirectory
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
-from tests.harness.shop import EXACTLY_ONCE, Shop
+from tests.harness.shop import AT_LEAST_ONCE, EXACTLY_ONCE, Shop
 
 pytestmark = [pytest.mark.integration]
 
 TASKS = [f"0_{partition}" for partition in range(4)]
-LINE = re.compile(r"(\d_\d) (\?|[\d,]+)( \(warmup\))?")
+LINE = re.compile(r"(\d_\d) (\?|\d{1,3}(?:,\d{3})*)( \(warmup\))?")
 
 
 def command(shop: Shop, state_dir: Path, *more: str) -> list[str]:
@@ -58,6 +60,11 @@ class Member:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line.rstrip())
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it has told of."""
+        return sum(line.startswith("round ") for line in list(self.lines))
 
     @property
     def lags(self) -> dict[str, str]:
@@ -201,14 +208,16 @@ def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_hap
         table += before.values()
         members[name] = start(name)
         wait(lambda: set(members[name].lags) == given[name], *members.values())  # noqa: B023
-        assert placed(*(one for one in members.values()))
+        wait(lambda: placed(*members.values()), *members.values())
     writer.stop()
+    rounds = {name: one.rounds for name, one in members.items()}
     newest = {
         (task, store): topics.end_offset(shop.servers, shop.changelog(store), int(task[-1])) - 1
         for task in TASKS
         for store in shop.stores
     }
-    wait(lambda: all(set(one.lags.values()) == {"0"} for one in members.values()), *members.values())
+    wait(lambda: all(one.rounds > rounds[name] + 1 for name, one in members.items()), *members.values())
+    assert all(set(one.lags.values()) == {"0"} for one in members.values())
     last = {name: rows_of(one, "after its restart", one.stop()) for name, one in members.items()}
     table += [row for rows in last.values() for row in rows]
 
@@ -230,14 +239,50 @@ def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_hap
     assert not [line for one in members.values() for line in one.lines if "made anew" in line]
 
 
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+def test_a_new_copy_begins_with_a_snapshot_and_reads_only_the_rest_also_where_it_is_killed(
+    broker: Broker, tmp_path: Path, guarantee: str
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, guarantee=guarantee, has_global=False, partitions=2)
+    shop.write(800)
+    shop.checkpoint()
+    shop.write(60)
+    warm = tmp_path / "warm"
+
+    def once(fault: str = "") -> subprocess.CompletedProcess[str]:
+        words = command(shop, warm, "--once", "--repository", shop.url, "--task", "0_1")
+        environment = {**os.environ, **({VARIABLE: fault} if fault else {})}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    for point in BASE_POINTS:
+        assert once(f"{point}:kill").returncode == -signal.SIGKILL
+    ended = once()
+    assert ended.returncode == 0, ended.stderr
+    (task,) = json.loads(ended.stdout)["tasks"]
+    for store in task["stores"]:
+        whole = topics.end_offset(shop.servers, shop.changelog(store["store"]), 1)
+        assert (store["offset"], store["lag"]) == (whole - 1, 0)
+        assert 0 < store["records"] < whole / 4
+    restored = shop.restored()
+    assert content(shop, warm, "0_1") == {key: found for key, found in restored.items() if key[0] == "0_1"}
+
+
+def test_a_new_copy_of_which_there_is_no_snapshot_is_read_from_the_start(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, has_global=False, partitions=1)
+    shop.write(100)
+    words = command(shop, tmp_path / "warm", "--once", "--repository", shop.url)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "is read from the start of its changelogs" in ended.stderr
+    assert content(shop, tmp_path / "warm", "0_0") == shop.restored()
+
+
 def test_a_group_that_is_the_application_s_own_is_refused_before_anything_is_made(
     broker: Broker, tmp_path: Path
 ) -> None:
     shop = Shop(broker.bootstrap_servers, tmp_path, has_global=False, partitions=1)
-    for group, words in ((shop.application_id, "own consumer group"), ("", "is empty")):
-        made = subprocess.run(
-            command(shop, tmp_path / "warm", "--group", group), capture_output=True, text=True, timeout=120, check=False
-        )
-        assert made.returncode == Invalid.exit_code, (made.stdout, made.stderr)
-        assert words in made.stderr or words in made.stdout
+    words = command(shop, tmp_path / "warm", "--group", shop.application_id)
+    made = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert made.returncode == Invalid.exit_code, (made.stdout, made.stderr)
+    assert "own consumer group" in made.stderr + made.stdout
     assert not (tmp_path / "warm").exists()
