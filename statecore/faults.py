@@ -161,6 +161,9 @@ ACTIVE_POINTS: tuple[str, ...] = (
 )
 """A commit of an active task; the third before each of its stores but the first."""
 
+BASE_POINTS: tuple[str, ...] = ("base.before-rename", "base.after-rename")
+"""A task of a snapshot that becomes the base of a new copy."""
+
 STARTUP_POINTS: tuple[str, ...] = (
     "startup.before-aside",
     "startup.after-aside",
@@ -192,6 +195,8 @@ FAULT_POINTS: tuple[str, ...] = (
     *GLOBAL_POINTS,
     *STANDBY_POINTS,
     *ACTIVE_POINTS,
+
+    *BASE_POINTS,
     *STARTUP_POINTS,
     *CLEANING_POINTS,
 )

@@ -119,6 +119,15 @@ RESTORE_REMAINING = Instrument(
     "records (offsets) still to be restored",
     ("restore-remaining-records-total",),
 )
+UPDATED = Instrument(
+    "update-total", _COUNTER, "{record}", "records that a standby task followed", ("update-total", "update-rate")
+)
+STANDBY_TASKS = Instrument(
+    "standby-updating-tasks", _GAUGE, "{task}", "standby tasks that are followed", ("standby-updating-tasks",)
+)
+STANDBY_FAILED = Instrument(
+    "standby-failed-tasks", _GAUGE, "{task}", "standby tasks that are left for a while, because they failed"
+)
 CHECKPOINT_SUCCESS = Instrument(
     "checkpoint-last-success-time",
     _GAUGE,
@@ -168,6 +177,9 @@ INSTRUMENTS = (
     CHECKPOINT_AGE,
     RESTORED,
     RESTORE_REMAINING,
+    UPDATED,
+    STANDBY_TASKS,
+    STANDBY_FAILED,
     CHECKPOINT_SUCCESS,
     SNAPSHOT_CUT,
     GLOBAL_STATE,

@@ -14,7 +14,7 @@ from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.standby_request import StandbyRequest
 
 if TYPE_CHECKING:
-    from statecore.jobs.standby import StandbyReport
+    from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +30,17 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     faults = fault_points_from_environment()
 
     from statecore.jobs.standby import run_standby
+    from statecore.telemetry import metrics_from_environment
 
-    with _stopped_by_signals() as stop:
-        report = run_standby(request, stop, told=lambda now: output.say(line_of(now)), say=output.say, faults=faults)
+    with _stopped_by_signals() as stop, metrics_from_environment(output.say) as metrics:
+        report = run_standby(
+            request,
+            stop,
+            told=lambda now: output.say(line_of(now)),
+            say=output.say,
+            metrics=metrics,
+            faults=faults,
+        )
     output.document(report.to_json())
     if not output.json:
         show(report)
@@ -65,8 +73,14 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 def line_of(report: StandbyReport) -> str:
     """How the copies stand after a round, in one line."""
-    lags = ", ".join(f"{task.task} {'?' if task.lag is None else f'{task.lag:,}'}" for task in report.tasks)
-    return f"round {report.rounds}: lag {lags}"
+    if not report.tasks:
+        return f"round {report.rounds}: no tasks"
+    return f"round {report.rounds}: lag {', '.join(map(_lag_of, report.tasks))}"
+
+
+def _lag_of(task: StandbyTaskReport) -> str:
+    lag = "?" if task.lag is None else f"{task.lag:,}"
+    return f"{task.task} {lag}{' (warmup)' if task.role == 'warmup' else ''}{' failed' if task.exit_code else ''}"
 
 
 def show(report: StandbyReport) -> None:
@@ -76,7 +90,7 @@ def show(report: StandbyReport) -> None:
     console = result_console()
     rows = [
         (
-            *(task.task, store.store),
+            *(task.task, task.role, store.store),
             *("" if count is None else f"{count:,}" for count in (store.offset, store.lag, store.records)),
             f"{store.rebuilt}",
         )
@@ -87,10 +101,10 @@ def show(report: StandbyReport) -> None:
         print_table(
             console,
             f"{report.application_id} in {report.state_dir}",
-            ("task", "store", "offset", "lag", "records", "rebuilt"),
+            ("task", "role", "store", "offset", "lag", "records", "rebuilt"),
             rows,
-            left={"task", "store"},
-            spare=("rebuilt", "records"),
+            left={"task", "role", "store"},
+            spare=("rebuilt", "records", "role"),
         )
     for task in report.tasks:
         for error in (task.error, *(store.error for store in task.stores)):

@@ -6,13 +6,36 @@ from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
 from statecore.jobs.declaration import declare
-from statecore.jobs.request import LIMITS, PATIENCE, WHAT, OfSpec, check_memory_budget, check_state_dir
+from statecore.jobs.request import (
+    LIMITS,
+    PATIENCE,
+    WHAT,
+    OfSpec,
+    check_memory_budget,
+    check_repository,
+    check_state_dir,
+)
 from statecore.jobs.task_names import check_instance, only_tasks
-from statecore.jobs.values import Duration, FilePath, Flag, Size, Text
+from statecore.jobs.values import Duration, FilePath, Flag, Size, Text, Whole
+from statecore.runtime.assignment.model import AssignmentSettings
 from statecore.runtime.assignment.static import INSTANCE, Instance
 
 DEFAULT_INTERVAL_MS = 30_000
 """That of Kafka Streams' ``commit.interval.ms``."""
+
+
+FLEET = "Fleet"
+"""The heading of what concerns a group."""
+
+DEFAULT_SESSION_MS = 45_000
+"""That of Kafka's consumers."""
+
+_GROUP_FIELDS = ("instance_id", "host", "cleanup_delay")
+
+
+def _check_least(name: str, value: int) -> None:
+    if value < 1:
+        raise Invalid(f"{name} is {value}.", action="Give 1 or more.")
 
 
 def _check_interval(_: str, interval: int) -> None:
@@ -44,6 +67,18 @@ class StandbyRequest(OfSpec):
             check=check_instance,
         ),
     )
+    repository: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("URL"),
+            title="Repository",
+            help="where snapshots are, s3://bucket/prefix or file:///path: a new copy begins with the newest one of "
+            "its task, and follows the rest",
+            section=WHAT,
+            otherwise="a new copy is read from the start of its changelogs",
+            check=check_repository,
+        ),
+    )
     interval: int = field(
         default=DEFAULT_INTERVAL_MS,
         metadata=declare(
@@ -62,6 +97,106 @@ class StandbyRequest(OfSpec):
             title="Once",
             help="bring the copies to the end of the changelogs, and stop",
             section=WHAT,
+        ),
+    )
+    group: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("ID"),
+            title="Group",
+            help="share the tasks with the other processes of this consumer group, which nothing else uses, least of "
+            "all the application",
+            section=FLEET,
+        ),
+    )
+    replicas: int = field(
+        default=AssignmentSettings.replicas,
+        metadata=declare(
+            Whole(words="a number of copies"),
+            title="Replicas",
+            help="how many copies of each task the group keeps: num.standby.replicas",
+            section=FLEET,
+            check=_check_least,
+        ),
+    )
+    instance_id: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("ID"),
+            title="Instance id",
+            help="group.instance.id: with it a restart within the session timeout moves no task",
+            section=FLEET,
+        ),
+    )
+    host: str | None = field(
+        default=None,
+        metadata=declare(
+            Text("NAME"),
+            title="Host",
+            help="whose loss would take this process's copies, such as a zone; no two copies of a task have the same, "
+            "as long as there are others",
+            section=FLEET,
+            otherwise="the name of this machine",
+        ),
+    )
+    recovery_lag: int = field(
+        default=AssignmentSettings.recovery_lag,
+        metadata=declare(
+            Whole(words="a number of records"),
+            title="Acceptable lag",
+            help="a copy that is at most so many records behind counts as caught up: acceptable.recovery.lag",
+            section=FLEET,
+        ),
+    )
+    max_warmups: int = field(
+        default=AssignmentSettings.max_warmups,
+        metadata=declare(
+            Whole(words="a number of copies"),
+            title="Warm-ups",
+            help="how many copies are brought up to date at a time in order to move a task: max.warmup.replicas",
+            section=FLEET,
+            check=_check_least,
+        ),
+    )
+    probing_interval: int = field(
+        default=AssignmentSettings.probing_interval_ms,
+        metadata=declare(
+            Duration(),
+            title="Probing interval",
+            help="after how long is looked again whether those have caught up: probing.rebalance.interval.ms",
+            section=FLEET,
+            check=_check_least,
+        ),
+    )
+    session_timeout: int = field(
+        default=DEFAULT_SESSION_MS,
+        metadata=declare(
+            Duration(),
+            title="Session timeout",
+            help="after how long without a sign of life this process's tasks are given to others: session.timeout.ms",
+            section=FLEET,
+            check=_check_least,
+        ),
+    )
+    cleanup_delay: int | None = field(
+        default=None,
+        metadata=declare(
+            Duration(),
+            title="Cleaning",
+            help="delete copies that this process was not given, and that were not changed for so long, where others "
+            "have as much: state.cleanup.delay.ms",
+            section=FLEET,
+            otherwise="never",
+        ),
+    )
+    max_open_stores: int = field(
+        default=256,
+        metadata=declare(
+            Whole(words="a number of stores"),
+            title="Open stores",
+            help="how many databases are open at once before the group has said which tasks are this process's; others "
+            "are read closed",
+            section=LIMITS,
         ),
     )
     memory_budget: int = field(
@@ -83,6 +218,15 @@ class StandbyRequest(OfSpec):
         if self.tasks and self.instance is not None:
             raise Invalid(
                 "Both tasks and the share of an instance were asked for.", action="Give --task or --instance."
+            )
+        if self.group is None:
+            alone = [name for name in _GROUP_FIELDS if getattr(self, name) is not None]
+            if alone:
+                raise Invalid(f"{alone[0]} is of a group, and none was given.", action="Give --group too.")
+        elif self.tasks or self.instance is not None or self.once:
+            raise Invalid(
+                "A group says which tasks are this process's, for as long as it runs.",
+                action="Give --group, or else --task, --instance or --once.",
             )
 
     def wants(self, task: str) -> bool:

@@ -67,6 +67,7 @@ class Assigned:
             assignment follows when it is back.
         leader: whether it decided for all.
         probing: whether copies are warming up that are to take over from others.
+        elsewhere: of tasks that it has and was not given, the best offset sum of those that were.
     """
 
     generation: int
@@ -76,6 +77,7 @@ class Assigned:
     lost: bool = False
     leader: bool = False
     probing: bool = False
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
 
     def tasks(self, role: Role) -> frozenset[str]:
         """The tasks that it has in one role."""
@@ -323,7 +325,13 @@ class TaskGroup:
             self._probe_at = self._clock() + self.assignment_settings.probing_interval_ms / 1000
         member_id = self._started().member_id
         self._assigned = Assigned(
-            handed.generation, member_id, given.roles, given.errors, leader=leads, probing=given.probing
+            handed.generation,
+            member_id,
+            given.roles,
+            given.errors,
+            leader=leads,
+            probing=given.probing,
+            elsewhere=given.elsewhere,
         )
         return self._assigned
 

@@ -12,6 +12,7 @@
                    probing u8
                    tasks u32 × { task s   role u8   believed u64 }
                    errors u32 × { task s   why s }
+                   elsewhere u32 × { task s   sum u64 }          of tasks that the member has and was not given
 
     keep           magic "SCTA"  version 0                       no decision: go on with what you have; in every version
 
@@ -19,7 +20,8 @@
 
 ``spec`` is a digest of what the member knows the application to be. ``believed`` is the sum for which the task was
 given to the member: a static member that comes back with a disk that was emptied is handed its old assignment by the
-broker, and finds that its sum is less.
+broker, and finds that its sum is less. ``elsewhere`` is the best sum of those that were given the task: by that a
+member knows whether its own copy is still needed.
 
 Whatever is not exactly that is refused: other versions, lengths beyond the end, bytes that are left, roles that there
 are not, a task twice.
@@ -30,7 +32,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from statecore.errors import Invalid
@@ -79,6 +81,7 @@ class Given:
         probing: whether it is to be looked again after the probing interval.
         errors: tasks that it has or was given and must leave alone, with the reason.
         refusal: why it cannot take part; empty when it can.
+        elsewhere: of tasks that it has and was not given, the best sum of those that were.
     """
 
     roles: Mapping[str, Role] = field(default_factory=dict)
@@ -86,6 +89,7 @@ class Given:
     probing: bool = False
     errors: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -138,6 +142,9 @@ def encode_assignment(given: Given) -> bytes:
     parts.append(struct.pack(">I", len(given.errors)))
     for task, why in sorted(given.errors.items()):
         parts.append(_string(task) + _string(why))
+    parts.append(struct.pack(">I", len(given.elsewhere)))
+    for task, held in sorted(given.elsewhere.items()):
+        parts.append(_string(task) + struct.pack(">Q", held))
     return _bounded(parts, len(given.roles))
 
 
@@ -161,11 +168,17 @@ def decode_assignment(data: bytes) -> Given | None:
         if task in errors:
             raise reader.wrong(f"task {task!r} twice")
         errors[task] = why
+    elsewhere: dict[str, int] = {}
+    for _ in range(reader.count()):
+        task = reader.string()
+        if task in elsewhere:
+            raise reader.wrong(f"task {task!r} twice")
+        (elsewhere[task],) = reader.unpack(">Q")
     reader.end()
     roles = {task: role for task, role, _ in rows}
     if Role.ON_DISK in roles.values():
         raise reader.wrong("a task with nothing to do")
-    return Given(roles, {task: believed for task, _, believed in rows}, bool(probing), errors, refusal)
+    return Given(roles, {task: believed for task, _, believed in rows}, bool(probing), errors, refusal, elsewhere)
 
 
 def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
@@ -173,12 +186,14 @@ def only_known(given: Given, tasks: Sequence[str] | Mapping[str, int]) -> Given:
     unknown = sorted(given.roles.keys() - set(tasks))
     if not unknown:
         return given
-    return Given(
-        {task: role for task, role in given.roles.items() if task not in unknown},
-        {task: held for task, held in given.believed.items() if task not in unknown},
-        given.probing,
-        {**given.errors, **{task: f"The group assigned task {task}, which is not known here." for task in unknown}},
-        given.refusal,
+    return replace(
+        given,
+        roles={task: role for task, role in given.roles.items() if task not in unknown},
+        believed={task: held for task, held in given.believed.items() if task not in unknown},
+        errors={
+            **given.errors,
+            **{task: f"The group assigned task {task}, which is not known here." for task in unknown},
+        },
     )
 
 
@@ -234,11 +249,16 @@ def decide(
         Member(member, sent.host, sent.capacity, sent.copies) for member, sent in read.items() if sent.spec == spec
     ]
     assignment = assign(taking_part, ends, settings)
+    owned: dict[str, list[int]] = {}
+    for one in taking_part:
+        for task in assignment.members[one.id].roles:
+            owned.setdefault(task, []).append(one.copy(task).sum)
     for one in taking_part:
         roles = assignment.members[one.id].roles
         believed = {task: one.copy(task).sum for task in roles}
         errors = {task: why for task, why in assignment.errors.items() if task in one.copies}
-        data[one.id] = encode_assignment(Given(roles, believed, assignment.probing, errors))
+        best = {task: max(held) for task in one.copies.keys() - roles.keys() if (held := owned.get(task))}
+        data[one.id] = encode_assignment(Given(roles, believed, assignment.probing, errors, elsewhere=best))
     return Decision(data, assignment)
 
 

@@ -1,0 +1,291 @@
+"""The tasks that a process keeps warm: taken up, followed in rounds, reopened when they failed, dropped and closed.
+
+Each task stands for itself. One that cannot be opened, or that fails, is said, left for a while and tried again, later
+each time; the others go on. A store whose rows cannot be continued is emptied, which loses nothing, because it is a
+copy, and is read from the start of its changelog.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Retryable, StatecoreError
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.standby_bases import Bases
+from statecore.jobs.standby_report import StandbyStore, StandbyTaskReport
+from statecore.metrics import NO_METRICS, RESTORE_REMAINING, STANDBY_FAILED, STANDBY_TASKS, UPDATED, Metrics
+from statecore.progress import Clock
+from statecore.runtime.assignment.model import Role
+from statecore.runtime.changelog_ends import ChangelogEnd, changelog_ends
+from statecore.runtime.offset_sums import offset_sum
+from statecore.runtime.standby_task import Round, StandbyTask
+from statecore.spec.model import ApplicationSpec
+
+OpenStandby = Callable[[str], StandbyTask]
+"""Opens a task, with all its stores."""
+
+FIRST_RETRY, LAST_RETRY = 5.0, 300.0
+"""Seconds after which a task that failed is tried again, the first time, and at most; doubled each time."""
+
+
+@dataclass
+class _Kept:
+    """A task, and what became of it."""
+
+    name: str
+    role: Role
+    open_task: OpenStandby
+    task: StandbyTask | None = None
+    left: StatecoreError | None = None
+    retry_at: float = 0.0
+    pause: float = FIRST_RETRY
+    errors: dict[str, StatecoreError] = field(default_factory=dict)
+    records: dict[TopicPartition, int] = field(default_factory=dict)
+    rebuilt: dict[str, int] = field(default_factory=dict)
+    end_metrics: Callable[[], None] = lambda: None
+
+    def report(self) -> StandbyTaskReport:
+        stores = () if self.task is None else self.task.stores.stores
+        lag = {} if self.task is None else self.task.lag
+        errors = [*([self.left] if self.left else []), *self.errors.values()]
+        return StandbyTaskReport(
+            self.name,
+            self.role.name.lower(),
+            tuple(
+                StandbyStore(
+                    store.name,
+                    str(store.changelog),
+                    OFFSET_UNKNOWN if store.offset is None else store.offset,
+                    lag.get(store.changelog),
+                    self.records.get(store.changelog, 0),
+                    self.rebuilt.get(store.name, 0),
+                    str(self.errors[store.name]) if store.name in self.errors else None,
+                )
+                for store in stores
+            ),
+            None if self.left is None else str(self.left),
+            max((error.exit_code for error in errors), default=0),
+        )
+
+
+class KeptTasks:
+    """The tasks of one process; for one thread.
+
+    Args:
+        spec: the application.
+        cluster: where the changelogs are.
+        open_task: opens a task that is taken up, or tried again.
+        say: told what an operator should read at once.
+        bases: where a new copy begins; ``None`` for the start of its changelogs. They are closed with the tasks.
+        metrics: who is told.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        spec: ApplicationSpec,
+        cluster: Cluster,
+        open_task: OpenStandby,
+        say: Callable[[str], None],
+        *,
+        bases: Bases | None = None,
+        metrics: Metrics = NO_METRICS,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._bases = bases
+        self._spec, self._cluster, self._open_task, self._say = spec, cluster, open_task, say
+        self._metrics, self._clock = metrics, clock
+        self._kept: dict[str, _Kept] = {}
+        self._said: dict[str, str] = {}
+        tags = {"application-id": spec.application_id}
+        self._end_metrics = (
+            metrics.observe(STANDBY_TASKS, lambda: float(len(self._kept) - self._left), tags),
+            metrics.observe(STANDBY_FAILED, lambda: float(self._left), tags),
+        )
+
+    @property
+    def _left(self) -> int:
+        return sum(one.left is not None for one in list(self._kept.values()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tasks, also those that are left for a while."""
+        return tuple(self._kept)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the base of a task is still on its way."""
+        return any(one.task is None and one.left is None for one in self._kept.values())
+
+    def take_up(self, name: str, role: Role = Role.STANDBY, open_task: OpenStandby | None = None) -> None:
+        """Keep a task from now on; one that is kept already is as it was, but for its role.
+
+        Args:
+            name: which.
+            role: what for.
+            open_task: opens it, where it may be open already.
+        """
+        if name in self._kept:
+            self._kept[name].role = role
+            return
+        self._kept[name] = one = _Kept(name, role, open_task or self._open_task)
+        self._open(one)
+
+    def drop(self, name: str) -> int:
+        """Keep a task no longer: close it, and leave it on the disk.
+
+        Returns:
+            Its offset sum.
+        """
+        one = self._kept.pop(name)
+        held = self._sum(one)
+        self._close(one)
+        return held
+
+    def sums(self) -> dict[str, int]:
+        """The offset sum of each task over the changelogs that are followed; 0 for one that could not be opened."""
+        return {name: self._sum(one) for name, one in self._kept.items()}
+
+    def round(self, stopped: Callable[[], bool]) -> None:
+        """Bring every task to the ends that its changelogs have now.
+
+        Args:
+            stopped: asked between two pieces: whether the round is to end early.
+        """
+        for one in self._kept.values():
+            if one.task is None and self._clock() >= one.retry_at and not stopped():
+                self._open(one)
+        for one, ends in self._ends(stopped):
+            if one.task is None or stopped():
+                continue
+            try:
+                done = one.task.follow(ends, stopped)
+                self._count(one, done)
+                if done.stale and not stopped():
+                    self._rebuild(one, one.task, done.stale)
+                    self._count(one, one.task.follow(ends, stopped))
+            except Exception as error:
+                self._leave(one, as_statecore_error(error, f"task {one.name} was followed", task=one.name))
+            else:
+                one.pause = FIRST_RETRY
+
+    def report(self) -> tuple[StandbyTaskReport, ...]:
+        """How the tasks stand."""
+        return tuple(one.report() for _, one in sorted(self._kept.items()))
+
+    def close(self) -> tuple[StandbyTaskReport, ...]:
+        """Close all tasks, so that Kafka Streams can start; how they stood then."""
+        if self._bases is not None:
+            self._bases.close()
+        for one in self._kept.values():
+            failed = self._close(one, forget=False)
+            if failed is not None:
+                one.left = failed
+        found = self.report()
+        for one in self._kept.values():
+            one.task = None
+        for end in self._end_metrics:
+            end()
+        return found
+
+    def _open(self, one: _Kept) -> None:
+        try:
+            if self._bases is not None and self._bases.is_coming(one.name):
+                return
+            one.task = one.open_task(one.name)
+        except Exception as error:
+            self._leave(one, as_statecore_error(error, f"task {one.name} was opened", task=one.name))
+            return
+        one.left = None
+        task = one.task
+        one.end_metrics = self._metrics.observe(
+            RESTORE_REMAINING, lambda: float(sum(task.lag.values())), self._tags(one)
+        )
+
+    def _tags(self, one: _Kept) -> dict[str, str]:
+        return {"application-id": self._spec.application_id, "task-id": one.name}
+
+    def _sum(self, one: _Kept) -> int:
+        stores = () if one.task is None else one.task.stores.stores
+        return offset_sum(None if store.offset == OFFSET_UNKNOWN else store.offset for store in stores)
+
+    def _ends(self, stopped: Callable[[], bool]) -> Iterable[tuple[_Kept, Mapping[TopicPartition, ChangelogEnd]]]:
+        """The ends of the changelogs of all tasks, asked for at once; task by task where some of them has none."""
+        open_ones = [one for one in self._kept.values() if one.task is not None]
+        try:
+            ends = self._ask(open_ones)
+        except Retryable as error:  # the brokers are away for all of them
+            for one in open_ones:
+                self._failed(one, error)
+        except StatecoreError:
+            for one in open_ones:
+                if stopped():
+                    return
+                try:
+                    found = self._ask([one])
+                except StatecoreError as error:
+                    self._failed(one, error)
+                else:
+                    yield one, found
+        else:
+            for one in open_ones:
+                yield one, ends
+
+    def _ask(self, kept: Sequence[_Kept]) -> dict[TopicPartition, ChangelogEnd]:
+        tasks = [one.task for one in kept if one.task is not None]
+        stores = [store.spec for task in tasks for store in task.stores.stores]
+        if not stores:
+            return {}
+        epochs = {at: epoch for task in tasks for at, epoch in task.epochs().items()}
+        return changelog_ends(self._cluster, self._spec, stores, epochs)
+
+    def _failed(self, one: _Kept, error: StatecoreError) -> None:
+        names = [store.name for store in one.task.stores.stores] if one.task else []
+        one.errors = dict.fromkeys(names, error)
+        self._say_once(one.name, f"Task {one.name}: {error}")
+
+    def _count(self, one: _Kept, done: Round) -> None:
+        one.errors = dict(done.failed)
+        for changelog, followed in done.followed.items():
+            one.records[changelog] = one.records.get(changelog, 0) + followed.records
+        self._metrics.add(UPDATED, done.records, self._tags(one))
+        words = " ".join(f"Store {store}: {error}" for store, error in done.failed.items())
+        self._say_once(one.name, f"Task {one.name}: {words}" if words else "")
+
+    def _rebuild(self, one: _Kept, task: StandbyTask, stale: Mapping[str, str]) -> None:
+        for store, why in stale.items():
+            self._say(f"Store {store} of task {one.name} is made anew from the start of its changelog: {why}.")
+            task.rebuild(store)
+            one.rebuilt[store] = one.rebuilt.get(store, 0) + 1
+
+    def _leave(self, one: _Kept, error: StatecoreError) -> None:
+        one.left = error
+        one.retry_at = self._clock() + one.pause
+        one.pause = min(2 * one.pause, LAST_RETRY)
+        self._say_once(one.name, f"Task {one.name} is left as it is, and tried again later: {error}")
+        self._close(one)
+
+    def _close(self, one: _Kept, *, forget: bool = True) -> StatecoreError | None:
+        one.end_metrics()
+        task = one.task
+        if forget:
+            one.task = None
+        if task is None:
+            return None
+        try:
+            task.close()
+        except Exception as error:
+            failed = as_statecore_error(error, f"task {one.name} was closed", task=one.name)
+            self._say(f"Task {one.name} could not be closed: {failed}")
+            return failed
+        return None
+
+    def _say_once(self, key: str, words: str) -> None:
+        if words and self._said.get(key) != words:
+            self._say(words)
+        self._said[key] = words

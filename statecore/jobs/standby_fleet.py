@@ -1,0 +1,216 @@
+"""A process that shares the tasks of an application with others, by a consumer group of their own.
+
+::
+
+    start      a standby for every task directory that is there      before the group is joined (KAFKA-17411)
+    attend     heartbeats; a new assignment is remembered            also between two pieces of a long first read
+    take up    tasks that were given are followed, open ones         without being closed
+               others are closed, and stay on the disk
+    publish    what each task has now                                after each round
+    clean      tasks that nobody owns                                where that was asked for
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid, Retryable
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.jobs.kept_tasks import KeptTasks, OpenStandby
+from statecore.jobs.standby_request import StandbyRequest
+from statecore.placement.state_directory import StateDirectory
+from statecore.progress import Clock
+from statecore.runtime.assignment.model import AssignmentSettings
+from statecore.runtime.changelog_ends import changelog_ends
+from statecore.runtime.cleaning import CleaningSettings, clean_unowned
+from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
+from statecore.runtime.standby_task import StandbyTask
+from statecore.runtime.startup import StartupSettings, StartupTasks
+from statecore.runtime.task_stores import followed_in, tasks_of
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.writer import spec_hash
+
+
+class StandbyFleet:
+    """This process's part in the fleet; a context manager, for one thread.
+
+    Args:
+        request: what is asked for; it names a group.
+        spec: the application.
+        cluster: where its changelogs are.
+        directory: where the copies lie, locked.
+        kept: the tasks that this process follows.
+        open_task: opens a task.
+        say: told what an operator should read at once.
+        clock: seconds that never go back.
+        faults: where tests let the process die.
+    """
+
+    def __init__(
+        self,
+        request: StandbyRequest,
+        spec: ApplicationSpec,
+        cluster: Cluster,
+        directory: StateDirectory,
+        kept: KeptTasks,
+        open_task: OpenStandby,
+        say: Callable[[str], None],
+        *,
+        clock: Clock = time.monotonic,
+        faults: FaultPoints = NO_FAULTS,
+    ) -> None:
+        self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
+        self._kept, self._say, self._clock, self._faults = kept, say, clock, faults
+        self._startup = StartupTasks(
+            directory, spec, open_task, settings=StartupSettings(request.max_open_stores), faults=faults
+        )
+        self._topics = tuple(sorted({store.changelog for store in spec.stores if store.is_logged}))
+        self._on_disk: dict[str, int] = {}
+        """Offset sums of tasks that lie here and are not followed."""
+        self._group: TaskGroup | None = None
+        self._pending: Assigned | None = None
+        self._has_assignment = False
+        self._elsewhere: Mapping[str, int] = {}
+        self._said: set[str] = set()
+
+    def start(self) -> None:
+        """Look at what is on the disk, open it as far as the setting allows, and get ready to join.
+
+        Raises:
+            NotFound: a changelog does not exist.
+            Retryable: no broker answered.
+            Invalid: the settings, or the directory, are wrong.
+        """
+        request = self._request
+        self._on_disk = {task: found.sum for task, found in self._startup.start().items()}
+        for task, found in self._startup.left_alone.items():
+            self._say(f"Task {task} is left alone: {found.reason}")
+        for task, error in self._startup.refused.items():
+            self._say(f"Task {task} is left as it is: {error}")
+        for task, corrupt in self._startup.corrupt.items():
+            self._say(f"Task {task} was corrupt and lies in {corrupt.aside.path}: {corrupt.reason}")
+        self._group = TaskGroup(
+            self._cluster,
+            GroupSettings(
+                request.group or "",
+                self._topics,
+                spec_hash(self._spec),
+                instance_id=request.instance_id,
+                host=request.host or socket.gethostname(),
+                session_timeout_ms=request.session_timeout,
+                heartbeat_interval_ms=min(3_000, request.session_timeout // 3),
+            ),
+            ends=self._ends,
+            assignment=AssignmentSettings(
+                replicas=request.replicas,
+                recovery_lag=request.recovery_lag,
+                max_warmups=request.max_warmups,
+                probing_interval_ms=request.probing_interval,
+            ),
+        )
+        self._group.start(self._sums())
+
+    def attend(self, timeout: float) -> bool:
+        """Take part in the group for a while.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Returns:
+            Whether there is another assignment to be taken up.
+
+        Raises:
+            Fenced: another process has taken this one's instance id.
+            Invalid, Capacity: the group does not take this process.
+        """
+        if self._pending is not None:
+            return True
+        try:
+            self._pending = self._joined.poll(timeout)
+        except Retryable as error:
+            self._say_once(f"{error}")
+        return self._pending is not None
+
+    def take_up(self) -> None:
+        """Follow the tasks that were given, close the others, and say so to the group."""
+        assigned, self._pending = self._pending, None
+        if assigned is None:
+            return
+        if assigned.lost:
+            self._say(f"This process fell out of the group {self._request.group}; it follows what it has meanwhile.")
+            return
+        self._elsewhere = assigned.elsewhere
+        for name in self._kept.names:
+            if name not in assigned.roles:
+                self._on_disk[name] = self._kept.drop(name)
+                self._say(f"Task {name} is kept by others now; its copy stays here.")
+        for name, role in assigned.roles.items():
+            self._kept.take_up(name, role, self._taken)
+            self._on_disk.pop(name, None)
+        if not self._has_assignment:
+            self._has_assignment = True
+            self._startup.close_rest()
+        for task, why in assigned.errors.items():
+            self._say_once(f"Task {task}: {why}")
+        self.publish()
+
+    def publish(self) -> None:
+        """Say to the group what each task has now. Raises ``Invalid``: there is too much to say."""
+        self._joined.publish(self._sums())
+
+    def clean(self) -> None:
+        """Delete tasks that nobody owns and of which another member has at least as much, where that is asked for."""
+        delay = self._request.cleanup_delay
+        if delay is None or not self._has_assignment:
+            return
+        done = clean_unowned(
+            self._directory,
+            self._kept.names,
+            self._elsewhere,
+            spec=self._spec,
+            settings=CleaningSettings(delay),
+            faults=self._faults,
+        )
+        for task in done.deleted:
+            self._on_disk.pop(task, None)
+            self._say(f"Task {task} is deleted here: others have it.")
+        for task, why in {**done.kept, **done.left}.items():
+            self._say_once(f"Task {task} stays here: {why}")
+
+    def close(self) -> None:
+        """Leave the group, and close what nobody took."""
+        try:
+            if self._group is not None:
+                self._group.close()
+        finally:
+            self._startup.close_rest()
+
+    @property
+    def _joined(self) -> TaskGroup:
+        if self._group is None:
+            raise Invalid("The fleet has not been started.", action="Call start first.")
+        return self._group
+
+    def _taken(self, name: str) -> StandbyTask:
+        task = self._startup.take(name)
+        assert isinstance(task, StandbyTask)
+        return task
+
+    def _sums(self) -> dict[str, int]:
+        return {**self._on_disk, **self._kept.sums()}
+
+    def _ends(self) -> Mapping[str, int]:
+        """Every task with the end sum of the changelogs that are followed."""
+        topics = self._cluster.describe_topics(self._topics)
+        names = tasks_of(self._spec, {name: topic.partitions for name, topic in topics.items()})
+        followed = {name: followed_in(self._spec, name) for name in names}
+        ends = changelog_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
+        return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
+
+    def _say_once(self, words: str) -> None:
+        if words not in self._said:
+            self._said.add(words)
+            self._say(words)

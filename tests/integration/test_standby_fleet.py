@@ -1,0 +1,288 @@
+"""Processes that keep warm copies together: one is killed, one is added, all are restarted, while records come in."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.errors import Invalid
+from statecore.faults import BASE_POINTS, VARIABLE
+from statecore.formats.topic_partition import TopicPartition
+from statecore.images.image import verify_image
+from statecore.placement.state_directory import StateDirectory
+from statecore.spec.reader import parse_spec
+from tests.harness import topics
+from tests.harness.broker import Broker
+from tests.harness.shop import AT_LEAST_ONCE, EXACTLY_ONCE, Shop
+
+pytestmark = [pytest.mark.integration]
+
+TASKS = [f"0_{partition}" for partition in range(4)]
+LINE = re.compile(r"(\d_\d) (\?|\d{1,3}(?:,\d{3})*)( \(warmup\))?")
+
+
+def command(shop: Shop, state_dir: Path, *more: str) -> list[str]:
+    spec = shop.scratch / "stores.yaml"
+    spec.write_text(json.dumps(shop.spec))
+    made = [sys.executable, "-m", "statecore.cli.main", "standby", "--spec", str(spec), "--json"]
+    return [*made, "--state-dir", str(state_dir), *more]
+
+
+class Member:
+    """A process of the fleet, and what it says."""
+
+    def __init__(self, shop: Shop, name: str, *more: str) -> None:
+        self.name, self.state_dir = name, shop.scratch / f"warm-{name}"
+        words = ["--group", f"{shop.application_id}-warm", "--instance-id", name, "--host", name, "--replicas", "2"]
+        words += ["--session-timeout", "6s", "--interval", "300ms", "--recovery-lag", "100"]
+        words += ["--probing-interval", "2s", *more]
+        self.process = subprocess.Popen(
+            command(shop, self.state_dir, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip())
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it has told of."""
+        return sum(line.startswith("round ") for line in list(self.lines))
+
+    @property
+    def lags(self) -> dict[str, str]:
+        """The lag of each task that it follows for good, as it said last."""
+        rounds = [line for line in list(self.lines) if line.startswith("round ")]
+        found = LINE.findall(rounds[-1].partition(":")[2]) if rounds else []
+        return {task: lag for task, lag, warmup in found if not warmup}
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> dict[str, Any]:
+        """Ends it as an operator does; what it reports."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        report = json.loads(self.process.stdout.read())
+        assert self.process.wait(60) == 0, self.lines[-20:]
+        return dict(report)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        self._reader.join(10)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one life of a member did with one store."""
+
+    member: str
+    life: str
+    task: str
+    store: str
+    first: int
+    last: int
+    records: int
+
+    def __str__(self) -> str:
+        words = f"{self.member}  {self.life:<22} {self.task}  {self.store:<7}"
+        return f"{words} {self.first:>7} {self.last:>7} {self.records:>8}"
+
+
+def rows_of(member: Member, life: str, report: dict[str, Any]) -> list[Row]:
+    return [
+        Row(
+            *(member.name, life, task["task"], store["store"]),
+            store["offset"] + 1 - store["records"],
+            store["offset"],
+            store["records"],
+        )
+        for task in report["tasks"]
+        for store in task["stores"]
+    ]
+
+
+def wait(true: Callable[[], Any], *members: Member, seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "\n".join(f"{one.name} {one.lines[-3:]}" for one in members)
+        time.sleep(0.1)
+
+
+def placed(*members: Member) -> bool:
+    """Whether every task has two copies that are near the end, and each member as many as the others."""
+    lags = [one.lags for one in members]
+    copies = sorted(task for one in lags for task in one)
+    near = all(lag != "?" and int(lag.replace(",", "")) <= 100 for one in lags for lag in one.values())
+    return copies == sorted([*TASKS, *TASKS]) and near and max(map(len, lags)) - min(map(len, lags)) <= 1
+
+
+class Writer:
+    """Writes records all the while."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop, self._stop = shop, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.2):
+            self._shop.write(8)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+
+@pytest.fixture
+def ends() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def content(shop: Shop, state_dir: Path, task: str) -> dict[tuple[str, str], tuple[int | None, str | None]]:
+    """Rows and digest of each store of a task, every row of which is read."""
+    spec, directory = parse_spec(shop.spec), StateDirectory(state_dir, shop.application_id)
+    found = {}
+    for one in directory.stores(task):
+        declared = spec.store(one.store)
+        assert declared is not None
+        image = verify_image(one.path, declared.kind, [TopicPartition(declared.changelog, int(task[-1]))])
+        found[task, one.store] = image.rows, image.digest
+    return found
+
+
+def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_happens_to_the_members(
+    broker: Broker, tmp_path: Path, ends: ExitStack
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, guarantee=EXACTLY_ONCE, has_global=False, partitions=len(TASKS))
+    shop.write(4_000)
+    writer = Writer(shop)
+    ends.callback(writer.stop)
+
+    def start(name: str) -> Member:
+        made = Member(shop, name)
+        ends.callback(made.end)
+        return made
+
+    table: list[Row] = []
+    a, b, c = (start(name) for name in "abc")
+    wait(lambda: placed(a, b, c), a, b, c)
+    had = dict(b.lags)
+
+    b.kill()
+    wait(lambda: placed(a, c), a, c)
+    d = start("d")
+    wait(lambda: placed(a, c, d), a, c, d)
+    b = start("b")
+    wait(lambda: placed(a, b, c, d), a, b, c, d)
+    assert had.keys() & b.lags.keys()
+
+    members = {one.name: one for one in (a, b, c, d)}
+    given = {name: set(one.lags) for name, one in members.items()}
+    for name in members:
+        report = members[name].stop()
+        before = {(row.task, row.store): row for row in rows_of(members[name], "before its restart", report)}
+        table += before.values()
+        members[name] = start(name)
+        wait(lambda: set(members[name].lags) == given[name], *members.values())  # noqa: B023
+        wait(lambda: placed(*members.values()), *members.values())
+    writer.stop()
+    rounds = {name: one.rounds for name, one in members.items()}
+    newest = {
+        (task, store): topics.end_offset(shop.servers, shop.changelog(store), int(task[-1])) - 1
+        for task in TASKS
+        for store in shop.stores
+    }
+    wait(lambda: all(one.rounds > rounds[name] + 1 for name, one in members.items()), *members.values())
+    assert all(set(one.lags.values()) == {"0"} for one in members.values())
+    last = {name: rows_of(one, "after its restart", one.stop()) for name, one in members.items()}
+    table += [row for rows in last.values() for row in rows]
+
+    print("\nmember, life, task, store, first offset read, last offset, records read")
+    print(*table, sep="\n")
+    restored = shop.restored()
+    for name, rows in last.items():
+        assert {row.task for row in rows} == given[name]
+        for row in rows:
+            was = next(one for one in table if (one.member, one.task, one.store) == (name, row.task, row.store))
+            assert row.first == was.last + 1  # not anew, nothing twice, nothing left out
+            assert row.last == newest[row.task, row.store]
+        for task in given[name]:
+            there = content(shop, members[name].state_dir, task)
+            assert there == {key: found for key, found in restored.items() if key[0] == task}
+    again = [row for row in table if row.member == "b" and row.life == "before its restart" and row.task in had]
+    assert again
+    assert all(row.first > 0 for row in again)  # it was killed, and went on from its last commit
+    assert not [line for one in members.values() for line in one.lines if "made anew" in line]
+
+
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+def test_a_new_copy_begins_with_a_snapshot_and_reads_only_the_rest_also_where_it_is_killed(
+    broker: Broker, tmp_path: Path, guarantee: str
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, guarantee=guarantee, has_global=False, partitions=2)
+    shop.write(800)
+    shop.checkpoint()
+    shop.write(60)
+    warm = tmp_path / "warm"
+
+    def once(fault: str = "") -> subprocess.CompletedProcess[str]:
+        words = command(shop, warm, "--once", "--repository", shop.url, "--task", "0_1")
+        environment = {**os.environ, **({VARIABLE: fault} if fault else {})}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    for point in BASE_POINTS:
+        assert once(f"{point}:kill").returncode == -signal.SIGKILL
+    ended = once()
+    assert ended.returncode == 0, ended.stderr
+    (task,) = json.loads(ended.stdout)["tasks"]
+    for store in task["stores"]:
+        whole = topics.end_offset(shop.servers, shop.changelog(store["store"]), 1)
+        assert (store["offset"], store["lag"]) == (whole - 1, 0)
+        assert 0 < store["records"] < whole / 4
+    restored = shop.restored()
+    assert content(shop, warm, "0_1") == {key: found for key, found in restored.items() if key[0] == "0_1"}
+
+
+def test_a_new_copy_of_which_there_is_no_snapshot_is_read_from_the_start(broker: Broker, tmp_path: Path) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, has_global=False, partitions=1)
+    shop.write(100)
+    words = command(shop, tmp_path / "warm", "--once", "--repository", shop.url)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "is read from the start of its changelogs" in ended.stderr
+    assert content(shop, tmp_path / "warm", "0_0") == shop.restored()
+
+
+def test_a_group_that_is_the_application_s_own_is_refused_before_anything_is_made(
+    broker: Broker, tmp_path: Path
+) -> None:
+    shop = Shop(broker.bootstrap_servers, tmp_path, has_global=False, partitions=1)
+    words = command(shop, tmp_path / "warm", "--group", shop.application_id)
+    made = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert made.returncode == Invalid.exit_code, (made.stdout, made.stderr)
+    assert "own consumer group" in made.stderr + made.stdout
+    assert not (tmp_path / "warm").exists()
