@@ -61,7 +61,7 @@ BASE = (
 
 FOLLOW_CHANGELOGS = {
     *(f"statecore.runtime.{name}" for name in ("standby_task", "global_databases", "global_reading")),
-    *(f"statecore.runtime.{name}" for name in ("global_store", "global_stores")),
+    *(f"statecore.runtime.{name}" for name in ("global_store", "global_stores", "global_surroundings")),
     "statecore.processor.active_task",
 }
 """The modules of these rooms that read records, or stand on one that does, and so need the pipeline."""
