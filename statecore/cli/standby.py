@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
 
 
+_FEW = 8
+"""Up to so many tasks each is named in the line of a round."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_request_options(parser, StandbyRequest)
@@ -75,7 +79,14 @@ def line_of(report: StandbyReport) -> str:
     """How the copies stand after a round, in one line."""
     if not report.tasks:
         return f"round {report.rounds}: no tasks"
-    return f"round {report.rounds}: lag {', '.join(map(_lag_of, report.tasks))}"
+    if len(report.tasks) <= _FEW:
+        return f"round {report.rounds}: lag {', '.join(map(_lag_of, report.tasks))}"
+    behind = sorted(report.tasks, key=lambda task: (task.exit_code == 0, -(task.lag or 0)))
+    together = sum(task.lag or 0 for task in report.tasks)
+    failed = sum(task.exit_code != 0 for task in report.tasks)
+    words = f"round {report.rounds}: {len(report.tasks):,} tasks, lag {together:,}"
+    words += f", {failed:,} failed" if failed else ""
+    return f"{words}; first {', '.join(map(_lag_of, behind[:_FEW]))}"
 
 
 def _lag_of(task: StandbyTaskReport) -> str:

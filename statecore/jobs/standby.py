@@ -141,6 +141,8 @@ class _Standby:
             while not stop.is_set():
                 fleet.take_up()
                 self._round(lambda: stop.is_set() or fleet.attend(0))
+                if fleet.is_told:
+                    continue
                 fleet.publish()
                 fleet.clean()
                 until = time.monotonic() + self._request.interval / 1000

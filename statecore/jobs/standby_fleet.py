@@ -17,16 +17,17 @@ import time
 from collections.abc import Callable, Mapping
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.kept_tasks import KeptTasks, OpenStandby
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.placement.state_directory import StateDirectory
-from statecore.progress import Clock
 from statecore.runtime.assignment.model import AssignmentSettings
 from statecore.runtime.changelog_ends import changelog_ends
 from statecore.runtime.cleaning import CleaningSettings, clean_unowned
+from statecore.runtime.followed_store import FollowedSpec
 from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
+from statecore.runtime.offset_sums import TaskSum, offset_sum
 from statecore.runtime.standby_task import StandbyTask
 from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.runtime.task_stores import followed_in, tasks_of
@@ -45,7 +46,7 @@ class StandbyFleet:
         kept: the tasks that this process follows.
         open_task: opens a task.
         say: told what an operator should read at once.
-        clock: seconds that never go back.
+        sleep: waits for so many seconds.
         faults: where tests let the process die.
     """
 
@@ -59,22 +60,23 @@ class StandbyFleet:
         open_task: OpenStandby,
         say: Callable[[str], None],
         *,
-        clock: Clock = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
         faults: FaultPoints = NO_FAULTS,
     ) -> None:
         self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
-        self._kept, self._say, self._clock, self._faults = kept, say, clock, faults
+        self._kept, self._say, self._sleep, self._faults = kept, say, sleep, faults
         self._startup = StartupTasks(
             directory, spec, open_task, settings=StartupSettings(request.max_open_stores), faults=faults
         )
-        self._topics = tuple(sorted({store.changelog for store in spec.stores if store.is_logged}))
+        changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
+        self._topics = tuple(sorted(changelogs))
         self._on_disk: dict[str, int] = {}
         """Offset sums of tasks that lie here and are not followed."""
         self._group: TaskGroup | None = None
         self._pending: Assigned | None = None
         self._has_assignment = False
         self._elsewhere: Mapping[str, int] = {}
-        self._said: set[str] = set()
+        self._said: dict[str, str] = {}
 
     def start(self) -> None:
         """Look at what is on the disk, open it as far as the setting allows, and get ready to join.
@@ -85,7 +87,7 @@ class StandbyFleet:
             Invalid: the settings, or the directory, are wrong.
         """
         request = self._request
-        self._on_disk = {task: found.sum for task, found in self._startup.start().items()}
+        self._on_disk = {task: self._sum(found) for task, found in self._startup.start().items()}
         for task, found in self._startup.left_alone.items():
             self._say(f"Task {task} is left alone: {found.reason}")
         for task, error in self._startup.refused.items():
@@ -113,6 +115,11 @@ class StandbyFleet:
         )
         self._group.start(self._sums())
 
+    @property
+    def is_told(self) -> bool:
+        """Whether there is another assignment to be taken up."""
+        return self._pending is not None
+
     def attend(self, timeout: float) -> bool:
         """Take part in the group for a while.
 
@@ -120,19 +127,20 @@ class StandbyFleet:
             timeout: seconds to wait at most.
 
         Returns:
-            Whether there is another assignment to be taken up.
+            :attr:`is_told`.
 
         Raises:
             Fenced: another process has taken this one's instance id.
             Invalid, Capacity: the group does not take this process.
         """
-        if self._pending is not None:
-            return True
-        try:
-            self._pending = self._joined.poll(timeout)
-        except Retryable as error:
-            self._say_once(f"{error}")
-        return self._pending is not None
+        if self._pending is None:
+            try:
+                self._pending = self._joined.poll(timeout)
+                self._said.pop("group", None)
+            except Retryable as error:
+                self._say_once("group", str(error))
+                self._sleep(timeout)
+        return self.is_told
 
     def take_up(self) -> None:
         """Follow the tasks that were given, close the others, and say so to the group."""
@@ -154,7 +162,7 @@ class StandbyFleet:
             self._has_assignment = True
             self._startup.close_rest()
         for task, why in assigned.errors.items():
-            self._say_once(f"Task {task}: {why}")
+            self._say_once(f"assigned {task}", f"Task {task}: {why}")
         self.publish()
 
     def publish(self) -> None:
@@ -169,7 +177,7 @@ class StandbyFleet:
         done = clean_unowned(
             self._directory,
             self._kept.names,
-            self._elsewhere,
+            self._caught_up_elsewhere(),
             spec=self._spec,
             settings=CleaningSettings(delay),
             faults=self._faults,
@@ -178,7 +186,7 @@ class StandbyFleet:
             self._on_disk.pop(task, None)
             self._say(f"Task {task} is deleted here: others have it.")
         for task, why in {**done.kept, **done.left}.items():
-            self._say_once(f"Task {task} stays here: {why}")
+            self._say_once(f"stays {task}", f"Task {task} stays here: {why}")
 
     def close(self) -> None:
         """Leave the group, and close what nobody took."""
@@ -202,15 +210,32 @@ class StandbyFleet:
     def _sums(self) -> dict[str, int]:
         return {**self._on_disk, **self._kept.sums()}
 
+    def _caught_up_elsewhere(self) -> dict[str, int]:
+        """The best sums of others, of tasks that they have all of: a sum alone does not tell which store is behind."""
+        ends, near = self._joined.ends, self._request.recovery_lag
+        return {task: held for task, held in self._elsewhere.items() if task in ends and ends[task] - held <= near}
+
+    def _sum(self, found: TaskSum) -> int:
+        """The offset sum of a task over the changelogs that are followed, by which the others count too."""
+        try:
+            followed = {store.changelog for store in followed_in(self._spec, found.task)}
+        except StatecoreError:
+            return 0
+        return offset_sum(offset for changelog, offset in found.offsets.items() if changelog in followed)
+
     def _ends(self) -> Mapping[str, int]:
         """Every task with the end sum of the changelogs that are followed."""
         topics = self._cluster.describe_topics(self._topics)
-        names = tasks_of(self._spec, {name: topic.partitions for name, topic in topics.items()})
-        followed = {name: followed_in(self._spec, name) for name in names}
+        followed: dict[str, tuple[FollowedSpec, ...]] = {}
+        for name in tasks_of(self._spec, {name: topic.partitions for name, topic in topics.items()}):
+            try:
+                followed[name] = followed_in(self._spec, name)
+            except Invalid as error:
+                self._say_once(f"undecided {name}", f"Task {name} is followed by nobody: {error}")
         ends = changelog_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
 
-    def _say_once(self, words: str) -> None:
-        if words not in self._said:
-            self._said.add(words)
+    def _say_once(self, key: str, words: str) -> None:
+        if self._said.get(key) is None:
             self._say(words)
+        self._said[key] = words
