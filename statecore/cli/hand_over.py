@@ -65,6 +65,9 @@ def show(report: HandOverReport) -> None:
     ]
     title = f"{report.application_id} from {report.warm_dir} into {report.state_dir}"
     print_table(console, title, columns, cells, left={"task", "what becomes of it", "why"}, spare=("stores",))
+    for one in taken:
+        for note in one.notes:
+            console.print(Text(f"note: {one.task}: {note}"))
     became = {
         Outcome.PLANNED: f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be handed over; nothing was "
         "changed. Do it with --apply",

@@ -14,7 +14,7 @@ from tests.unit.jobs.test_hand_over import World
 
 def words(world: World, *more: str) -> list[str]:
     where = ["--from", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
-    return ["hand-over", "--spec", str(world.spec), *where, *more]
+    return ["hand-over", "--spec", str(world.spec), *where, "--offline", *more]
 
 
 def test_the_plan_says_of_each_task_what_becomes_of_it_and_why(
