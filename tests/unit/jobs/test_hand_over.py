@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import HAND_OVER_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.formats.checkpoint import encode_checkpoint
@@ -24,6 +25,8 @@ from statecore.placement import trees
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.placement.trees import fingerprint
+from statecore.runtime.changelog_ends import ChangelogEnd
+from statecore.runtime.followed_store import FollowedSpec
 from statecore.stores.rocksdb import RocksDBStore
 
 APPLICATION = "orders"
@@ -396,3 +399,51 @@ def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_handed_over(
     assert report.exit_code == Invalid.exit_code
     assert fingerprint(world.live.task_path("0_0")) == before
     assert world.row("totals", task="0_1") == ("warm at 9" if apply else "live at 5")
+
+
+def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_handed_over(world: World) -> None:
+    for task in ("0_0", "0_1"):
+        world.store(world.live, "totals", 5, task=task)
+        world.store(world.warm, "totals", 9, task=task)
+
+    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
+        def end(at: TopicPartition) -> ChangelogEnd:
+            log_end = {world.changelog("totals"): 8, world.changelog("totals", "0_1"): 10}.get(at, 0)
+            topic = TopicDescription(at.topic, "a" * 32, 2, {"cleanup.policy": "compact"})
+            return ChangelogEnd(log_end, LogOffsets(0, log_end, log_end, 0), topic, None, 0)
+
+        return {one.changelog: end(one.changelog) for one in stores}
+
+    report = world.hand_over(ask, offline=False)
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "totals in 0_0 cannot be continued" in report.tasks[0].why
+    assert (world.row("totals"), world.row("totals", task="0_1")) == ("live at 5", "warm at 9")
+
+
+def test_without_the_brokers_the_plan_says_what_nobody_has_asked_of_a_grace_buffer(world: World) -> None:
+    world.store(world.warm, "late", 3)
+    (task,) = world.hand_over(apply=False).tasks
+    assert any("late" in note and "grace-buffer-miskeyed" in note for note in task.notes)
+
+
+def test_of_a_grace_buffer_the_file_beside_it_counts_and_no_offset_in_its_database(world: World) -> None:
+    world.store(world.live, "late", 3)
+    world.store(world.warm, "late", 9)
+    file = world.live.task_path("0_0") / ".checkpoint_late"
+    file.write_bytes(encode_checkpoint({world.changelog("late"): 11}))
+    (task,) = world.hand_over().tasks
+    assert (task.verdict, task.why) == (Verdict.LEFT, "late is at offset 11 there, and the warm copy at 9")
+
+
+def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(world: World) -> None:
+    world.store(world.live, "totals", 11)
+    world.store(world.live, "late", 3)
+    (world.live.task_path("0_0") / ".checkpoint_late").unlink()
+    world.store(world.warm, "totals", 9)
+    world.store(world.warm, "late", 3)
+    (task,) = world.hand_over().tasks
+    assert (task.verdict, task.why) == (
+        Verdict.TAKEN,
+        "late there has no offset, and Kafka Streams would wipe the task",
+    )
+    assert world.row("totals") == "warm at 9"
