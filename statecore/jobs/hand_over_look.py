@@ -106,6 +106,7 @@ class Look:
         self.progress.phase("look", len(wanted), "tasks")
         tasks: dict[str, HandedTask] = {}
         stores: dict[str, Sequence[WarmStore]] = {}
+        copies: dict[str, tuple[Path, list[Copy]]] = {}
         for task in wanted:
             try:
                 found = self._warm_stores(task, warm_places.get(task, {}))
@@ -114,12 +115,13 @@ class Look:
                     made, notes = self._made_empty(task, found, live_places.get(task, {}))
                     stores[task] = [*found, *made]
                     self._refuse_placement(task, stores[task])
+                    copies[task] = self._copies(task, stores[task])
                     tasks[task] = replace(tasks[task], notes=notes)
             except StatecoreError as error:
                 stores.pop(task, None)
                 tasks[task] = _refused(task, error)
             self.progress.advance()
-        for task, judged in self._judged(stores).items():
+        for task, judged in (judge(copies, self.ask) if self.ask is not None and copies else {}).items():
             del stores[task]
             tasks[task] = _refused(task, judged)
         self.progress.done()
@@ -259,20 +261,15 @@ class Look:
         if problems:
             raise Invalid(f"{'. '.join(problems)}.", action="The other tasks are not concerned.", task=task)
 
-    def _judged(self, stores: Mapping[str, Sequence[WarmStore]]) -> dict[str, StatecoreError]:
-        """The tasks whose copy the brokers speak against."""
-        if self.ask is None or not stores:
-            return {}
-        asked: dict[str, tuple[Path, list[Copy]]] = {}
-        for task, some in stores.items():
-            positions = {one.spec.name: one.offset + 1 for one in some if one.place is not None}
-            copies = [
-                Copy(one, positions.get(one.name, 0))
-                for one in followed_in(self.application, task)
-                if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
-            ]
-            asked[task] = (self.warm.work_path / STANDBY / task / "logs.json", copies)
-        return judge(asked, self.ask)
+    def _copies(self, task: str, stores: Sequence[WarmStore]) -> tuple[Path, list[Copy]]:
+        """What the brokers are asked of a task: the standby's record of it, and the stores that are judged."""
+        positions = {one.spec.name: one.offset + 1 for one in stores if one.place is not None}
+        copies = [
+            Copy(one, positions.get(one.name, 0))
+            for one in followed_in(self.application, task)
+            if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
+        ]
+        return self.warm.work_path / STANDBY / task / "logs.json", copies
 
 
 def _has_no_segment(place: StorePlace) -> bool:
