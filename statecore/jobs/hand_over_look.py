@@ -15,6 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.hand_over_judging import Ask, Copy, judge
 from statecore.jobs.hand_over_report import HandedTask, Verdict
 from statecore.jobs.hand_over_standing import closed_at, live_offset, not_closed, not_sound
@@ -117,9 +118,9 @@ class Look:
                     self._refuse_placement(task, stores[task])
                     copies[task] = self._copies(task, stores[task])
                     tasks[task] = replace(tasks[task], notes=notes)
-            except StatecoreError as error:
+            except (StatecoreError, OSError) as error:
                 stores.pop(task, None)
-                tasks[task] = _refused(task, error)
+                tasks[task] = _refused(task, as_statecore_error(error, f"the task {task} was looked at", task=task))
             self.progress.advance()
         for task, judged in (judge(copies, self.ask) if self.ask is not None and copies else {}).items():
             del stores[task]

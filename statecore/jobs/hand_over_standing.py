@@ -23,8 +23,8 @@ def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
     """The offset at which a store of a warm copy was closed; -4 where it has none.
 
     Raises:
-        Invalid: it was not closed, or is a link.
-        Corrupted: it cannot be read, or its segments do not agree.
+        Invalid: it was not closed, is a link, or follows another changelog.
+        Corrupted: it cannot be read, its segments do not agree, or something lies among them.
     """
     if (link := link_in(place.path)) is not None:
         raise Invalid(
@@ -33,9 +33,24 @@ def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
             task=task,
             store=place.store,
         )
+    if place.segmented and (strays := _strays(place)):
+        raise Corrupted(
+            f"The warm copy of {place.store} in {task} holds {', '.join(strays)}, which is no segment of it.",
+            action="Move it away, then run this again.",
+            task=task,
+            store=place.store,
+        )
     offsets: set[int] = set()
     for database in place.databases:
         state = read_database_state(database)
+        if others := state.offsets.keys() - {changelog}:
+            raise Invalid(
+                f"The warm copy of {place.store} in {task} has offsets of {', '.join(sorted(map(str, others)))}, and "
+                f"its changelog is {changelog}.",
+                action="Give the spec that the warm copy was made with, or let the standby make the copy anew.",
+                task=task,
+                store=place.store,
+            )
         if not state.closed_cleanly:
             raise Invalid(
                 f"The warm copy of {place.store} in {task} was not closed: statecore standby was killed there.",
@@ -92,6 +107,13 @@ def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> 
     except Corrupted:
         has_offset = False
     return "" if has_offset else f"{place.store} there has no offset"
+
+
+def _strays(place: StorePlace) -> list[str]:
+    """What lies among the segments of a store and would stop Kafka Streams at its start."""
+    segments = {segment.path.name for segment in place.segments if segment.start is not None}
+    named = {name for name in segments if name.startswith(f"{place.store}.")}
+    return sorted({path.name for path in place.path.iterdir()} - named)
 
 
 def _of_files(place: StorePlace) -> dict[TopicPartition, int]:

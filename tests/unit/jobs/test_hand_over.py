@@ -191,6 +191,25 @@ def test_segments_that_do_not_agree_are_refused(world: World) -> None:
     assert "say different offsets" in report.tasks[0].why
 
 
+def test_what_is_no_segment_among_those_of_a_copy_refuses_that_task_alone(world: World) -> None:
+    world.store(world.warm, "clicks", 7)
+    (world.warm.task_path("0_0") / "clicks" / "notes").mkdir()
+    world.store(world.warm, "clicks", 7, task="0_1")
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "holds notes, which is no segment of it" in report.tasks[0].why
+
+
+def test_a_copy_that_has_followed_another_changelog_refuses_that_task_alone(world: World) -> None:
+    path = world.store(world.warm, "totals", 9)
+    with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
+        store.commit({world.changelog("totals"): 9, TopicPartition("elsewhere", 0): 4})
+    world.store(world.warm, "totals", 9, task="0_1")
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "has offsets of elsewhere-0" in report.tasks[0].why
+
+
 def test_a_store_that_is_a_link_is_refused(world: World, tmp_path: Path) -> None:
     path = world.store(world.warm, "totals", 9)
     path.rename(tmp_path / "elsewhere")
