@@ -1,7 +1,8 @@
 """``statecore hand-over``: put the tasks of a warm copy into the state directory of an application that is down.
 
 Without ``--apply`` the plan is printed, and nothing is changed. Exit 0 when all tasks are handed over or need not be,
-13 (``Invalid``) when a task is refused; the others are handed over all the same.
+13 (``Invalid``) when a task is refused; the others are handed over all the same. The brokers are asked before anything
+is changed whether the copy can be continued by its changelogs; ``--offline`` does without them.
 """
 
 from __future__ import annotations

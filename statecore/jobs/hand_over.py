@@ -13,8 +13,8 @@ Order of things, and why a kill at any moment is harmless::
 
 A task is taken where the warm copy is further than what is there, store by store, or where nothing is there, or nothing
 that the application would go by. Where what is there is further in any store, it stays: it could be the only copy of
-what was written last. A copy that cannot be continued by its changelogs is refused (:mod:`...jobs.hand_over_judging`).
-What is replaced is kept for a week (:mod:`statecore.placement.exchange`).
+what was written last. A copy that cannot be continued by its changelogs is refused
+(:mod:`statecore.jobs.hand_over_judging`). What is replaced is kept for a week (:mod:`statecore.placement.exchange`).
 """
 
 from __future__ import annotations

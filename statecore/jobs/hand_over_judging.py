@@ -95,7 +95,7 @@ def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> dict[st
 
 
 def too_old(end: ParentEnd, now: ChangelogEnd) -> str | None:
-    """Why the tail behind a copy may lack deletes, or ``None`` where it cannot: see :mod:`...changelog.soundness`.
+    """Why the tail behind a copy may lack deletes, or ``None`` where it cannot.
 
     Args:
         end: of the copy.
