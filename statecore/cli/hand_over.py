@@ -1,7 +1,8 @@
 """``statecore hand-over``: put the tasks of a warm copy into the state directory of an application that is down.
 
 Without ``--apply`` the plan is printed, and nothing is changed. Exit 0 when all tasks are handed over or need not be,
-13 (``Invalid``) when a task is refused; the others are handed over all the same.
+13 (``Invalid``) when a task is refused; the others are handed over all the same. The brokers are asked before anything
+is changed whether the copy can be continued by its changelogs; ``--offline`` does without them.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ def show(report: HandOverReport) -> None:
     ]
     title = f"{report.application_id} from {report.warm_dir} into {report.state_dir}"
     print_table(console, title, columns, cells, left={"task", "what becomes of it", "why"}, spare=("stores",))
+    for one in taken:
+        for note in one.notes:
+            console.print(Text(f"note: {one.task}: {note}"))
     became = {
         Outcome.PLANNED: f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be handed over; nothing was "
         "changed. Do it with --apply",

@@ -5,14 +5,16 @@ it is put in place by a placement, as a restore's images are, and Kafka Streams 
 
 Order of things, and why a kill at any moment is harmless::
 
-    look      both directories, under both locks             nothing is changed; a plan ends here
+    look      both directories, under both locks, and the    nothing is changed; a plan ends here
+              topics that the copy follows
     copy      the warm copy's SST files get second names,    in the application's .statecore, which the next job sweeps
               all else is copied; the copy stays warm
     place     whole tasks, by the journal of placements      each task wholly old or wholly new; the next job settles it
 
 A task is taken where the warm copy is further than what is there, store by store, or where nothing is there, or nothing
 that the application would go by. Where what is there is further in any store, it stays: it could be the only copy of
-what was written last. What is replaced is kept for a week (:mod:`statecore.placement.exchange`).
+what was written last. A copy that cannot be continued by its changelogs is refused
+(:mod:`statecore.jobs.hand_over_judging`). What is replaced is kept for a week (:mod:`statecore.placement.exchange`).
 """
 
 from __future__ import annotations
@@ -21,36 +23,30 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.filesystem import tree_bytes
-from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.releases import GLOBAL
-from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.approval import refuse_in_use
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.hand_over_judging import Ask, ask_brokers
+from statecore.jobs.hand_over_look import Look, Looked, WarmStore
 from statecore.jobs.hand_over_report import HAND_OVER_SUFFIX, HandedTask, HandOverReport, Outcome, Verdict
 from statecore.jobs.hand_over_request import HandOverRequest
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.on_directory import OnDirectory
-from statecore.jobs.placing import siblings_of
-from statecore.maintenance.layout import StorePlace, application_directory, store_places
-from statecore.maintenance.store_standing import standing_of
-from statecore.placement.apply import PlacementPlan, StoreImage, apply_placement, plan_placement
+from statecore.maintenance.layout import application_directory
+from statecore.placement.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.placement.contents import databases_of
-from statecore.placement.database_state import read_database_state
+from statecore.placement.database_state import create_database
 from statecore.placement.exchange import replaced_in
-from statecore.placement.state_directory import StateDirectory, partition_of
-from statecore.placement.trees import link_in, link_tree, remove_tree
+from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import link_tree, remove_tree
 from statecore.placement.work_directory import STAGING_PREFIX
 from statecore.progress import Progress
-from statecore.spec.derived import task_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import ApplicationSpec
 from statecore.stores.rocksdb_witness import forget_witness
 
 
@@ -60,6 +56,7 @@ def run_hand_over(
     *,
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = nobody,
+    ask: Ask | None = None,
 ) -> HandOverReport:
     """Put the tasks of a warm copy in place; or say what that would do.
 
@@ -68,11 +65,14 @@ def run_hand_over(
         progress: told how far it is; ``None`` for nobody.
         faults: points at which tests let the process die.
         say: told what an operator should read at once.
+        ask: asks the brokers; those of the spec are asked without it, and nobody where the request says so.
 
     Returns:
-        What became of each task. One whose warm copy is damaged, or was not closed, is refused; the others are placed.
+        What became of each task. One whose warm copy is damaged, was not closed or cannot be continued, and one that
+        cannot be put in place, is refused; the others are placed.
 
     Raises:
+        Retryable: no broker answered; nothing was changed.
         NotFound: there is no warm copy, or it has no such task.
         Invalid: both directories are one, or something stands in the way of the placement; nothing was changed.
         Fenced: the application runs, or whoever keeps the copy warm does; nothing was changed.
@@ -80,7 +80,7 @@ def run_hand_over(
         StatecoreError: a defect of this program.
     """
     try:
-        return _HandOver(request, spec_of(request), progress, faults, say).run()
+        return _HandOver(request, spec_of(request), progress, faults, say, ask).run()
     except FaultInjected:
         raise
     except Exception as error:
@@ -93,16 +93,6 @@ class _Named:
     def __init__(self, application_id: str, request: HandOverRequest) -> None:
         self.application_id, self.state_dir, self.spec_path = application_id, request.state_dir, request.spec_path
         self.owner, self.request_id = request.owner, request.request_id
-
-
-@dataclass(frozen=True)
-class _WarmStore:
-    """A store of a warm copy, closed."""
-
-    spec: StoreSpec
-    place: StorePlace
-    changelog: TopicPartition
-    offset: int
 
 
 class _HandOver(OnDirectory):
@@ -118,6 +108,7 @@ class _HandOver(OnDirectory):
         progress: Progress | None,
         faults: FaultPoints,
         say: Callable[[str], None],
+        ask: Ask | None,
     ) -> None:
         directory = StateDirectory(Path(request.state_dir), declared.application_id, request.owner)
         super().__init__(
@@ -133,6 +124,9 @@ class _HandOver(OnDirectory):
                 "--state-dir.",
                 state_dir=request.state_dir,
             )
+        if ask is None and not request.offline:
+            ask = ask_brokers(declared, request.timeout)
+        self.look = Look(declared, self.warm, directory, ask, self.progress)
 
     def words(self) -> tuple[str, ...]:
         """See :class:`OnDirectory`."""
@@ -143,18 +137,13 @@ class _HandOver(OnDirectory):
         if not self.request.apply:
             refuse_in_use(self.warm, "statecore standby closes it when it is stopped.")
             refuse_in_use(self.directory)
-            with self.phase("look"):
-                tasks, _ = self._looked()
-            return self._report(Outcome.PLANNED, tasks)
+            return self._report(Outcome.PLANNED, self._looked().tasks)
         with self.warm.lock(), self.locked():
             self.faults.reach("hand-over.after-lock")
-            with self.phase("look"):
-                tasks, stores = self._looked()
-            taken = [one.task for one in tasks if one.verdict is Verdict.TAKEN]
-            if not taken:
+            tasks, wanted = (looked := self._looked()).tasks, looked.stores
+            if not wanted:
                 self.has_ended_others()
                 return self._report(Outcome.UNCHANGED, tasks)
-            wanted = {task: stores[task] for task in taken}
             self._placement(wanted, None)  # refused before anything is copied
             self.directory.ensure_room(sum(one.bytes for one in tasks if one.task in wanted))
             self.begin_changes()
@@ -174,112 +163,35 @@ class _HandOver(OnDirectory):
             self.end(self.request.request_id, report.to_json())
             return report
 
-    def _looked(self) -> tuple[list[HandedTask], dict[str, list[_WarmStore]]]:
-        """What becomes of each task, and the stores of those that are sound."""
-        there = self.warm.task_directories()
-        missing = [task for task in self.request.tasks if task not in there]
-        if missing or not there:
-            raise NotFound(
-                f"The warm copy {self.warm.path} has no task{f' {missing[0]}' if missing else ''}; "
-                f"there are: {', '.join(there) or 'none'}.",
-                action="Check --from, and the names of the tasks. Global stores are not kept warm: Kafka Streams reads "
-                "them from their topics.",
-                state_dir=self.request.warm_dir,
-            )
-        wanted = [task for task in there if not self.request.tasks or task in self.request.tasks]
-        warm_places, live_places = _by_task(self.warm), _by_task(self.directory)
-        self.progress.phase("look", len(wanted), "tasks")
-        tasks: list[HandedTask] = []
-        stores: dict[str, list[_WarmStore]] = {}
-        for task in wanted:
-            try:
-                found = self._warm_stores(task, warm_places.get(task, {}))
-                stores[task] = found
-                tasks.append(self._verdict(task, found, live_places.get(task, {})))
-            except StatecoreError as error:
-                tasks.append(HandedTask(task, Verdict.REFUSED, f"{error.what} {error.action}".strip()))
-            self.progress.advance()
-        self.progress.done()
-        return tasks, stores
+    def _looked(self) -> Looked:
+        with self.phase("look"):
+            return self.look.run(self.request.tasks)
 
-    def _warm_stores(self, task: str, places: Mapping[str, StorePlace]) -> list[_WarmStore]:
-        """The stores of a task of the warm copy that have an offset; the others Kafka Streams restores itself."""
-        declared = {store.name: store for store in self.application.stores if _is_of(store, task) and store.is_logged}
-        if not declared:
-            raise Invalid(
-                f"{self.application.source} declares no logged store of the task {task}.",
-                action="Give the spec that the warm copy was made with.",
-                task=task,
-            )
-        partition = partition_of(task)
-        assert partition is not None
-        found: list[_WarmStore] = []
-        for name, store in declared.items():
-            place = places.get(name)
-            if place is None or store.kind is StoreKind.IN_MEMORY or place.segmented is not store.kind.is_segmented:
-                continue
-            changelog = TopicPartition(store.changelog, partition)
-            offset = _closed_at(task, place, changelog)
-            if offset != OFFSET_UNKNOWN:
-                found.append(_WarmStore(store, place, changelog, offset))
-        if not found:
-            raise Invalid(f"No store of {task} has an offset.", action="Let statecore standby follow it.", task=task)
-        return found
-
-    def _verdict(self, task: str, warm: Sequence[_WarmStore], places: Mapping[str, StorePlace]) -> HandedTask:
-        size = sum(tree_bytes(one.place.path) for one in warm)
-        names = tuple(one.spec.name for one in warm)
-        if not self.directory.task_path(task).is_dir() or not places:
-            return HandedTask(task, Verdict.TAKEN, "nothing is there", sum(one.offset + 1 for one in warm), names, size)
-        exactly_once = self.application.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-        if exactly_once and (why := _would_be_wiped(places)):
-            return HandedTask(task, Verdict.TAKEN, why, sum(one.offset + 1 for one in warm), names, size)
-        ahead = 0
-        for one in warm:
-            place = places.get(one.spec.name)
-            live = OFFSET_UNKNOWN if place is None else _live_offset(place, one.changelog)
-            if live > one.offset:
-                why = f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}"
-                return HandedTask(task, Verdict.LEFT, why)
-            ahead += one.offset - max(live, -1)
-        if not ahead:
-            return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy")
-        return HandedTask(task, Verdict.TAKEN, "the warm copy is further", ahead, names, size)
-
-    def _copy(self, wanted: Mapping[str, Sequence[_WarmStore]], staging: Path) -> None:
-        self.progress.phase("copy", sum(len(stores) for stores in wanted.values()), "stores")
-        for task, stores in wanted.items():
-            for one in stores:
-                target = _staged(staging, task, one)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                link_tree(one.place.path, target, self.directory.ownership)
-                for database in databases_of(target):
-                    forget_witness(database)
+    def _copy(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path) -> None:
+        self.progress.phase("copy", sum(map(len, stores.values())), "stores")
+        for task, some in stores.items():
+            for one in some:
+                self._stage(one, one.staged(task, staging))
                 self.faults.reach("hand-over.during-copy")
                 self.progress.advance()
         self.progress.done()
 
-    def _placement(self, wanted: Mapping[str, Sequence[_WarmStore]], staging: Path | None) -> PlacementPlan:
-        images = [
-            StoreImage(
-                task,
-                one.spec.name,
-                one.spec.kind,
-                one.changelog,
-                None if staging is None else _staged(staging, task, one),
-                None if staging is None else {one.changelog: one.offset},
-            )
-            for task, stores in wanted.items()
-            for one in stores
-        ]
+    def _stage(self, one: WarmStore, target: Path) -> None:
+        """Make a store ready: a copy of the warm one, or an empty one."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if one.place is None:
+            target = target / f"{one.spec.name}.0" if one.spec.kind.is_segmented else target
+            create_database(target, one.spec.kind, {one.changelog: one.offset})
+            return
+        link_tree(one.place.path, target, self.directory.ownership)
+        for database in databases_of(target):
+            forget_witness(database)
+
+    def _placement(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path | None) -> PlacementPlan:
         return plan_placement(
             self.directory,
-            images,
-            siblings=siblings_of(
-                self.application,
-                {task: partition_of(task) or 0 for task in wanted},
-                {(image.task, image.store) for image in images},
-            ),
+            [one.image(task, staging) for task, some in stores.items() for one in some],
+            siblings=self.look.siblings(stores),
             guarantee=self.application.processing_guarantee,
             replace=True,
             request_id=self.request.request_id,
@@ -299,78 +211,6 @@ class _HandOver(OnDirectory):
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
         )
-
-
-def _closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
-    """The offset at which a store of a warm copy was closed; -4 where it has none.
-
-    Raises:
-        Invalid: it was not closed, or is a link.
-        Corrupted: it cannot be read, or its segments do not agree.
-    """
-    if (link := link_in(place.path)) is not None:
-        raise Invalid(
-            f"{link} in the warm copy of {task} is a link: both applications would work in one database.",
-            action="Replace the link by the directory, or mount the place there.",
-            task=task,
-            store=place.store,
-        )
-    offsets: set[int] = set()
-    for database in place.databases:
-        state = read_database_state(database)
-        if not state.closed_cleanly:
-            raise Invalid(
-                f"The warm copy of {place.store} in {task} was not closed: statecore standby was killed there.",
-                action="Let statecore standby --once follow it and close it, then run this again.",
-                task=task,
-                store=place.store,
-            )
-        offsets.add(state.offsets.get(changelog, OFFSET_UNKNOWN))
-    if len(offsets) > 1:
-        raise Corrupted(
-            f"The segments of the warm copy of {place.store} in {task} say different offsets of {changelog}: "
-            f"{', '.join(map(str, sorted(offsets)))}.",
-            action="Let statecore standby --once follow it and close it, then run this again.",
-            task=task,
-            store=place.store,
-        )
-    return next(iter(offsets), OFFSET_UNKNOWN)
-
-
-def _live_offset(place: StorePlace, changelog: TopicPartition) -> int:
-    """What the application would go by; -4 where it knows of none, or the store cannot be read."""
-    try:
-        return standing_of(place, (changelog.topic,)).offsets.get(changelog, OFFSET_UNKNOWN)
-    except Corrupted:
-        return OFFSET_UNKNOWN
-
-
-def _would_be_wiped(places: Mapping[str, StorePlace]) -> str:
-    """Why Kafka Streams would wipe the task under exactly-once; empty where nothing says so."""
-    for place in places.values():
-        for database in place.databases:
-            try:
-                state = read_database_state(database)
-            except Corrupted:
-                return f"{place.store} there cannot be read"
-            if not state.closed_cleanly:
-                return f"{place.store} there was not closed, and Kafka Streams would wipe the task"
-    return ""
-
-
-def _by_task(directory: StateDirectory) -> dict[str, dict[str, StorePlace]]:
-    found: dict[str, dict[str, StorePlace]] = {}
-    for place in store_places(directory):
-        found.setdefault(place.task, {})[place.store] = place
-    return found
-
-
-def _is_of(store: StoreSpec, task: str) -> bool:
-    return task != GLOBAL and task_of(store, partition_of(task) or 0) == task
-
-
-def _staged(staging: Path, task: str, one: _WarmStore) -> Path:
-    return staging / "warm" / task / one.place.name
 
 
 def _same(first: Path, second: Path) -> bool:

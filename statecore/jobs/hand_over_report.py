@@ -52,6 +52,7 @@ class HandedTask:
             is there.
         stores: the stores that are put in place.
         bytes: bytes of their files.
+        notes: what an operator should know of it beside that: which stores Kafka Streams restores from the start.
     """
 
     task: str
@@ -60,6 +61,7 @@ class HandedTask:
     ahead: int = 0
     stores: tuple[str, ...] = ()
     bytes: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.jobs.declaration import declare
-from statecore.jobs.request import OWNER, STATE_DIR, WHAT, OfSpec, check_request_id, check_state_dir
+from statecore.jobs.request import OWNER, PATIENCE, STATE_DIR, WHAT, OfSpec, check_request_id, check_state_dir
 from statecore.jobs.task_names import only_tasks
 from statecore.jobs.values import FilePath, Flag, Text
 
@@ -35,6 +35,16 @@ class HandOverRequest(OfSpec):
             section=WHAT,
         ),
     )
+    offline: bool = field(
+        default=False,
+        metadata=declare(
+            Flag(),
+            title="Do not ask the brokers",
+            help="do without the brokers: nobody looks whether the copy is still of the topics that there are",
+            section=WHAT,
+        ),
+    )
+    timeout: float = field(default=30.0, metadata=PATIENCE)
     owner: str | None = field(default=None, metadata=OWNER)
     request_id: str = field(
         default_factory=lambda: uuid.uuid4().hex,

@@ -184,6 +184,39 @@ def in_the_way(directory: StateDirectory, images: Sequence[StoreImage]) -> Inval
     return _refusal(directory, problems) if problems else None
 
 
+def refusals(
+    directory: StateDirectory,
+    images: Sequence[StoreImage],
+    *,
+    siblings: Iterable[SiblingStore] = (),
+    guarantee: ProcessingGuarantee,
+) -> list[str]:
+    """What :func:`plan_placement` would refuse with ``replace``, for who only looks and does not hold the lock.
+
+    Args:
+        directory: the application's state directory.
+        images: the stores that would be placed.
+        siblings: the other declared stores of the same tasks.
+        guarantee: the application's processing guarantee.
+
+    Returns:
+        The reasons, each a sentence without its full stop that begins with the task; none where nothing stands in the
+        way.
+
+    Raises:
+        Invalid: this user may not look.
+    """
+    others = tuple(siblings)
+    problems: list[str] = []
+    for task in dict.fromkeys(image.task for image in images):
+        restored = tuple(image for image in images if image.task == task)
+        declared = tuple(sibling for sibling in others if sibling.task == task)
+        planner = _TaskPlanner(task, directory.task_path(task), restored, declared, guarantee, replace=True)
+        planner.plan()
+        problems += planner.problems
+    return problems
+
+
 class _TaskPlanner:
     """The decisions for one task."""
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Retryable
 from tests.unit.jobs.test_hand_over import World
 
 
 def words(world: World, *more: str) -> list[str]:
     where = ["--from", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
-    return ["hand-over", "--spec", str(world.spec), *where, *more]
+    return ["hand-over", "--spec", str(world.spec), *where, "--offline", *more]
 
 
 def test_the_plan_says_of_each_task_what_becomes_of_it_and_why(
@@ -44,3 +44,26 @@ def test_a_refused_task_has_its_exit_code_and_the_others_are_handed_over(
     report = json.loads(capfd.readouterr().out)
     assert {one["task"]: one["verdict"] for one in report["tasks"]} == {"0_0": "taken", "7_0": "refused"}
     assert world.row("totals") == "warm at 9"
+
+
+def test_the_plan_notes_which_stores_kafka_streams_restores_by_itself(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    world = World(tmp_path)
+    world.store(world.warm, "totals", 9)
+    assert main(words(world)) == 0
+    said = capfd.readouterr().out
+    assert "note: 0_0: Kafka Streams restores clicks, late from the start of their changelogs" in said
+
+
+def test_brokers_that_cannot_be_reached_refuse_it_and_offline_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world = World(tmp_path)
+    world.spec.write_text(world.spec.read_text().replace("localhost:9092", "127.0.0.1:1"))
+    world.store(world.warm, "totals", 9)
+    asking = [word for word in words(world, "--apply", "--timeout", "1") if word != "--offline"]
+    assert main(asking) == Retryable.exit_code
+    assert "--offline" in capfd.readouterr().err
+    assert not world.live.task_path("0_0").exists()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import HAND_OVER_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.formats.checkpoint import encode_checkpoint
@@ -17,12 +18,15 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.hand_over import run_hand_over
+from statecore.jobs.hand_over_judging import Ask
 from statecore.jobs.hand_over_report import HandOverReport, Outcome, Verdict
 from statecore.jobs.hand_over_request import HandOverRequest
 from statecore.placement import trees
-from statecore.placement.database_state import read_database_state
+from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.state_directory import StateDirectory, store_directory
 from statecore.placement.trees import fingerprint
+from statecore.runtime.changelog_ends import ChangelogEnd
+from statecore.runtime.followed_store import FollowedSpec
 from statecore.stores.rocksdb import RocksDBStore
 
 APPLICATION = "orders"
@@ -85,12 +89,13 @@ class World:
                 "warm_dir": str(self.warm.state_dir),
                 "state_dir": str(self.live.state_dir),
                 "apply": True,
+                "offline": True,
                 **asked,
             }
         )
 
-    def hand_over(self, **asked: Any) -> HandOverReport:
-        return run_hand_over(self.request(**asked))
+    def hand_over(self, ask: Ask | None = None, **asked: Any) -> HandOverReport:
+        return run_hand_over(self.request(**asked), ask=ask)
 
 
 def verdicts(report: HandOverReport) -> Mapping[str, Verdict]:
@@ -161,10 +166,10 @@ def test_what_was_killed_is_replaced_only_where_the_application_would_wipe_it(tm
     assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
 
 
-def killed(path: Path) -> None:
+def killed(path: Path, kind: str = "KEY_VALUE") -> None:
     """Leave a store as a process leaves it that is killed after it had opened it."""
     opens = "import os; from statecore import RocksDBStore, StoreKind\n"
-    opens += f"RocksDBStore({str(path)!r}, StoreKind.KEY_VALUE).open(); os._exit(0)"
+    opens += f"RocksDBStore({str(path)!r}, StoreKind.{kind}).open(); os._exit(0)"
     subprocess.run([sys.executable, "-c", opens], check=True)
     assert read_database_state(path).status == 1
 
@@ -184,6 +189,25 @@ def test_segments_that_do_not_agree_are_refused(world: World) -> None:
     report = world.hand_over()
     assert (report.outcome, verdicts(report)) == (Outcome.UNCHANGED, {"0_0": Verdict.REFUSED})
     assert "say different offsets" in report.tasks[0].why
+
+
+def test_what_is_no_segment_among_those_of_a_copy_refuses_that_task_alone(world: World) -> None:
+    world.store(world.warm, "clicks", 7)
+    (world.warm.task_path("0_0") / "clicks" / "notes").mkdir()
+    world.store(world.warm, "clicks", 7, task="0_1")
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "holds notes, which is no segment of it" in report.tasks[0].why
+
+
+def test_a_copy_that_has_followed_another_changelog_refuses_that_task_alone(world: World) -> None:
+    path = world.store(world.warm, "totals", 9)
+    with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
+        store.commit({world.changelog("totals"): 9, TopicPartition("elsewhere", 0): 4})
+    world.store(world.warm, "totals", 9, task="0_1")
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "has offsets of elsewhere-0" in report.tasks[0].why
 
 
 def test_a_store_that_is_a_link_is_refused(world: World, tmp_path: Path) -> None:
@@ -303,3 +327,142 @@ def test_whoever_is_killed_leaves_each_task_old_or_new_and_goes_on(world: World,
     assert [world.row("totals", task=task) for task in ("0_0", "0_1")] == ["warm at 9"] * 2
     assert not list(world.live.work_path.glob("placement-*"))
     assert not list(world.live.work_path.glob("plans/*.attempt"))
+
+
+PRICES = TopicPartition(f"{APPLICATION}-prices-changelog", 0)
+VERSIONED = SPEC + "      prices: {{kind: versioned-key-value, retention: 1h}}\n"
+
+
+def with_prices(tmp_path: Path, guarantee: str = "exactly_once_v2") -> World:
+    """A world with a versioned store, which a standby makes empty and does not follow."""
+    world = World(tmp_path, guarantee)
+    world.spec.write_text(VERSIONED.format(guarantee=guarantee))
+    for task in ("0_0", "0_1"):
+        world.store(world.warm, "totals", 9, task=task)
+        empty = world.warm.task_path(task) / "rocksdb" / "prices"
+        create_database(
+            empty, StoreKind.VERSIONED_KEY_VALUE, {TopicPartition(PRICES.topic, int(task[-1])): OFFSET_UNKNOWN}
+        )
+    return world
+
+
+def prices(world: World, offset: int | None) -> Path:
+    """The application's own versioned store, with a row."""
+    path = world.live.task_path("0_0") / "rocksdb" / "prices"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with RocksDBStore(path, StoreKind.VERSIONED_KEY_VALUE, create=True) as store:
+        store.put(bytes(7) + b"key", b"versions")
+        store.commit({} if offset is None else {PRICES: offset})
+    return path
+
+
+def price_rows(world: World) -> list[tuple[bytes, bytes]]:
+    path = world.live.task_path("0_0") / "rocksdb" / "prices"
+    with RocksDBStore(path, StoreKind.VERSIONED_KEY_VALUE, read_only=True) as store:
+        return list(store.all())
+
+
+def test_a_versioned_store_that_is_sound_is_kept_beside_the_warm_ones(tmp_path: Path) -> None:
+    world = with_prices(tmp_path)
+    world.store(world.live, "totals", 5)
+    path = prices(world, 7)
+    rows = price_rows(world)
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
+    assert world.row("totals") == "warm at 9"
+    assert rows == price_rows(world)
+    assert read_database_state(path).offsets == {PRICES: 7}
+
+
+@pytest.mark.parametrize("how", ["killed", "without an offset"])
+def test_a_versioned_store_for_which_the_task_would_be_wiped_is_made_empty_and_the_plan_says_so(
+    tmp_path: Path, how: str
+) -> None:
+    world = with_prices(tmp_path)
+    world.store(world.live, "totals", 5)
+    path = prices(world, 7 if how == "killed" else None)
+    if how == "killed":
+        killed(path, "VERSIONED_KEY_VALUE")
+    plan = world.hand_over(apply=False)
+    assert any("prices" in note and "is made empty" in note for note in plan.tasks[0].notes)
+    report = world.hand_over()
+    assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
+    assert world.row("totals") == "warm at 9"
+    assert (read_database_state(path).offsets, price_rows(world)) == ({PRICES: OFFSET_UNKNOWN}, [])
+    (kept,) = Path(report.kept).iterdir()
+    assert (kept / "rocksdb" / "prices").is_dir()  # what is replaced is moved aside
+
+
+def test_at_least_once_keeps_a_versioned_store_that_was_killed(tmp_path: Path) -> None:
+    world = with_prices(tmp_path, "at_least_once")
+    world.store(world.live, "totals", 5)
+    killed(prices(world, 7), "VERSIONED_KEY_VALUE")
+    rows = price_rows(world)
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
+    assert price_rows(world) == rows
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_handed_over(world: World, apply: bool) -> None:
+    for task in ("0_0", "0_1"):
+        world.store(world.live, "totals", 5, task=task)
+        world.store(world.warm, "totals", 9, task=task)
+    undeclared = world.live.task_path("0_0") / "rocksdb" / "old"
+    with RocksDBStore(undeclared, StoreKind.KEY_VALUE, create=True) as old:
+        old.commit({})
+    killed(undeclared)
+    before = fingerprint(world.live.task_path("0_0"))
+    report = world.hand_over(apply=apply)
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "keeps the store old, which was not closed cleanly" in report.tasks[0].why
+    assert report.exit_code == Invalid.exit_code
+    assert fingerprint(world.live.task_path("0_0")) == before
+    assert world.row("totals", task="0_1") == ("warm at 9" if apply else "live at 5")
+
+
+def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_handed_over(world: World) -> None:
+    for task in ("0_0", "0_1"):
+        world.store(world.live, "totals", 5, task=task)
+        world.store(world.warm, "totals", 9, task=task)
+
+    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
+        def end(at: TopicPartition) -> ChangelogEnd:
+            log_end = {world.changelog("totals"): 8, world.changelog("totals", "0_1"): 10}.get(at, 0)
+            topic = TopicDescription(at.topic, "a" * 32, 2, {"cleanup.policy": "compact"})
+            return ChangelogEnd(log_end, LogOffsets(0, log_end, log_end, 0), topic, None, 0)
+
+        return {one.changelog: end(one.changelog) for one in stores}
+
+    report = world.hand_over(ask, offline=False)
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert "totals in 0_0 cannot be continued" in report.tasks[0].why
+    assert (world.row("totals"), world.row("totals", task="0_1")) == ("live at 5", "warm at 9")
+
+
+def test_without_the_brokers_the_plan_says_what_nobody_has_asked_of_a_grace_buffer(world: World) -> None:
+    world.store(world.warm, "late", 3)
+    (task,) = world.hand_over(apply=False).tasks
+    assert any("late" in note and "grace-buffer-miskeyed" in note for note in task.notes)
+
+
+def test_of_a_grace_buffer_the_file_beside_it_counts_and_no_offset_in_its_database(world: World) -> None:
+    world.store(world.live, "late", 3)
+    world.store(world.warm, "late", 9)
+    file = world.live.task_path("0_0") / ".checkpoint_late"
+    file.write_bytes(encode_checkpoint({world.changelog("late"): 11}))
+    (task,) = world.hand_over().tasks
+    assert (task.verdict, task.why) == (Verdict.LEFT, "late is at offset 11 there, and the warm copy at 9")
+
+
+def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(world: World) -> None:
+    world.store(world.live, "totals", 11)
+    world.store(world.live, "late", 3)
+    (world.live.task_path("0_0") / ".checkpoint_late").unlink()
+    world.store(world.warm, "totals", 9)
+    world.store(world.warm, "late", 3)
+    (task,) = world.hand_over().tasks
+    assert (task.verdict, task.why) == (
+        Verdict.TAKEN,
+        "late there has no offset, and Kafka Streams would wipe the task",
+    )
+    assert world.row("totals") == "warm at 9"

@@ -20,7 +20,7 @@ from statecore.placement import apply, settlement
 from statecore.placement.application_lock import LOCK_FILE
 from statecore.placement.apply import apply_placement, plan_placement, recover
 from statecore.placement.exchange import replaced_in
-from statecore.placement.plan import in_the_way
+from statecore.placement.plan import in_the_way, refusals
 from statecore.placement.siblings import SiblingStore, StoreImage
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.trees import file_sizes, fingerprint
@@ -615,6 +615,20 @@ def test_of_a_store_that_is_advanced_nothing_is_dropped_and_nobody_says_so(direc
     assert plan.to_json()[0]["dropped"] == []
     plan = plan_placement(directory, [advanced, restored], siblings=siblings, guarantee=ALOS, replace=True)
     assert plan.lines == ["0_0: replace; advance s; restore t; keep rocksdb/other; drop rocksdb/t"]
+
+
+def test_what_a_placement_would_refuse_is_told_of_each_task_without_the_lock_and_nothing_is_changed(tmp_path):
+    directory = StateDirectory(tmp_path, "app")
+    images = [StoreImage(task, "s", KIND, changelog(task, "s")) for task in ("0_0", "0_1")]
+    for task in ("0_0", "0_1"):
+        path = directory.store_path(task, "k", KIND)
+        make_database(path, changelog(task, "k"), 5, closed=task == "0_1")
+    before = fingerprint(directory.path)
+    siblings = [sibling(task, "k") for task in ("0_0", "0_1")]
+    (problem,) = refusals(directory, images, siblings=siblings, guarantee=EOS)
+    assert problem.startswith("0_0 keeps the store k, which was not closed cleanly")
+    assert refusals(directory, images, siblings=siblings, guarantee=ALOS) == []
+    assert fingerprint(directory.path) == before
 
 
 def test_what_is_in_the_way_is_seen_without_the_lock_and_nothing_is_made(tmp_path):

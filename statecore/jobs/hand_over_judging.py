@@ -1,0 +1,167 @@
+"""Whether what lies behind a warm copy may be put above it: asked of the brokers before anything is handed over.
+
+Kafka Streams puts the tail above whatever it finds. So a copy of a topic that was created again, of a log that was
+truncated, or one that is older than the deletes that compaction has kept is not handed over
+(:mod:`statecore.changelog.soundness`). ``statecore standby`` reads the tail, so it can tell more, and makes anew what
+cannot be mended. Here the tail is not read: where it may lack a delete, the copy is left to the standby.
+
+A grace buffer with a tail is left to it as well: Kafka Streams would restore the tail under wrong keys
+(``grace-buffer-miskeyed``), and the standby writes the right ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, horizon_ms
+from statecore.changelog.soundness import ParentEnd, refusal
+from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.runtime.followed_logs import FollowedLogs
+from statecore.runtime.followed_store import FollowedSpec
+from statecore.spec.duration import format_duration
+from statecore.spec.model import ApplicationSpec
+
+if TYPE_CHECKING:
+    from statecore.runtime.changelog_ends import ChangelogEnd
+
+Ask = Callable[[Collection[FollowedSpec], Mapping[TopicPartition, int]], "Mapping[TopicPartition, ChangelogEnd]"]
+"""Asks for the ends of the changelogs of stores, with the leader epochs whose ends are to be found out."""
+
+FOLLOW = "Let statecore standby --once follow it, which makes anew what cannot be mended; then run this again."
+_OFFLINE = "Or do without the brokers (--offline): then nobody looks whether the copy is still of these topics."
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A store of a warm copy, for who judges it.
+
+    Attributes:
+        store: what it follows.
+        position: the first offset that it has not; 0 where nothing was applied.
+    """
+
+    store: FollowedSpec
+    position: int
+
+
+def ask_brokers(application: ApplicationSpec, timeout: float) -> Ask:
+    """Who asks the brokers of an application, with a connection for each question.
+
+    Args:
+        application: whose brokers.
+        timeout: seconds that any one call may take.
+    """
+
+    def ask(
+        stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, ChangelogEnd]:
+        from statecore.changelog.cluster import Cluster
+        from statecore.runtime.changelog_ends import changelog_ends
+
+        with Cluster(application.bootstrap_servers, application.kafka, timeout=timeout) as cluster:
+            return changelog_ends(cluster, application, stores, epochs)
+
+    return ask
+
+
+def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> dict[str, StatecoreError]:
+    """The tasks whose copy cannot be handed over, each with the reason.
+
+    Args:
+        tasks: by task the file in which the standby has kept what it knows of the changelogs, and its stores.
+        ask: asks the brokers.
+
+    Raises:
+        Retryable: no broker answered; nothing was changed.
+    """
+    logs = {task: FollowedLogs(file) for task, (file, _) in tasks.items()}
+    for one in logs.values():
+        one.read()
+    found: dict[str, StatecoreError] = {}
+    for task, ends in _ends({task: copies for task, (_, copies) in tasks.items()}, logs, ask).items():
+        if isinstance(ends, StatecoreError):
+            found[task] = ends
+            continue
+        for copy in tasks[task][1]:
+            if (error := _error(task, copy, logs[task], ends[copy.store.changelog])) is not None:
+                found[task] = error
+                break
+    return found
+
+
+def too_old(end: ParentEnd, now: ChangelogEnd) -> str | None:
+    """Why the tail behind a copy may lack deletes, or ``None`` where it cannot.
+
+    Args:
+        end: of the copy.
+        now: its changelog.
+    """
+    horizon = horizon_ms(now.topic)
+    if horizon is None or end.end >= now.log.last_stable:  # a log is not compacted behind its last stable offset
+        return None
+    name = str(end.topic_partition)
+    behind = f"{name} goes on behind offset {end.end}, and compaction may have removed deletes from there"
+    if end.read_at_ms is None:
+        return f"{behind}: nobody knows since when"
+    age = now.asked_at_ms - end.read_at_ms
+    if age < -CLOCK_MARGIN_MS:
+        return f"{behind}: by the clocks the copy was followed {-age / 1000:,.0f} s after now, so they are wrong"
+    if age + CLOCK_MARGIN_MS < horizon:
+        return None
+    return (
+        f"{behind}: it was at the end {age / 1000:,.0f} s ago, and must have been within delete.retention.ms "
+        f"({format_duration(horizon)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min for clocks that differ"
+    )
+
+
+def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Invalid | None:
+    where = {"task": task, "store": copy.store.name, "topic": copy.store.changelog.topic}
+    if copy.position:
+        end = logs.end_of(copy.store.changelog, copy.position)
+        why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None) or too_old(end, now)
+        if why is not None:
+            return Invalid(
+                f"The warm copy of {copy.store.name} in {task} cannot be continued: {why}.", action=FOLLOW, **where
+            )
+    if copy.store.kind is StoreKind.GRACE_BUFFER and copy.position < now.end:
+        return Invalid(
+            f"The warm copy of the grace buffer {copy.store.name} in {task} is at {copy.position} of "
+            f"{copy.store.changelog}, which goes on to {now.end}: Kafka Streams would restore the rest under wrong "
+            "keys and never emit it (grace-buffer-miskeyed).",
+            action="Stop the application, let statecore standby --once follow the copy to the end, and run this again.",
+            **where,
+        )
+    return None
+
+
+def _ends(
+    tasks: Mapping[str, Sequence[Copy]], logs: Mapping[str, FollowedLogs], ask: Ask
+) -> dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError]:
+    """The ends of all tasks, asked for at once; task by task where the brokers have no answer to that."""
+
+    def asked(names: Collection[str]) -> Mapping[TopicPartition, ChangelogEnd]:
+        epochs = {at: epoch for name in names for at, epoch in logs[name].epochs().items()}
+        return ask([copy.store for name in names for copy in tasks[name]], epochs)
+
+    found: dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError] = {}
+    try:
+        try:
+            return dict.fromkeys(tasks, asked(tasks))
+        except Retryable:
+            raise
+        except StatecoreError:
+            for task in tasks:
+                try:
+                    found[task] = asked([task])
+                except Retryable:
+                    raise
+                except StatecoreError as error:
+                    found[task] = error
+            return found
+    except Retryable as error:
+        raise Retryable(error.what, action=f"{error.action} {_OFFLINE}", **error.context) from error

@@ -1,0 +1,289 @@
+"""What a hand-over would do, task by task: looked at before anything is changed, and nothing is changed by it.
+
+A task that cannot be taken is refused with its reason, and the others are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.filesystem import tree_bytes
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import GLOBAL
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.hand_over_judging import Ask, Copy, judge
+from statecore.jobs.hand_over_report import HandedTask, Verdict
+from statecore.jobs.hand_over_standing import closed_at, live_offset, not_closed, not_sound
+from statecore.jobs.placing import siblings_of
+from statecore.maintenance.layout import StorePlace, store_places
+from statecore.placement.apply import SiblingStore, StoreImage
+from statecore.placement.open_stores import refuse_open_stores
+from statecore.placement.plan import refusals
+from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
+from statecore.placement.work_directory import STANDBY
+from statecore.progress import Progress
+from statecore.runtime.task_stores import followed_in
+from statecore.spec.derived import task_of
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+
+
+@dataclass(frozen=True)
+class WarmStore:
+    """A store that is put in place.
+
+    Attributes:
+        spec: what is declared of it.
+        changelog: its changelog partition.
+        offset: at which the copy was closed; -4 where the store is made empty.
+        place: the closed copy; ``None`` where the store is made empty.
+    """
+
+    spec: StoreSpec
+    changelog: TopicPartition
+    offset: int
+    place: StorePlace | None
+
+    def image(self, task: str, staging: Path | None) -> StoreImage:
+        """The store for a placement; without a path while only the plan is wanted."""
+        path = None if staging is None else self.staged(task, staging)
+        offsets = None if staging is None else {self.changelog: self.offset}
+        return StoreImage(task, self.spec.name, self.spec.kind, self.changelog, path, offsets)
+
+    def staged(self, task: str, staging: Path) -> Path:
+        """Where it is made ready."""
+        return staging / "warm" / task / store_directory(self.spec.name, self.spec.kind)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was found.
+
+    Attributes:
+        tasks: what becomes of each task.
+        stores: by task that is taken the stores that are put in place.
+    """
+
+    tasks: tuple[HandedTask, ...]
+    stores: Mapping[str, Sequence[WarmStore]]
+
+
+class Look:
+    """One look at both directories, and at the topics.
+
+    Args:
+        application: what is declared.
+        warm: the directory of the warm copy.
+        directory: that of the application.
+        ask: asks the brokers; ``None`` where nobody is asked.
+        progress: told each task.
+    """
+
+    def __init__(
+        self,
+        application: ApplicationSpec,
+        warm: StateDirectory,
+        directory: StateDirectory,
+        ask: Ask | None,
+        progress: Progress,
+    ) -> None:
+        self.application, self.warm, self.directory = application, warm, directory
+        self.ask, self.progress = ask, progress
+        self.exactly_once = application.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+
+    def run(self, only: Sequence[str]) -> Looked:
+        """Look at the tasks of the warm copy, or at some.
+
+        Raises:
+            NotFound: there is no warm copy, or it has no such task.
+            Retryable: no broker answered.
+        """
+        wanted = self._wanted(only)
+        warm_places, live_places = _by_task(self.warm), _by_task(self.directory)
+        self.progress.phase("look", len(wanted), "tasks")
+        tasks: dict[str, HandedTask] = {}
+        stores: dict[str, Sequence[WarmStore]] = {}
+        copies: dict[str, tuple[Path, list[Copy]]] = {}
+        for task in wanted:
+            try:
+                found = self._warm_stores(task, warm_places.get(task, {}))
+                tasks[task] = self._verdict(task, found, live_places.get(task, {}))
+                if tasks[task].verdict is Verdict.TAKEN:
+                    made, notes = self._made_empty(task, found, live_places.get(task, {}))
+                    stores[task] = [*found, *made]
+                    self._refuse_placement(task, stores[task])
+                    copies[task] = self._copies(task, stores[task])
+                    tasks[task] = replace(tasks[task], notes=notes)
+            except (StatecoreError, OSError) as error:
+                stores.pop(task, None)
+                tasks[task] = _refused(task, as_statecore_error(error, f"the task {task} was looked at", task=task))
+            self.progress.advance()
+        for task, judged in (judge(copies, self.ask) if self.ask is not None and copies else {}).items():
+            del stores[task]
+            tasks[task] = _refused(task, judged)
+        self.progress.done()
+        return Looked(tuple(tasks.values()), stores)
+
+    def siblings(self, stores: Mapping[str, Sequence[WarmStore]]) -> list[SiblingStore]:
+        """The declared stores of some tasks that are not put in place."""
+        partitions = {task: partition_of(task) or 0 for task in stores}
+        names = {(task, one.spec.name) for task, some in stores.items() for one in some}
+        return siblings_of(self.application, partitions, names)
+
+    def _wanted(self, only: Sequence[str]) -> list[str]:
+        there = self.warm.task_directories()
+        missing = [task for task in only if task not in there]
+        if missing or not there:
+            raise NotFound(
+                f"The warm copy {self.warm.path} has no task{f' {missing[0]}' if missing else ''}; "
+                f"there are: {', '.join(there) or 'none'}.",
+                action="Check --from, and the names of the tasks. Global stores are not kept warm: Kafka Streams reads "
+                "them from their topics.",
+                state_dir=str(self.warm.state_dir),
+            )
+        return [task for task in there if not only or task in only]
+
+    def _logged(self, task: str) -> dict[str, StoreSpec]:
+        """The stores of a task that Kafka Streams logs and keeps on disk."""
+        return {
+            store.name: store
+            for store in self.application.stores
+            if task != GLOBAL
+            and task_of(store, partition_of(task) or 0) == task
+            and store.is_logged
+            and store.kind is not StoreKind.IN_MEMORY
+        }
+
+    def _warm_stores(self, task: str, places: Mapping[str, StorePlace]) -> list[WarmStore]:
+        """The stores of a task of the warm copy that have an offset; the others Kafka Streams restores itself."""
+        declared = self._logged(task)
+        if not declared:
+            raise Invalid(
+                f"{self.application.source} declares no logged store of the task {task}.",
+                action="Give the spec that the warm copy was made with.",
+                task=task,
+            )
+        found: list[WarmStore] = []
+        for name, store in declared.items():
+            place = places.get(name)
+            if place is None or place.segmented is not store.kind.is_segmented:
+                continue
+            changelog = TopicPartition(store.changelog, partition_of(task) or 0)
+            offset = closed_at(task, place, changelog)
+            if offset != OFFSET_UNKNOWN:
+                found.append(WarmStore(store, changelog, offset, place))
+        if not found:
+            raise Invalid(f"No store of {task} has an offset.", action="Let statecore standby follow it.", task=task)
+        return found
+
+    def _verdict(self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> HandedTask:
+        size = sum(tree_bytes(one.place.path) for one in warm if one.place is not None)
+        names = tuple(one.spec.name for one in warm)
+        has = sum(one.offset + 1 for one in warm)
+        if not self.directory.task_path(task).is_dir() or not places:
+            return HandedTask(task, Verdict.TAKEN, "nothing is there", has, names, size)
+        if self.exactly_once and (why := self._would_be_wiped(task, places)):
+            return HandedTask(task, Verdict.TAKEN, f"{why}, and Kafka Streams would wipe the task", has, names, size)
+        ahead = 0
+        for one in warm:
+            place = places.get(one.spec.name)
+            live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec.kind, one.changelog)
+            if live > one.offset:
+                why = f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}"
+                return HandedTask(task, Verdict.LEFT, why)
+            ahead += one.offset - max(live, -1)
+        if not ahead:
+            return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy")
+        return HandedTask(task, Verdict.TAKEN, "the warm copy is further", ahead, names, size)
+
+    def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> str:
+        """Why Kafka Streams would wipe the task under exactly-once; empty where nothing says so."""
+        logged = self._logged(task)
+        for place in places.values():
+            store = logged.get(place.store)
+            if store is None:
+                why = not_closed(place)
+            elif place.segmented is store.kind.is_segmented:
+                why = not_sound(place, store.kind, TopicPartition(store.changelog, partition_of(task) or 0))
+            else:
+                continue  # a leftover of another kind, which nobody opens
+            if why:
+                return why
+        return ""
+
+    def _made_empty(
+        self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
+    ) -> tuple[list[WarmStore], tuple[str, ...]]:
+        """Stores that the copy has not and that cannot be kept, and what an operator is told of such a task.
+
+        To keep a store for which Kafka Streams would wipe the task would cost what the copy brings. One that is made
+        empty at -4 costs the restore of that store alone.
+        """
+        taken = {one.spec.name for one in warm}
+        made: list[WarmStore] = []
+        notes: list[str] = []
+        missing: list[str] = []
+        for name, store in self._logged(task).items():
+            if name in taken:
+                continue
+            place = places.get(name)
+            if place is None or place.segmented is not store.kind.is_segmented or _has_no_segment(place):
+                missing.append(name)
+                continue
+            changelog = TopicPartition(store.changelog, partition_of(task) or 0)
+            if self.exactly_once and (why := not_sound(place, store.kind, changelog)):
+                made.append(WarmStore(store, changelog, OFFSET_UNKNOWN, None))
+                notes.append(f"{why}: it is made empty, and Kafka Streams restores it from the start of its changelog")
+        if missing:
+            what = "its changelog" if len(missing) == 1 else "their changelogs"
+            notes.append(f"Kafka Streams restores {', '.join(missing)} from the start of {what}")
+        if self.ask is None:
+            notes += [
+                f"nobody asked whether anything lies behind {one.spec.name}: Kafka Streams would restore that under "
+                "wrong keys (grace-buffer-miskeyed)"
+                for one in warm
+                if one.spec.kind is StoreKind.GRACE_BUFFER
+            ]
+        return made, tuple(notes)
+
+    def _refuse_placement(self, task: str, stores: Sequence[WarmStore]) -> None:
+        """Raises ``Invalid``, or ``Fenced``, where the placement would not put this task in place."""
+        refuse_open_stores(self.directory.task_path(task))
+        problems = refusals(
+            self.directory,
+            [one.image(task, None) for one in stores],
+            siblings=self.siblings({task: stores}),
+            guarantee=self.application.processing_guarantee,
+        )
+        if problems:
+            raise Invalid(f"{'. '.join(problems)}.", action="The other tasks are not concerned.", task=task)
+
+    def _copies(self, task: str, stores: Sequence[WarmStore]) -> tuple[Path, list[Copy]]:
+        """What the brokers are asked of a task: the standby's record of it, and the stores that are judged."""
+        positions = {one.spec.name: one.offset + 1 for one in stores if one.place is not None}
+        copies = [
+            Copy(one, positions.get(one.name, 0))
+            for one in followed_in(self.application, task)
+            if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
+        ]
+        return self.warm.work_path / STANDBY / task / "logs.json", copies
+
+
+def _has_no_segment(place: StorePlace) -> bool:
+    """Whether a segmented store has no segment, which a placement makes."""
+    return place.segmented and not place.databases
+
+
+def _refused(task: str, error: StatecoreError) -> HandedTask:
+    return HandedTask(task, Verdict.REFUSED, f"{error.what} {error.action}".strip())
+
+
+def _by_task(directory: StateDirectory) -> dict[str, dict[str, StorePlace]]:
+    found: dict[str, dict[str, StorePlace]] = {}
+    for place in store_places(directory):
+        found.setdefault(place.task, {})[place.store] = place
+    return found

@@ -1,0 +1,130 @@
+"""What an application that is down would go by in a store of its own: its offset, and whether it takes it at all.
+
+Under exactly-once Kafka Streams deletes a whole task where one store of it was not closed, cannot be read, or has no
+offset. A grace buffer's offset counts in ``.checkpoint_<store>`` alone.
+"""
+
+from __future__ import annotations
+
+from statecore.errors import Corrupted, Invalid
+from statecore.formats.checkpoint import decode_checkpoint
+from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE
+from statecore.formats.topic_partition import TopicPartition
+from statecore.maintenance.layout import StorePlace
+from statecore.maintenance.store_standing import standing_of
+from statecore.placement.contents import databases_of
+from statecore.placement.database_state import read_database_state
+from statecore.placement.trees import link_in
+
+
+def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
+    """The offset at which a store of a warm copy was closed; -4 where it has none.
+
+    Raises:
+        Invalid: it was not closed, is a link, or follows another changelog.
+        Corrupted: it cannot be read, its segments do not agree, or something lies among them.
+    """
+    if (link := link_in(place.path)) is not None:
+        raise Invalid(
+            f"{link} in the warm copy of {task} is a link: both applications would work in one database.",
+            action="Replace the link by the directory, or mount the place there.",
+            task=task,
+            store=place.store,
+        )
+    if place.segmented and (strays := _strays(place)):
+        raise Corrupted(
+            f"The warm copy of {place.store} in {task} holds {', '.join(strays)}, which is no segment of it.",
+            action="Move it away, then run this again.",
+            task=task,
+            store=place.store,
+        )
+    offsets: set[int] = set()
+    for database in place.databases:
+        state = read_database_state(database)
+        if others := state.offsets.keys() - {changelog}:
+            raise Invalid(
+                f"The warm copy of {place.store} in {task} has offsets of {', '.join(sorted(map(str, others)))}, and "
+                f"its changelog is {changelog}.",
+                action="Give the spec that the warm copy was made with, or let the standby make the copy anew.",
+                task=task,
+                store=place.store,
+            )
+        if not state.closed_cleanly:
+            raise Invalid(
+                f"The warm copy of {place.store} in {task} was not closed: statecore standby was killed there.",
+                action="Let statecore standby --once follow it and close it, then run this again.",
+                task=task,
+                store=place.store,
+            )
+        offsets.add(state.offsets.get(changelog, OFFSET_UNKNOWN))
+    if len(offsets) > 1:
+        raise Corrupted(
+            f"The segments of the warm copy of {place.store} in {task} say different offsets of {changelog}: "
+            f"{', '.join(map(str, sorted(offsets)))}.",
+            action="Let statecore standby --once follow it and close it, then run this again.",
+            task=task,
+            store=place.store,
+        )
+    return next(iter(offsets), OFFSET_UNKNOWN)
+
+
+def live_offset(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> int:
+    """What the application would go by; -4 where it knows of none, or the store cannot be read."""
+    try:
+        if not kind.manages_offsets:
+            return _of_files(place).get(changelog, OFFSET_UNKNOWN)
+        return standing_of(place, (changelog.topic,)).offsets.get(changelog, OFFSET_UNKNOWN)
+    except Corrupted:
+        return OFFSET_UNKNOWN
+
+
+def not_closed(place: StorePlace) -> str:
+    """Why a store would not be opened under exactly-once, whatever its offset; empty where nothing says so."""
+    for database in databases_of(place.path):
+        try:
+            state = read_database_state(database)
+        except Corrupted:
+            return f"{place.store} there cannot be read"
+        if not state.closed_cleanly:
+            return f"{place.store} there was not closed"
+    return ""
+
+
+def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> str:
+    """Why Kafka Streams would wipe the task of a logged store under exactly-once; empty where nothing says so."""
+    if why := not_closed(place):
+        return why
+    if not place.databases:
+        return f"{place.store} there has no database"
+    try:
+        if kind.manages_offsets:
+            has_offset = any(changelog in read_database_state(database).offsets for database in place.databases)
+            has_offset = has_offset or changelog in _of_file(place, task=True)
+        else:
+            has_offset = changelog in _of_files(place)
+    except Corrupted:
+        has_offset = False
+    return "" if has_offset else f"{place.store} there has no offset"
+
+
+def _strays(place: StorePlace) -> list[str]:
+    """What lies among the segments of a store and would stop Kafka Streams at its start."""
+    segments = {segment.path.name for segment in place.segments if segment.start is not None}
+    named = {name for name in segments if name.startswith(f"{place.store}.")}
+    return sorted({path.name for path in place.path.iterdir()} - named)
+
+
+def _of_files(place: StorePlace) -> dict[TopicPartition, int]:
+    """What counts of a store that keeps no offset in its database: the task's file wins over its own."""
+    return {**_of_file(place, task=False), **_of_file(place, task=True)}
+
+
+def _of_file(place: StorePlace, *, task: bool) -> dict[TopicPartition, int]:
+    own = place.checkpoint_file
+    file = own.parent / CHECKPOINT_FILE if task else own
+    try:
+        return decode_checkpoint(file.read_bytes(), str(file))
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,149 @@
+"""Whether what lies behind a warm copy may be put above it, as the brokers and the standby's own record say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import ParentEnd
+from statecore.errors import Invalid, NotFound, Retryable
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.hand_over_judging import Ask, Copy, judge
+from statecore.runtime.changelog_ends import ChangelogEnd
+from statecore.runtime.followed_logs import FollowedLogs
+from statecore.runtime.followed_store import FollowedSpec
+
+DAY, MINUTE = 86_400_000, 60_000
+NOW = 1_800_000_000_000
+OLD, NEW = "a" * 32, "b" * 32
+TOTALS = TopicPartition("orders-totals-changelog", 0)
+LATE = TopicPartition("orders-late-changelog", 0)
+
+
+def spec_of(changelog: TopicPartition = TOTALS, kind: StoreKind = StoreKind.KEY_VALUE) -> FollowedSpec:
+    return FollowedSpec(changelog.topic.split("-")[1], kind, changelog, None, False)
+
+
+def known(
+    tmp_path: Path, end: int = 10, *, read_at: int | None = NOW - MINUTE, changelog: TopicPartition = TOTALS
+) -> Path:
+    """The standby's record of a copy that had come to an end of its topic."""
+    file = tmp_path / "logs.json"
+    logs = FollowedLogs(file)
+    logs.read()
+    logs.reached(ParentEnd(changelog, OLD, end, 3, read_at))
+    logs.write()
+    return file
+
+
+def now(
+    end: int = 10,
+    *,
+    start: int = 0,
+    topic_id: str = OLD,
+    epoch_end: int | None = None,
+    policy: str = "compact",
+    changelog: TopicPartition = TOTALS,
+) -> Ask:
+    """What the brokers say."""
+    topic = TopicDescription(changelog.topic, topic_id, 1, {"cleanup.policy": policy, "delete.retention.ms": str(DAY)})
+    told = ChangelogEnd(end, LogOffsets(start, end, end, 4), topic, epoch_end, NOW)
+    return lambda stores, epochs: {changelog: told}
+
+
+def why(file: Path, ask: Ask, copy: Copy | None = None) -> str:
+    found = judge({"0_0": (file, [copy or Copy(spec_of(), 10)])}, ask)
+    return found["0_0"].what if found else ""
+
+
+@pytest.mark.parametrize("end", [10, 25])
+def test_a_copy_whose_tail_is_younger_than_the_deletes_that_are_kept_is_sound(tmp_path: Path, end: int) -> None:
+    assert why(known(tmp_path), now(end)) == ""
+
+
+def test_a_topic_that_was_created_again_is_no_tail_of_the_copy(tmp_path: Path) -> None:
+    assert "was deleted and created again" in why(known(tmp_path), now(25, topic_id=NEW))
+
+
+def test_a_log_that_begins_behind_the_copy_or_ends_before_it_is_no_tail(tmp_path: Path) -> None:
+    file = known(tmp_path)
+    assert "what lay between is gone" in why(file, now(25, start=12))
+    assert "before the parent's end 10" in why(file, now(9))
+
+
+def test_a_log_that_was_truncated_below_the_copy_and_has_grown_since_is_no_tail(tmp_path: Path) -> None:
+    assert "was truncated at 8" in why(known(tmp_path), now(25, epoch_end=8))
+
+
+def test_the_leader_epoch_of_the_copy_is_asked_for(tmp_path: Path) -> None:
+    asked: list[Mapping[TopicPartition, int]] = []
+
+    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
+        asked.append(epochs)
+        return now()(stores, epochs)
+
+    assert why(known(tmp_path), ask) == ""
+    assert asked == [{TOTALS: 3}]
+
+
+def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> None:
+    old = known(tmp_path, read_at=NOW - DAY + 4 * MINUTE)
+    assert "compaction may have removed deletes" in why(old, now(25))
+    assert why(old, now(10)) == ""  # there is no tail
+    assert why(old, now(25, policy="delete")) == ""
+    error = judge({"0_0": (old, [Copy(spec_of(), 10)])}, now(25))["0_0"]
+    assert "statecore standby --once" in error.action
+
+
+def test_a_tail_of_a_copy_of_which_nobody_knows_its_age_is_left_to_the_standby(tmp_path: Path) -> None:
+    assert "nobody knows since when" in why(tmp_path / "nothing.json", now(25))
+    assert "nobody knows since when" in why(known(tmp_path, read_at=None), now(25))
+    assert why(tmp_path / "nothing.json", now(10)) == ""
+
+
+def test_clocks_that_are_wrong_prove_no_age(tmp_path: Path) -> None:
+    assert "so they are wrong" in why(known(tmp_path, read_at=NOW + 10 * MINUTE), now(25))
+
+
+@pytest.mark.parametrize("position", [0, 10])
+def test_a_grace_buffer_with_a_tail_is_refused_because_kafka_streams_would_give_it_wrong_keys(
+    tmp_path: Path, position: int
+) -> None:
+    file = known(tmp_path, changelog=LATE)
+    copy = Copy(spec_of(LATE, StoreKind.GRACE_BUFFER), position)
+    assert "grace-buffer-miskeyed" in why(file, now(11, changelog=LATE), copy)
+    assert why(file, now(position, changelog=LATE), copy) == ""
+
+
+def test_a_task_whose_topic_is_gone_is_refused_and_the_others_are_judged(tmp_path: Path) -> None:
+    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
+        if any(one.changelog == LATE for one in stores):
+            raise NotFound("There is no such topic.", action="Look.")
+        return now()(stores, epochs)
+
+    tasks = {
+        "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
+        "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)]),
+    }
+    found = judge(tasks, ask)
+    assert {task: type(error) for task, error in found.items()} == {"1_0": NotFound}
+
+
+def test_brokers_that_do_not_answer_end_the_hand_over_and_offline_is_named(tmp_path: Path) -> None:
+    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
+        raise Retryable("No broker answered.", action="Start one.")
+
+    with pytest.raises(Retryable) as refused:
+        judge({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, ask)
+    assert "--offline" in refused.value.action
+
+
+def test_every_error_of_a_copy_names_its_store(tmp_path: Path) -> None:
+    error = judge({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, now(9))["0_0"]
+    assert isinstance(error, Invalid)
+    assert error.context == {"task": "0_0", "store": "totals", "topic": TOTALS.topic}
