@@ -1,0 +1,237 @@
+"""Tasks that a process keeps warm: each stands for itself, and one that fails is tried again."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statecore.errors import Capacity, Corrupted, NotFound, Retryable, StatecoreError
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs import kept_tasks
+from statecore.jobs.kept_tasks import FIRST_RETRY, LAST_RETRY, KeptTasks
+from statecore.metrics import (
+    RESTORE_REMAINING,
+    STANDBY_FAILED,
+    STANDBY_TASKS,
+    UPDATED,
+    Instrument,
+    Metrics,
+    Tags,
+)
+from statecore.runtime.assignment.model import Role
+from statecore.runtime.standby_task import Followed, Round
+from statecore.spec.reader import parse_spec
+
+SPEC = parse_spec(
+    {
+        "application_id": "app",
+        "bootstrap_servers": "127.0.0.1:1",
+        "processing_guarantee": "at_least_once",
+        "subtopologies": {"0": {"stores": {"counts": {"kind": "key-value"}}}},
+    }
+)
+
+
+class Told(Metrics):
+    """What was measured."""
+
+    def __init__(self) -> None:
+        self.counters: dict[tuple[str, str], int] = {}
+        self.gauges: dict[tuple[str, str], Callable[[], float]] = {}
+
+    def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
+        key = instrument.name, str(dict(tags))
+        self.counters[key] = self.counters.get(key, 0) + amount
+
+    def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
+        raise AssertionError((instrument, value, tags))
+
+    def observe(self, instrument: Instrument, read: Callable[[], float], tags: Tags) -> Callable[[], None]:
+        key = instrument.name, str(dict(tags))
+        self.gauges[key] = read
+        return lambda: self.gauges.pop(key, None) and None
+
+
+class Task:
+    """A task of one store; what it does in its next rounds is said by the test."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.closed, self.rebuilt = name, False, 0
+        self.changelog = TopicPartition("app-counts-changelog", int(name[-1]))
+        store = SimpleNamespace(name="counts", changelog=self.changelog, offset=9, spec=None)
+        self.stores = SimpleNamespace(stores=(store,))
+        self.lag = {self.changelog: 3}
+        self.rounds: list[Round | Exception] = []
+
+    def epochs(self) -> dict[TopicPartition, int]:
+        return {}
+
+    def follow(self, ends: Any, stopped: Any) -> Round:
+        done = self.rounds.pop(0) if self.rounds else Round()
+        if isinstance(done, Exception):
+            raise done
+        return done
+
+    def rebuild(self, store: str) -> None:
+        assert store == "counts"
+        self.rebuilt += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class World:
+    """Tasks that open, or do not, and a clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.said, self.told = 0.0, list[str](), Told()
+        self.opened: dict[str, Task] = {}
+        self.refused: dict[str, Exception] = {}
+        self.ends: Callable[[set[str]], dict[TopicPartition, int]] = lambda _: {}
+        self.asked: list[int] = []
+        monkeypatch.setattr(kept_tasks, "changelog_ends", self._ends)
+        cluster: Any = None
+        self.kept = KeptTasks(SPEC, cluster, self.open, self.said.append, metrics=self.told, clock=lambda: self.now)
+
+    def open(self, name: str) -> Any:
+        if name in self.refused:
+            raise self.refused[name]
+        self.opened[name] = Task(name)
+        return self.opened[name]
+
+    def _ends(self, _cluster: Any, _spec: Any, stores: list[Any], _epochs: Any) -> dict[TopicPartition, int]:
+        self.asked.append(len(stores))
+        return self.ends({str(len(stores))})
+
+    def round(self) -> None:
+        self.kept.round(lambda: False)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (Corrupted("Rows are damaged.", action="Repair."), Corrupted),
+        (OSError(errno.ENOSPC, "No space left on device", "/d"), Capacity),
+        (OSError(errno.EIO, "Input/output error", "/d"), Retryable),
+        (ZeroDivisionError(), StatecoreError),
+    ],
+)
+def test_a_task_that_fails_is_closed_and_said_and_the_others_go_on(
+    world: World, failure: Exception, kind: type[StatecoreError]
+) -> None:
+    world.kept.take_up("0_0")
+    world.kept.take_up("0_1")
+    first, second = world.opened.values()
+    first.rounds = [failure]
+    second.rounds = [Round({second.changelog: Followed(0, 7, 7)})]
+    world.round()
+    assert first.closed
+    assert not second.closed
+    bad, good = world.kept.report()
+    assert (bad.exit_code, bad.stores) == (kind.exit_code, ())
+    assert (good.exit_code, good.stores[0].records) == (0, 7)
+    (said,) = world.said
+    assert said.startswith("Task 0_0 is left as it is, and tried again later: ")
+    assert world.kept.sums() == {"0_0": 0, "0_1": 10}
+
+
+def test_a_task_that_cannot_be_opened_is_tried_again_later_each_time_and_said_once(world: World) -> None:
+    world.refused["0_0"] = Capacity("No room.", action="Make room.")
+    world.kept.take_up("0_0")
+    tried: list[float] = []
+
+    def refuse(name: str) -> Any:
+        tried.append(world.now)
+        raise world.refused[name]
+
+    world.kept._kept["0_0"].open_task = refuse
+    for second in range(0, 1_500):
+        world.now = float(second)
+        world.round()
+    pauses = [after - before for before, after in itertools.pairwise(tried)]
+    assert tried[0] == FIRST_RETRY
+    assert pauses[:4] == [10, 20, 40, 80]
+    assert max(pauses) == LAST_RETRY
+    assert len(world.said) == 1
+    world.kept._kept["0_0"].open_task = world.open
+    del world.refused["0_0"]
+    world.now += LAST_RETRY
+    world.round()
+    assert world.kept.report()[0].exit_code == 0
+
+
+def test_brokers_that_are_away_are_asked_once_a_round_and_no_task_is_closed(world: World) -> None:
+    for name in ("0_0", "0_1", "0_2"):
+        world.kept.take_up(name)
+
+    def away(_: Any) -> Any:
+        raise Retryable("No broker answered.", action="Check the brokers.")
+
+    world.ends = away
+    world.round()
+    assert world.asked == [3]
+    assert [task.exit_code for task in world.kept.report()] == [Retryable.exit_code] * 3
+    assert not any(task.closed for task in world.opened.values())
+
+
+def test_a_topic_that_is_gone_stops_only_the_tasks_that_follow_it(world: World) -> None:
+    world.kept.take_up("0_0")
+    world.kept.take_up("0_1")
+
+    def gone(_: Any) -> Any:
+        if len(world.asked) < 3:
+            raise NotFound("There is no topic app-counts-changelog.", action="Look.")
+        return {}
+
+    world.ends = gone
+    world.round()
+    assert world.asked == [2, 1, 1]
+    assert [task.exit_code for task in world.kept.report()] == [NotFound.exit_code, 0]
+
+
+def test_a_store_whose_rows_cannot_be_continued_is_made_anew_and_followed_at_once(world: World) -> None:
+    world.kept.take_up("0_0")
+    task = world.opened["0_0"]
+    task.rounds = [Round(stale={"counts": "records are gone"}), Round({task.changelog: Followed(0, 5, 5)})]
+    world.round()
+    (report,) = world.kept.report()
+    assert (task.rebuilt, report.stores[0].rebuilt, report.stores[0].records) == (1, 1, 5)
+    assert world.said == ["Store counts of task 0_0 is made anew from the start of its changelog: records are gone."]
+
+
+def test_a_task_that_is_dropped_is_closed_and_one_that_stays_is_not(world: World) -> None:
+    world.kept.take_up("0_0", Role.WARMUP)
+    world.kept.take_up("0_1")
+    world.kept.take_up("0_0", Role.STANDBY)
+    assert len(world.opened) == 2
+    assert [task.role for task in world.kept.report()] == ["standby", "standby"]
+    assert world.kept.drop("0_1") == 10
+    assert (world.opened["0_1"].closed, world.opened["0_0"].closed) == (True, False)
+    assert world.kept.names == ("0_0",)
+
+
+def test_what_is_measured_goes_by_kafka_streams_names(world: World) -> None:
+    world.kept.take_up("0_0")
+    world.refused["0_1"] = Capacity("No room.", action="Make room.")
+    world.kept.take_up("0_1")
+    task = world.opened["0_0"]
+    task.rounds = [Round({task.changelog: Followed(0, 7, 7)})]
+    world.round()
+    of_task = {"application-id": "app", "task-id": "0_0"}
+    assert world.told.counters[UPDATED.name, str(of_task)] == 7
+    assert world.told.gauges[RESTORE_REMAINING.name, str(of_task)]() == 3
+    assert world.told.gauges[STANDBY_TASKS.name, str({"application-id": "app"})]() == 1
+    assert world.told.gauges[STANDBY_FAILED.name, str({"application-id": "app"})]() == 1
+    world.kept.close()
+    assert task.closed
+    assert world.told.gauges == {}
