@@ -42,7 +42,9 @@ ENDS = {"0_0": 10, "0_1": 10}
 def assignments(draw: st.DrawFn) -> Given:
     roles = draw(st.dictionaries(TASKS, st.sampled_from([Role.WARMUP, Role.STANDBY, Role.ACTIVE]), max_size=5))
     errors = draw(st.dictionaries(TASKS, st.text(max_size=20), max_size=3))
-    return Given(roles, {task: draw(SUMS) for task in roles}, draw(st.booleans()), errors, draw(st.text(max_size=20)))
+    elsewhere = draw(st.dictionaries(TASKS, SUMS, max_size=3))
+    believed = {task: draw(SUMS) for task in roles}
+    return Given(roles, believed, draw(st.booleans()), errors, draw(st.text(max_size=20)), elsewhere)
 
 
 def subscription(spec: str = "spec-1", host: str = "h", **copies: Copy) -> bytes:
@@ -130,6 +132,20 @@ def test_each_member_is_told_its_tasks_and_the_sums_for_which_it_has_them() -> N
     given = {member: decided(data) for member, data in decision.data.items()}
     assert given["a"] == Given({"0_0": Role.STANDBY}, {"0_0": 7})
     assert given["b"] == Given({"0_1": Role.STANDBY}, {"0_1": 0})
+
+
+def test_a_member_hears_how_much_those_have_that_were_given_a_task_instead_of_it() -> None:
+    """Not how much others have that were not: two of those could delete the best copy, each for the other's sake."""
+    sent = {
+        "a": subscription(host="a", _0_0=Copy(900), _0_1=Copy(5)),
+        "b": subscription(host="b", _0_0=Copy(890), _0_1=Copy(1_000)),
+        "c": subscription(host="c", _0_0=Copy(900, Role.STANDBY)),
+    }
+    decision = decide(sent, "a", {"0_0": 900}, AssignmentSettings(replicas=1, recovery_lag=10))
+    given = {member: decided(data) for member, data in decision.data.items()}
+    assert given["c"] == Given({"0_0": Role.STANDBY}, {"0_0": 900})
+    assert given["a"].elsewhere == given["b"].elsewhere == {"0_0": 900}
+    assert "0_1" in given["a"].errors
 
 
 def test_members_that_do_not_fit_are_refused_and_the_others_have_all_tasks() -> None:

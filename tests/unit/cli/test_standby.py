@@ -1,0 +1,31 @@
+"""The line that ``statecore standby`` says after each round."""
+
+from __future__ import annotations
+
+from statecore.cli.standby import line_of
+from statecore.jobs.standby_report import StandbyReport, StandbyStore, StandbyTaskReport
+
+
+def task(name: str, lag: int | None, *, role: str = "standby", exit_code: int = 0) -> StandbyTaskReport:
+    store = StandbyStore("counts", f"app-counts-changelog-{name[-1]}", 9, lag, 0, 0, None)
+    return StandbyTaskReport(name, role, (store,), None, exit_code)
+
+
+def line(*tasks: StandbyTaskReport) -> str:
+    return line_of(StandbyReport("app", "/d", 3, tasks))
+
+
+def test_few_tasks_are_named_each() -> None:
+    assert line() == "round 3: no tasks"
+    assert (
+        line(task("0_0", 0), task("0_1", 1_200, role="warmup"), task("0_2", None, exit_code=12))
+        == "round 3: lag 0_0 0, 0_1 1,200 (warmup), 0_2 ? failed"
+    )
+
+
+def test_of_many_those_are_named_that_failed_or_are_furthest_behind() -> None:
+    many = [task(f"0_{number}", number) for number in range(1_000)]
+    many[5] = task("0_5", None, exit_code=12)
+    said = line(*many)
+    assert said.startswith("round 3: 1,000 tasks, lag 499,495, 1 failed; first 0_5 ? failed, 0_999 999, 0_998 998, ")
+    assert len(said) < 200
