@@ -39,7 +39,6 @@ class _Kept:
 
     name: str
     role: Role
-    open_task: OpenStandby
     task: StandbyTask | None = None
     left: StatecoreError | None = None
     retry_at: float = 0.0
@@ -122,18 +121,12 @@ class KeptTasks:
         """Whether the base of a task is still on its way."""
         return any(one.task is None and one.left is None for one in self._kept.values())
 
-    def take_up(self, name: str, role: Role = Role.STANDBY, open_task: OpenStandby | None = None) -> None:
-        """Keep a task from now on; one that is kept already is as it was, but for its role.
-
-        Args:
-            name: which.
-            role: what for.
-            open_task: opens it, where it may be open already.
-        """
+    def take_up(self, name: str, role: Role = Role.STANDBY) -> None:
+        """Keep a task from now on; one that is kept already is as it was, but for its role."""
         if name in self._kept:
             self._kept[name].role = role
             return
-        self._kept[name] = one = _Kept(name, role, open_task or self._open_task)
+        self._kept[name] = one = _Kept(name, role)
         self._open(one)
 
     def drop(self, name: str) -> int:
@@ -197,7 +190,7 @@ class KeptTasks:
         try:
             if self._bases is not None and self._bases.is_coming(one.name):
                 return
-            one.task = one.open_task(one.name)
+            one.task = self._open_task(one.name)
         except Exception as error:
             self._leave(one, as_statecore_error(error, f"task {one.name} was opened", task=one.name))
             return

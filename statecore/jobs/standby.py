@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid
+from statecore.errors import Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.kept_tasks import KeptTasks
@@ -24,8 +24,10 @@ from statecore.jobs.standby_request import StandbyRequest
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.placement.apply import recover
 from statecore.placement.state_directory import StateDirectory
+from statecore.repository.shelf import Shelf
 from statecore.runtime.changelog_ends import isolation_of
 from statecore.runtime.standby_task import StandbySettings, StandbyTask
+from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.runtime.task_stores import TaskStores, tasks_of
 from statecore.spec.model import ApplicationSpec
 from statecore.words import number_of
@@ -77,18 +79,36 @@ def run_standby(
             task.open()
             return task
 
+        _look_at_repository(request, spec, say)
         names = () if request.group is not None else _tasks(request, spec, cluster)
         with directory.lock():
             if recovered := str(recover(directory, faults)):
                 say(recovered)
-            bases = None if request.repository is None else Bases(directory, request.repository, say, faults=faults)
-            kept = KeptTasks(spec, cluster, open_task, say, bases=bases, metrics=metrics)
+            bases = None
+            if request.repository is not None:
+                bases = Bases(spec, directory, request.repository, say, faults=faults)
+            tasks = StartupTasks(
+                directory,
+                spec,
+                open_task,
+                settings=StartupSettings(request.max_open_stores),
+                find_copy=None if bases is None else bases.find,
+                faults=faults,
+            )
+            kept = KeptTasks(spec, cluster, tasks.take, say, bases=bases, metrics=metrics)
             job = _Standby(request, spec, kept, told)
             if request.group is None:
                 return job.run_static(names, stop)
-            return job.run_fleet(
-                StandbyFleet(request, spec, cluster, directory, job.kept, open_task, say, faults=faults), stop
-            )
+            return job.run_fleet(StandbyFleet(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
+
+
+def _look_at_repository(request: StandbyRequest, spec: ApplicationSpec, say: Callable[[str], None]) -> None:
+    """Raises ``NotFound``, ``Invalid``: there is no repository at the URL. One that is away may come back."""
+    if request.repository is not None:
+        try:
+            Shelf.at(request.repository, spec.application_id).read_head()
+        except Retryable as error:
+            say(str(error))
 
 
 def _tasks(request: StandbyRequest, spec: ApplicationSpec, cluster: Cluster) -> Sequence[str]:

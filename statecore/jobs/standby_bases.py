@@ -19,7 +19,7 @@ from threading import Event
 from statecore.changelog.soundness import ParentEnd
 from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.filesystem import discard_tree, make_directories, sync_file
+from statecore.filesystem import discard_tree, make_directories, sync_file, write_durably
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
@@ -29,6 +29,8 @@ from statecore.progress import NullProgress
 from statecore.repository.shelf import Shelf
 from statecore.runtime.followed_logs import FollowedLogs
 from statecore.runtime.offset_sums import is_empty_task
+from statecore.spec.model import ApplicationSpec
+from statecore.spec.writer import spec_to_json
 
 _BASE = "base"
 
@@ -37,6 +39,7 @@ class Bases:
     """The bases of one process's tasks; for one thread.
 
     Args:
+        spec: the application; snapshots are held against its stores, and against the topics of its brokers.
         directory: where the copies lie, locked.
         repository: where the snapshots are.
         say: told what an operator should read at once, from either thread.
@@ -44,8 +47,15 @@ class Bases:
     """
 
     def __init__(
-        self, directory: StateDirectory, repository: str, say: Callable[[str], None], *, faults: FaultPoints = NO_FAULTS
+        self,
+        spec: ApplicationSpec,
+        directory: StateDirectory,
+        repository: str,
+        say: Callable[[str], None],
+        *,
+        faults: FaultPoints = NO_FAULTS,
     ) -> None:
+        self._spec = spec
         self._directory, self._repository, self._say, self._faults = directory, repository, say, faults
         self._stop = Event()
         self._worker = ThreadPoolExecutor(1, "base")
@@ -89,6 +99,20 @@ class Bases:
         )
         return False
 
+    def find(self, task: str) -> str | None:
+        """The newest snapshot, where it has a task.
+
+        Raises:
+            Retryable, Corrupted: the repository could not be read.
+        """
+        shelf = Shelf.at(self._repository, self._directory.application_id)
+        head = shelf.read_head()
+        newest = None if head is None else head.head.newest
+        if newest is None:
+            return None
+        parts = shelf.manifest(newest).value.parts
+        return newest.snapshot if any(part.task == task for part in parts) else None
+
     def close(self) -> None:
         """Stop fetching; what came so far is there for the next process."""
         self._stop.set()
@@ -103,11 +127,14 @@ class Bases:
     def _fetch(self, task: str) -> FetchReport | None:
         beside = self._beside(task)
         make_directories(beside.path.parent)
+        declared = self._work(task) / "stores.json"
+        write_durably(declared, spec_to_json(self._spec).encode())
         request = FetchRequest(
             repository=self._repository,
             application_id=self._directory.application_id,
             state_dir=str(beside.path.parent),
             tasks=(task,),
+            spec_path=str(declared),
             processes=1,
         )
         try:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.jobs.kept_tasks import KeptTasks, OpenStandby
+from statecore.jobs.kept_tasks import KeptTasks
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.assignment.model import AssignmentSettings
@@ -29,7 +29,7 @@ from statecore.runtime.followed_store import FollowedSpec
 from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
 from statecore.runtime.offset_sums import TaskSum, offset_sum
 from statecore.runtime.standby_task import StandbyTask
-from statecore.runtime.startup import StartupSettings, StartupTasks
+from statecore.runtime.startup import StartupTasks
 from statecore.runtime.task_stores import followed_in, tasks_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
@@ -44,7 +44,7 @@ class StandbyFleet:
         cluster: where its changelogs are.
         directory: where the copies lie, locked.
         kept: the tasks that this process follows.
-        open_task: opens a task.
+        tasks: those that lie on the disk; whoever takes one up gets it from there.
         say: told what an operator should read at once.
         sleep: waits for so many seconds.
         faults: where tests let the process die.
@@ -57,7 +57,7 @@ class StandbyFleet:
         cluster: Cluster,
         directory: StateDirectory,
         kept: KeptTasks,
-        open_task: OpenStandby,
+        tasks: StartupTasks[StandbyTask],
         say: Callable[[str], None],
         *,
         sleep: Callable[[float], None] = time.sleep,
@@ -65,9 +65,7 @@ class StandbyFleet:
     ) -> None:
         self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
         self._kept, self._say, self._sleep, self._faults = kept, say, sleep, faults
-        self._startup = StartupTasks(
-            directory, spec, open_task, settings=StartupSettings(request.max_open_stores), faults=faults
-        )
+        self._startup = tasks
         changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
         self._topics = tuple(sorted(changelogs))
         self._on_disk: dict[str, int] = {}
@@ -93,7 +91,9 @@ class StandbyFleet:
         for task, error in self._startup.refused.items():
             self._say(f"Task {task} is left as it is: {error}")
         for task, corrupt in self._startup.corrupt.items():
-            self._say(f"Task {task} was corrupt and lies in {corrupt.aside.path}: {corrupt.reason}")
+            copy = f"snapshot {corrupt.copy} has a copy" if corrupt.copy else "no snapshot is known to have a copy"
+            reason = f": {corrupt.reason}" if corrupt.reason else ""
+            self._say(f"Task {task} was corrupt, and lies in {corrupt.aside.path}; {copy}{reason}.")
         self._group = TaskGroup(
             self._cluster,
             GroupSettings(
@@ -156,7 +156,7 @@ class StandbyFleet:
                 self._on_disk[name] = self._kept.drop(name)
                 self._say(f"Task {name} is kept by others now; its copy stays here.")
         for name, role in assigned.roles.items():
-            self._kept.take_up(name, role, self._taken)
+            self._kept.take_up(name, role)
             self._on_disk.pop(name, None)
         if not self._has_assignment:
             self._has_assignment = True
@@ -201,11 +201,6 @@ class StandbyFleet:
         if self._group is None:
             raise Invalid("The fleet has not been started.", action="Call start first.")
         return self._group
-
-    def _taken(self, name: str) -> StandbyTask:
-        task = self._startup.take(name)
-        assert isinstance(task, StandbyTask)
-        return task
 
     def _sums(self) -> dict[str, int]:
         return {**self._on_disk, **self._kept.sums()}

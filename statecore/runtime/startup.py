@@ -27,6 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from statecore.errors import Corrupted, Fenced, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
@@ -49,7 +50,7 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 _SAME_SPEC = "Let all members work by the same spec, the one of the application as it is now."
 _RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore doctor --repair)."
 
-OpenTask = Callable[[str], Task]
+OpenedTask = TypeVar("OpenedTask", bound=Task)
 FindCopy = Callable[[str], str | None]
 """Asked with a task; names the snapshot that has a copy of it, ``None`` where none has."""
 
@@ -95,7 +96,7 @@ class CorruptTask:
     copy_unknown: str = ""
 
 
-class StartupTasks:
+class StartupTasks(Generic[OpenedTask]):
     """The tasks on this machine's disk, from the start of a process to its first assignment.
 
     One thread calls it: the one that starts the workers.
@@ -114,7 +115,7 @@ class StartupTasks:
         self,
         directory: StateDirectory,
         spec: ApplicationSpec,
-        open_task: OpenTask,
+        open_task: Callable[[str], OpenedTask],
         *,
         settings: StartupSettings | None = None,
         find_copy: FindCopy | None = None,
@@ -125,7 +126,7 @@ class StartupTasks:
         self._settings = settings or StartupSettings()
         self._find_copy: FindCopy = find_copy or (lambda _: None)
         self._clock, self._faults = clock, faults
-        self._open: dict[str, Task] = {}
+        self._open: dict[str, OpenedTask] = {}
         self._sums: dict[str, TaskSum] = {}
         self._corrupt: dict[str, CorruptTask] = {}
         self._refused: dict[str, StatecoreError] = {}
@@ -152,7 +153,7 @@ class StartupTasks:
         return dict(self._refused)
 
     @property
-    def open_tasks(self) -> Mapping[str, Task]:
+    def open_tasks(self) -> Mapping[str, OpenedTask]:
         """Standbys that are open and that nobody has taken."""
         return dict(self._open)
 
@@ -185,7 +186,7 @@ class StartupTasks:
             raise
         return self.sums
 
-    def take(self, task: str) -> Task:
+    def take(self, task: str) -> OpenedTask:
         """Hand over the standby of a task, which from now on is the caller's to close; opened now where it was not.
 
         Raises:

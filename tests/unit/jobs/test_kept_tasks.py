@@ -154,7 +154,7 @@ def test_a_task_that_cannot_be_opened_is_tried_again_later_each_time_and_said_on
         tried.append(world.now)
         raise world.refused[name]
 
-    world.kept._kept["0_0"].open_task = refuse
+    world.kept._open_task = refuse
     for second in range(0, 1_500):
         world.now = float(second)
         world.round()
@@ -163,7 +163,7 @@ def test_a_task_that_cannot_be_opened_is_tried_again_later_each_time_and_said_on
     assert pauses[:4] == [10, 20, 40, 80]
     assert max(pauses) == LAST_RETRY
     assert len(world.said) == 1
-    world.kept._kept["0_0"].open_task = world.open
+    world.kept._open_task = world.open
     del world.refused["0_0"]
     world.now += LAST_RETRY
     world.round()
