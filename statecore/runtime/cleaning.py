@@ -138,12 +138,17 @@ def why_kept(found: TaskSum, elsewhere: int | None, *, force: bool = False) -> s
         elsewhere: the best offset sum of its task elsewhere; ``None`` where nobody has said any.
         force: whether it may go though nobody else has its state.
     """
-    if found.standing is Standing.OPEN:
-        return found.reason
+    if found.is_held or found.standing is Standing.OPEN:
+        return found.reason if found.standing is Standing.OPEN else "Another process has one of its stores open."
+    if found.standing is Standing.UNREADABLE:
+        return f"Nobody knows whether another process has it open: {found.reason}"
     if force or found.standing is Standing.EMPTY:
         return ""
     if found.standing is not Standing.KNOWN:
         return f"What it holds cannot be compared with others' copies: {found.reason}"
+    unsaid = next((one for one in found.stores if one.unsaid), None)
+    if unsaid is not None:
+        return f"Its store {unsaid.store} cannot be compared with others' copies: {unsaid.reason}"
     if elsewhere is None:
         return "Nobody else is known to have a copy of it."
     if found.sum > elsewhere:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -87,6 +88,7 @@ class StoreSum:
         disagree: whether its databases do not all say the same.
         reason: why nothing is known, or what is wrong; empty where nothing is.
         damaged: whether that is damage.
+        unsaid: whether it has databases, and nothing tells how far they are.
     """
 
     store: str
@@ -96,6 +98,7 @@ class StoreSum:
     disagree: bool = False
     reason: str = ""
     damaged: bool = False
+    unsaid: bool = False
 
     @property
     def next_offset(self) -> int:
@@ -113,6 +116,7 @@ class TaskSum:
         reason: why, or what else is to be said; empty where nothing is.
         stores: its stores that count, by name.
         databases: how many databases lie in it.
+        is_held: whether another process has one of its stores open, whatever else is to be said of it.
     """
 
     task: str
@@ -120,6 +124,7 @@ class TaskSum:
     reason: str = ""
     stores: tuple[StoreSum, ...] = ()
     databases: int = 0
+    is_held: bool = False
 
     @property
     def sum(self) -> int:
@@ -288,7 +293,8 @@ class _TaskReader:
             standing, reason = Standing.OPEN, f"{holder} has its stores open; shown is what was flushed last."
         elif broken:
             standing, reason = Standing.DAMAGED, broken[0].reason
-        return TaskSum(self.task, standing, reason, tuple(stores), sum(map(len, databases.values())))
+        count = sum(map(len, databases.values()))
+        return TaskSum(self.task, standing, reason, tuple(stores), count, is_held=holder is not None)
 
     def _read_file(self) -> str:
         """Read ``.checkpoint``; returns why it cannot be read, empty where it can, or is not there."""
@@ -365,13 +371,13 @@ class _TaskReader:
         try:
             alone = read_offsets(place.checkpoint_file)
         except Corrupted as error:
-            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=error.what)
+            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=error.what, unsaid=True)
         for said in (alone, self.file):
             self.topics |= {at.topic for at in said} if said is alone else set()
             if changelog in said:
                 self.topics.add(changelog.topic)
                 return self._said(place, changelog, said[changelog], Source.FILE)
-        return StoreSum(place.store, changelog, None, Source.NOBODY, reason="Nothing says its offset.")
+        return StoreSum(place.store, changelog, None, Source.NOBODY, reason="Nothing says its offset.", unsaid=True)
 
     def _said(
         self, place: StoreDirectory, changelog: TopicPartition, offset: int, source: Source, disagree: bool = False
@@ -405,7 +411,9 @@ def _newest_ns(databases: Sequence[Path]) -> int:
     newest = 0
     for database in databases:
         with os.scandir(database) as entries:
-            newest = max(newest, *(one.stat().st_mtime_ns for one in entries))
+            for one in entries:
+                with suppress(FileNotFoundError):  # whoever has it open deletes files
+                    newest = max(newest, one.stat().st_mtime_ns)
     return newest
 
 

@@ -19,7 +19,7 @@ from statecore.placement.moved_aside import delete_aside, moved_aside
 from statecore.runtime import cleaning
 from statecore.runtime.cleaning import Cleaned, CleaningSettings, clean_unowned
 from statecore.stores.rocksdb import RocksDBStore
-from tests.unit.runtime.startup_world import KV, World, spec_of
+from tests.unit.runtime.startup_world import APPLICATION, KV, World, spec_of
 
 LONG_AGO = 1_000_000
 
@@ -81,6 +81,27 @@ def test_an_open_task_stays(world: World, force: bool) -> None:
     with RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE):
         assert "open" in clean(world, {"0_0": 1000}, force=force).kept["0_0"]
     assert world.path("0_0").is_dir()
+
+
+@pytest.mark.parametrize("task", ["7_0", "0_1"])
+def test_a_directory_that_is_none_of_this_application_s_stays_while_somebody_has_it_open(
+    world: World, task: str
+) -> None:
+    """``7_0`` is of a subtopology that nobody declares, ``0_1`` another application's."""
+    world.put_plain(task, 30, application="other" if task == "0_1" else APPLICATION)
+    os.utime(world.path(task), (LONG_AGO, LONG_AGO))
+    with RocksDBStore(world.path(task) / "rocksdb" / KV, StoreKind.KEY_VALUE):
+        assert "open" in clean(world, {task: 1000}, force=True).kept[task]
+    assert world.path(task).is_dir()
+
+
+def test_a_store_with_rows_of_which_nothing_says_how_far_they_are_does_not_count_as_nothing(world: World) -> None:
+    world.put_plain("0_0", None)
+    world.put_segment("0_0", 0, 4)
+    os.utime(world.path("0_0"), (LONG_AGO, LONG_AGO))
+    found = clean(world, {"0_0": 1000})
+    assert "cannot be compared" in found.kept["0_0"]
+    assert clean(world, {}, force=True).deleted == ("0_0",)
 
 
 def test_what_cannot_be_compared_stays_and_what_is_empty_goes(world: World) -> None:
