@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -29,17 +28,15 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.contents import StoreDirectory, directories_in, stores_in, unreadable
-from statecore.placement.database_state import DatabaseState, read_database_state
+from statecore.placement.contents import StoreDirectory, stores_in, unreadable
 from statecore.placement.open_stores import writer_among
 from statecore.placement.owners import other_owner
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory, topology_of
+from statecore.runtime.database_offsets import DatabaseOffsets, half_deleted, newest_ns, read_databases
 from statecore.runtime.task import Task
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.spec.reader import default_changelog
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb_directory import has_database
-from statecore.stores.rocksdb_witness import Witness
 
 
 class Source(StrEnum):
@@ -241,21 +238,6 @@ def _changelog(application_id: str, store: StoreSpec) -> TopicPartition:
 
 
 @dataclass
-class _Own:
-    """What the databases of a store say.
-
-    Attributes:
-        offsets: the smallest of each partition.
-        disagree: whether they do not all say the same.
-        states: of each.
-    """
-
-    offsets: dict[TopicPartition, int]
-    disagree: bool
-    states: list[DatabaseState]
-
-
-@dataclass
 class _TaskReader:
     """Reads one task directory."""
 
@@ -345,19 +327,19 @@ class _TaskReader:
 
     def _store(
         self, place: StoreDirectory, changelog: TopicPartition, inside: bool, is_open: bool
-    ) -> tuple[StoreSum, _Own | None]:
+    ) -> tuple[StoreSum, DatabaseOffsets | None]:
         """What is known of a store; and what its databases say, where they had to be read."""
         databases = place.databases
-        lost = _half_deleted(place)
+        lost = half_deleted(place)
         if lost:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason=lost, damaged=True), None
         if not databases:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason="It has no database."), None
-        if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
+        if not is_open and changelog in self.file and newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
             return self._said(place, changelog, self.file[changelog], Source.FILE), None
         try:
-            own = _read_databases(databases)
+            own = read_databases(databases)
         except Corrupted as error:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason=error.what, damaged=True), None
         self.topics |= {at.topic for at in own.offsets}
@@ -396,35 +378,3 @@ class _TaskReader:
             if owner is not None:
                 return f"the application {owner[0]} (its store {owner[1]})"
         return None
-
-
-def _half_deleted(place: StoreDirectory) -> str:
-    """Why a store has rows that nobody reads: SST files without the file that names all others."""
-    for path in directories_in(place.path) if place.segmented else [place.path]:
-        if not has_database(path) and next(path.glob("*.sst"), None) is not None:
-            return f"{path} has SST files and no CURRENT: it was deleted in part."
-    return ""
-
-
-def _newest_ns(databases: Sequence[Path]) -> int:
-    """When a file of these databases was written last."""
-    newest = 0
-    for database in databases:
-        with os.scandir(database) as entries:
-            for one in entries:
-                with suppress(FileNotFoundError):  # whoever has it open deletes files
-                    newest = max(newest, one.stat().st_mtime_ns)
-    return newest
-
-
-def _read_databases(databases: Sequence[Path]) -> _Own:
-    states = []
-    for database in databases:
-        Witness(database, database).look(read_only=True)
-        states.append(read_database_state(database))
-    offsets: dict[TopicPartition, int] = {}
-    for state in states:
-        for at, offset in state.offsets.items():
-            offsets[at] = min(offset, offsets.get(at, offset))
-    disagree = any(dict(state.offsets) != offsets for state in states)
-    return _Own(offsets, disagree, states)
