@@ -15,7 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement import contents
 from statecore.placement.database_state import create_database
-from statecore.runtime import offset_sums
+from statecore.runtime import database_offsets
 from statecore.runtime.offset_sums import (
     Source,
     Standing,
@@ -73,7 +73,7 @@ def test_a_younger_checkpoint_is_believed_and_no_database_is_opened(
 ) -> None:
     world.put_task("0_0", 4)
     world.write_checkpoint("0_0", {changelog(KV): 3, changelog(WINDOW): 4})
-    monkeypatch.setattr(offset_sums, "read_database_state", _forbidden)
+    monkeypatch.setattr(database_offsets, "read_database_state", _forbidden)
     found = read(world, declared=declared)
     assert by_store(found) == {KV: (3, Source.FILE), WINDOW: (4, Source.FILE)}
     assert found.sum == 9
