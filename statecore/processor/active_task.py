@@ -406,7 +406,7 @@ class ActiveTask:
         self._in_transaction = False
 
     def _kafka(self) -> _KafkaErrors:
-        return _KafkaErrors(self)
+        return _KafkaErrors(self._fail, self._refuse)
 
     def _end(self) -> None:
         """Take the stores from the processor, and set them back to their last commit."""
@@ -458,8 +458,8 @@ class ActiveTask:
 class _KafkaErrors:
     """Makes an error of a client one of this library, after the task has failed."""
 
-    def __init__(self, task: ActiveTask) -> None:
-        self._task = task
+    def __init__(self, fail: Callable[[], None], refuse: Callable[[Exception], NoReturn]) -> None:
+        self._fail, self._refuse = fail, refuse
 
     def __enter__(self) -> None:
         return None
@@ -467,6 +467,6 @@ class _KafkaErrors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             return
-        self._task._fail()
+        self._fail()
         if isinstance(error, Exception) and not isinstance(error, StatecoreError):
-            self._task._refuse(error)
+            self._refuse(error)
