@@ -26,6 +26,7 @@ from statecore.stores.legacy_offsets import remove_offsets
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_directory import has_database
 from statecore.stores.rocksdb_ownership import fenced, writer_of
+from statecore.stores.settings import KEEP_FILES
 
 
 def leave_versioned_empty(
@@ -68,7 +69,7 @@ def _is_left_empty(path: Path, kind: StoreKind, changelog: TopicPartition) -> bo
         state = read_database_state(path)
         if dict(state.offsets) != {changelog: OFFSET_UNKNOWN} or not state.closed_cleanly:
             return False
-        with RocksDBStore(path, kind, read_only=True) as store:
+        with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:
             return next(store.scan_lists(), None) is None
     except Corrupted:
         return False
@@ -86,7 +87,7 @@ def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> No
     for database in databases_of(directory.store_path(task, store.name, store.kind)):
         try:
             if is_unclean(database):
-                with RocksDBStore(database, store.kind, exactly_once=True):
+                with RocksDBStore(database, store.kind, exactly_once=True, settings=KEEP_FILES):
                     pass
         except Corrupted as error:
             raise Corrupted(
