@@ -27,9 +27,10 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import Manifest, read_manifest
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 
-_ATTEMPTS = 10
-_PAUSE_SECONDS = 0.02
-"""Before the second attempt; it doubles with each."""
+_ATTEMPTS = 40
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.5
+"""Before the second attempt, which doubles with each, and at most: an attempt fails where this process was not given
+the time that linking takes, and the next one may have it at once."""
 
 _CURRENT, _IDENTITY = "CURRENT", "IDENTITY"
 
@@ -103,7 +104,7 @@ def take_moment(source: Path, target: Path) -> Moment:
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
             raise translate(source, "Linking", error) from error
-        time.sleep(_PAUSE_SECONDS * 2**attempt)
+        time.sleep(min(_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS))
     shutil.rmtree(target, ignore_errors=True)
     raise Fenced(
         f"The files of the database at {source} change faster than they can be linked, or files that its MANIFEST "

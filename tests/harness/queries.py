@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from py4j.protocol import Py4JJavaError
 
 if TYPE_CHECKING:
     from tests.harness.streams import StreamsJvm
@@ -35,6 +38,9 @@ _HEADERS = "org.apache.kafka.common.header.Headers"
 _STATE = "org.apache.kafka.streams.state"
 _HEX = "java.util.HexFormat"
 _FOR_EVER = (1 << 63) - 1
+_REBALANCE_SECONDS = 60.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,9 +74,27 @@ class StoreQuery:
 def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> list[Row]:
     """Every row of one partition of a store (``None``: a global store's), sorted by key bytes.
 
+    A rebalance is waited for: a group may meet once more after every instance has been RUNNING.
+
     Raises:
         py4j.protocol.Py4JJavaError: the store or partition is not there, or the application is not running.
     """
+    return _after_rebalance(lambda: _rows(jvm, streams, store, partition, query))
+
+
+def _after_rebalance(ask: Callable[[], T]) -> T:
+    deadline = time.monotonic() + _REBALANCE_SECONDS
+    while True:
+        try:
+            return ask()
+        except Py4JJavaError as error:
+            told = str(error.java_exception.getMessage())
+            if "stream thread is PARTITIONS_" not in told or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
+def _rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> list[Row]:
     if query.shape == "versioned":
         return sorted(_versions(jvm, streams, store, partition, query))
     opened = _opened(jvm, streams, store, partition, query)
@@ -91,9 +115,15 @@ def values_of(
     jvm: StreamsJvm, streams: Any, store: str, partition: int, keys: Iterable[bytes], query: StoreQuery
 ) -> list[bytes | None]:
     """The value of each key of a key-value store with ``ByteArray`` serdes, without its timestamp."""
-    opened = _opened(jvm, streams, store, partition, query)
-    found = (opened.get(key) for key in keys)
-    return [None if one is None else bytes(one.value() if query.timestamped else one) for one in found]
+
+    wanted = list(keys)
+
+    def ask() -> list[bytes | None]:
+        opened = _opened(jvm, streams, store, partition, query)
+        found = (opened.get(key) for key in wanted)
+        return [None if one is None else bytes(one.value() if query.timestamped else one) for one in found]
+
+    return _after_rebalance(ask)
 
 
 def _opened(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> Any:
