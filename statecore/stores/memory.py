@@ -76,8 +76,9 @@ class SharedMemory:
             members = list(self._members)
         bytes_of = {member: member.memtable_bytes() for member in members}
         largest = max(bytes_of, key=bytes_of.__getitem__, default=store)
-        if not bytes_of.get(largest):  # all are busy: the next commit asks again
-            return
+        # Less than half of an even share, and who has the memory is busy, or is just giving it back after a flush.
+        if bytes_of.get(largest, 0) * 2 * len(members) < self._flushed_from:
+            return  # The next commit asks again.
         try:
             largest.flush_memtables()
         except StatecoreError as error:

@@ -77,6 +77,34 @@ def test_the_store_that_has_most_makes_room_for_one_that_has_little(tmp_path: Pa
         assert not list((tmp_path / "works").glob("*.sst"))
 
 
+def test_memory_that_is_still_to_be_given_back_after_a_flush_makes_no_small_store_flush() -> None:
+    settings = MemorySettings(10 * MIB, 4 * MIB, shared=False)
+    memory, flushed = memory_of(settings), []
+
+    class Rests:
+        held = 3 * MIB
+
+        def memtable_bytes(self) -> int:
+            return self.held
+
+        def flush_memtables(self) -> None:
+            flushed.append(self)
+            self.held = 2048
+
+    class Usage:
+        def get_usage(self) -> int:
+            return 4 * MIB
+
+    large, small = Rests(), Rests()
+    small.held = 4096
+    memory.write_buffers = Usage()
+    memory.join(large)
+    memory.join(small)
+    for _ in range(3):
+        memory.make_room(small)
+    assert flushed == [large]
+
+
 def test_a_store_that_cannot_make_room_does_not_harm_the_commit_of_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
