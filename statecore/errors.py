@@ -16,6 +16,7 @@ Exit 0 is success, 1 a defect of this program, 2 a wrong command line, 130 an in
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 
@@ -98,3 +99,13 @@ KINDS: dict[str, type[StatecoreError]] = {
     kind.__name__: kind for kind in (Retryable, Fenced, Corrupted, Invalid, NotFound, Capacity)
 }
 """Every kind by its name, for reading an error back from its JSON form."""
+
+
+def worst_of(codes: Iterable[int]) -> int:
+    """The exit code for several things that were looked at: damage before what could not be looked at, 0 without any.
+
+    Args:
+        codes: the exit code of each.
+    """
+    found = set(codes)
+    return Corrupted.exit_code if Corrupted.exit_code in found else max(found, default=0)

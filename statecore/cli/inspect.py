@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Look, and show."""
-    from statecore.errors import Corrupted
+    from statecore.errors import worst_of
     from statecore.maintenance.inspection import inspect
     from statecore.maintenance.layout import application_directory, applications, check_application, no_application
     from statecore.spec.reader import load_spec
@@ -70,9 +70,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         )
         for name in names
     ]
-    # Damage before what could not be looked at; beyond that an application that is well hides none that is not.
-    codes = {one.exit_code for one in found}
-    code = Corrupted.exit_code if Corrupted.exit_code in codes else max(codes)
+    code = worst_of(one.exit_code for one in found)
     output.document({"applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:
         for one in found:

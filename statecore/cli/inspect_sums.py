@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 def run_sums(
     state_dir: Path, names: Sequence[str], spec: ApplicationSpec | None, tasks: Sequence[str], output: Output
 ) -> int:
-    """Look, and show."""
+    """Look, and show; the exit code."""
+    from statecore.errors import worst_of
     from statecore.maintenance.layout import application_directory
     from statecore.maintenance.offset_lags import look_at_sums
 
     found = [look_at_sums(application_directory(state_dir, name), spec, tasks) for name in names]
-    output.document({"applications": [one.to_json() for one in found], "exit_code": 0})
+    code = worst_of(one.exit_code for one in found)
+    output.document({"applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:
         for one in found:
             show_sums(one)
-    return 0
+    return code
 
 
 def show_sums(sums: OffsetSums, console: Console | None = None) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import print_line
-from statecore.errors import Corrupted
+from statecore.errors import worst_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,8 +27,7 @@ _BETWEEN = 2
 
 def exit_code(troubles: Iterable[StatecoreError]) -> int:
     """Damage before what could not be read; 0 where nothing is wrong."""
-    codes = {trouble.exit_code for trouble in troubles}
-    return Corrupted.exit_code if Corrupted.exit_code in codes else max(codes, default=0)
+    return worst_of(trouble.exit_code for trouble in troubles)
 
 
 def application_document(view: ApplicationView) -> dict[str, Any]:

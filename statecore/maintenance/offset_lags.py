@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from statecore.errors import NotFound, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.sight import check_named
 from statecore.placement.state_directory import StateDirectory
-from statecore.runtime.offset_sums import TaskSum, read_offset_sums
+from statecore.runtime.offset_sums import Standing, TaskSum, read_offset_sums
 from statecore.spec.model import ApplicationSpec
 
 _TIMEOUT_S = 10.0
@@ -45,12 +45,21 @@ class OffsetSums:
             return None
         return end - task.sum if task.sum <= end else end
 
+    @property
+    def exit_code(self) -> int:
+        """Of ``Corrupted`` where a task is damaged, of ``Invalid`` where one is foreign or may not be read; else 0."""
+        standings = {one.standing for one in self.tasks}
+        if Standing.DAMAGED in standings:
+            return Corrupted.exit_code
+        return Invalid.exit_code if standings & {Standing.FOREIGN, Standing.UNREADABLE} else 0
+
     def to_json(self) -> dict[str, Any]:
         """As a document."""
         return {
             "application_id": self.directory.application_id,
             "path": str(self.directory.path),
             "not_asked": self.not_asked,
+            "exit_code": self.exit_code,
             "tasks": [self._task(one) for one in self.tasks],
         }
 

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +21,11 @@ from typing import Protocol
 from statecore.errors import Fenced
 from statecore.formats.releases import LOCK_FILE
 from statecore.placement.ownership import Ownership
-from statecore.stores.lock_holder import holder_of
+from statecore.stores.lock_holder import guard, holder_of
 
 _held: set[tuple[int, int]] = set()
 _LINGER = 0.2
 """Seconds between the end of a lock's file and that of the lock: longer than between opening and locking it."""
-_held_guard = threading.Lock()
 
 
 class LockedDirectory(Protocol):
@@ -73,12 +71,12 @@ class ApplicationLock:
     def _take(self) -> bool:
         """Open and lock the file; ``False`` when it was not the one of that name any more."""
         # A second descriptor of a file this process has locked must not even be opened: closing it drops the lock.
-        with contextlib.suppress(FileNotFoundError), _held_guard:
-            if _identity(self._file.stat()) in _held:
-                raise self._fenced("this process")
-        self._descriptor = self._open()
-        self._identity = _identity(os.fstat(self._descriptor))
-        with _held_guard:
+        with guard():
+            with contextlib.suppress(FileNotFoundError):
+                if _identity(self._file.stat()) in _held:
+                    raise self._fenced("this process")
+            self._descriptor = self._open()
+            self._identity = _identity(os.fstat(self._descriptor))
             try:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 same = _identity(self._file.stat()) == self._identity
@@ -137,7 +135,7 @@ class ApplicationLock:
         """Give the lock back. The file stays: deleting it would let two processes lock two files of one name."""
         if not self._released:
             self._released = True
-            with _held_guard:
+            with guard():
                 _held.discard(self._identity)
                 os.close(self._descriptor)
 

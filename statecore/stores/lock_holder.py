@@ -1,7 +1,7 @@
 """Who holds the lock of an application's directory, or of a database: asked of the kernel, without taking the lock.
 
-A POSIX record lock belongs to a process, and **closing any descriptor of the file drops what the process holds**: a
-file that this process has open is therefore not opened again, only named as held here.
+A POSIX record lock belongs to a process, and **closing any descriptor of the file drops what the process holds**. So
+a descriptor with which a lock of this very process is found is kept open, one for each file, until the lock is gone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import fcntl
 import os
 import struct
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,22 @@ FLOCK: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "darwin": ("qqihh", ("start", "length", "process", "type", "whence")),
 }
 """Platform (``sys.platform``) → ``struct flock`` of ``fcntl.h`` on 64 bits: its layout, and its fields in order."""
+
+
+_Identity = tuple[int, int]
+
+_guard = threading.RLock()
+_looked_at: dict[_Identity, Descriptor] = {}
+"""Files that are looked at just now, and those of which this process was found to hold the lock."""
+_strays: list[Descriptor] = []
+
+
+def guard() -> threading.RLock:
+    """Held while a lock is asked for or taken: nobody here may lock a file between a look at it and its closing.
+
+    It is one for all locks, because a claim may be collected, and given back, wherever a thread allocates.
+    """
+    return _guard
 
 
 class Holder(NamedTuple):
@@ -56,18 +73,51 @@ def lock_holder(path: Path) -> Holder | None:
             action=f"Run this on one of {', '.join(FLOCK)}.",
             file=str(path),
         )
-    file = Descriptor()
+    holder = None
     try:
-        if is_open_here(path):
-            return Holder(os.getpid(), "this process")
-        file.open(path, os.O_RDONLY)
-        return None if file.number is None else holder_of(file.number)
+        with guard():
+            holder = _ask(path)
     except FileNotFoundError:
-        return None
+        pass
     except OSError as error:
         raise _unseen(path, error) from error
-    finally:
-        file.close()
+    return holder
+
+
+def _ask(path: Path) -> Holder | None:
+    identity, number = _look_at(path)
+    if _is_ours(number, identity):
+        return Holder(os.getpid(), "this process")
+    holder = holder_of(number)
+    _looked_at[identity].close()
+    del _looked_at[identity]
+    return holder
+
+
+def _look_at(path: Path) -> tuple[_Identity, int]:
+    """Open a file, or take the descriptor that is kept of it; registered before it is open. The guard is held."""
+    while True:
+        identity = _identity(path.stat())
+        file = _looked_at.setdefault(identity, Descriptor())
+        try:
+            if file.number is None:
+                file.open(path, os.O_RDONLY)
+        finally:
+            if file.number is None:
+                _looked_at.pop(identity, None)
+        assert file.number is not None
+        if _identity(os.fstat(file.number)) == identity:
+            return identity, file.number
+        _strays.append(file)  # another took its place between the two looks, and may be locked by this process
+        del _looked_at[identity]
+
+
+def _is_ours(number: int, identity: _Identity) -> bool:
+    """Whether this process may hold the lock of an open file."""
+    try:
+        return is_held_here(number)
+    except (AttributeError, OSError):  # a system, or a file system, that has no such question
+        return is_open_here(identity, besides=number)
 
 
 def _unseen(path: Path, error: OSError) -> StatecoreError:
@@ -115,19 +165,30 @@ def _conflicting(descriptor: int, command: int) -> int | None:
     return None if answer["type"] == fcntl.F_UNLCK else int(answer["process"])
 
 
-def is_open_here(path: Path) -> bool:
-    """Whether this process has a file open, under whatever name; False where the system does not tell.
+def is_open_here(identity: _Identity, *, besides: int) -> bool:
+    """Whether this process has a file open with another descriptor, under whatever name.
+
+    Args:
+        identity: its device and inode.
+        besides: the descriptor that does not count.
 
     Raises:
         OSError: this process may not have one more descriptor to look.
     """
-    try:
-        wanted = path.stat()
-    except OSError:
-        return False
-    for descriptor in numbers():  # a thousand stores have ten thousand of them
+    for descriptor in numbers():
         with contextlib.suppress(OSError):
-            found = os.fstat(descriptor)
-            if found.st_ino == wanted.st_ino and found.st_dev == wanted.st_dev:
+            if descriptor != besides and _identity(os.fstat(descriptor)) == identity:
                 return True
     return False
+
+
+def _identity(status: os.stat_result) -> _Identity:
+    return status.st_dev, status.st_ino
+
+
+def _in_child() -> None:
+    global _guard
+    _guard = threading.RLock()  # a thread that is not here may hold it
+
+
+os.register_at_fork(after_in_child=_in_child)

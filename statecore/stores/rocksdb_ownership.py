@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 import weakref
 from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Fenced, StatecoreError
 from statecore.stores.descriptors import Descriptor
-from statecore.stores.lock_holder import Holder, is_held_here, lock_holder
+from statecore.stores.lock_holder import Holder, guard, is_held_here, lock_holder
 from statecore.stores.rocksdb_errors import STOP_THE_OTHER, translate
 
 LOCK_FILE = "LOCK"
@@ -82,7 +81,6 @@ class _Held:
         return False
 
 
-_guard = threading.RLock()  # a claim may be collected, and given back, wherever a thread allocates
 _claimed: dict[_Identity, _Held] = {}
 
 
@@ -120,7 +118,7 @@ class Claim:
                 raise translate(path, "Opening", error) from error
             held.follow(number)
             self.directory = held.following or directory
-            with _guard:
+            with guard():
                 _give_back_abandoned()
                 other = _claimed.setdefault(held.identity, held)
             if other is not held:
@@ -177,12 +175,12 @@ def fenced(path: Path, holder: Holder) -> Fenced:
 
 def writer_of(path: Path) -> Holder | None:
     """Who has a database open for writing, as far as this process can see; ``None`` when nobody has."""
-    with _guard, suppress(OSError, StatecoreError):  # guarded: nobody here may take the lock while it is looked at
+    holder = None
+    with guard(), suppress(OSError, StatecoreError):  # guarded: nobody here may take the lock while it is looked at
         _give_back_abandoned()
-        if _identity(path.stat()) in _claimed:
-            return Holder(os.getpid(), "this process")
-        return lock_holder(path / LOCK_FILE)
-    return None
+        claimed = _identity(path.stat()) in _claimed
+        holder = Holder(os.getpid(), "this process") if claimed else lock_holder(path / LOCK_FILE)
+    return holder
 
 
 def _give_back(held: _Held) -> None:
@@ -191,7 +189,7 @@ def _give_back(held: _Held) -> None:
     if os.getpid() != held.process or not held.is_registered:
         held.directory.close()  # a forked child's copy: the lock is its parent's; or nothing was claimed
         return
-    with _guard:
+    with guard():
         if held.directory.number is not None:
             with suppress(OSError):
                 # Said, because a child that was forked meanwhile has it open too.
@@ -209,14 +207,8 @@ def _give_back_abandoned() -> None:
         _give_back(held)
 
 
-def _in_child() -> None:
-    global _guard
-    _guard = threading.RLock()  # a thread that is not here may hold it
-    _claimed.clear()
-
-
 def _identity(status: os.stat_result) -> _Identity:
     return status.st_dev, status.st_ino
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_claimed.clear)

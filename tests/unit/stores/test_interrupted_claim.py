@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import dis
 import fcntl
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from statecore.stores import rocksdb_ownership
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb_ownership import Claim, writer_of
+from tests.unit.stores.interrupts import Interrupt, another_thread_may_ask, interrupted_at
 from tests.unit.stores.test_rocksdb import fresh
-
-MODULES = ("rocksdb_ownership.py", "lock_holder.py", "descriptors.py")
-HANDLERS_RUN_AFTER = {dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")}
-"""Instructions after which CPython 3.11 runs signal handlers: before the result of a call is stored anywhere."""
-
-
-class Interrupt(Exception):
-    """What a handler raises."""
-
-
-@contextmanager
-def interrupted_at(number: int) -> Iterator[list[int]]:
-    """Raise at the n-th moment at which a handler may run in these modules; how many there were is in the list."""
-    seen = [0]
-
-    def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-        if Path(frame.f_code.co_filename).name not in MODULES:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            before = frame.f_lasti - 2
-            while before > 0 and frame.f_code.co_code[before] == dis.opmap["CACHE"]:
-                before -= 2
-            if before >= 0 and frame.f_code.co_code[before] in HANDLERS_RUN_AFTER:
-                seen[0] += 1
-                if seen[0] == number:
-                    raise Interrupt
-        return trace
-
-    outside = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield seen
-    finally:
-        sys.settrace(outside)
 
 
 def descriptors() -> set[str]:
@@ -99,6 +61,7 @@ def test_a_signal_at_any_moment_leaves_no_directory_held(
                 raised += 1
         writer_of(path)  # what could not be given back then is given back now
         assert not rocksdb_ownership._claimed, at
+        assert another_thread_may_ask(), at
         assert descriptors() == before, at
         other = os.open(path, os.O_RDONLY)
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
