@@ -1,3 +1,3 @@
 """The broker of the integration tests."""
 
-from tests.integration.conftest import *  # noqa: F403
+from tests.conftest import broker  # noqa: F401
