@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,39 @@ def test_a_processor_that_raises_leaves_the_last_commit_and_the_task_restores_ag
     task.process([Input(1, b"a")])
     task.commit()
     assert rows(task.stores) == {b"a": b"2"}
+    task.close()
+
+
+def test_a_processor_whose_close_raises_does_not_leave_a_running_task_without_stores(world: World) -> None:
+    @dataclass
+    class BadClose(Counting):
+        def close(self) -> None:
+            super().close()
+            raise OSError("a file of its own could not be closed")
+
+    world.processor = BadClose("out")
+    task = world.running()
+    with pytest.raises(ArithmeticError):
+        task.process([Input(0, b"a", b"bad")])
+    assert task.state is TaskState.RESTORING
+    assert ("abort" in world.producer.happened) is (world.spec.processing_guarantee is EXACTLY_ONCE)
+    assert task.catch_up().is_complete
+    task.process([Input(0, b"a")])
+    world.producer.failing = ProducerFencedError("another")
+    task.process([Input(1, b"a")])
+    with pytest.raises(Fenced):
+        task.commit()
+    assert task.state is TaskState.FAILED
+    task.close()
+
+
+def test_an_abort_waits_for_what_was_sent_at_least_once_before_the_end_of_the_changelog_is_asked(world: World) -> None:
+    task = world.running()
+    world.producer.happened.clear()
+    task.process([Input(0, b"a")])
+    task.abort()
+    exactly_once = world.spec.processing_guarantee is EXACTLY_ONCE
+    assert world.producer.happened == (["abort"] if exactly_once else ["flush"])
     task.close()
 
 
