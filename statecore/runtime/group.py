@@ -32,7 +32,7 @@ from types import TracebackType
 from typing import Self
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
 from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Role
 from statecore.runtime.assignment.protocol import (
@@ -355,7 +355,7 @@ class TaskGroup:
         self._ends_read_at = self._clock()
         try:
             ends = dict(self._read_ends())
-        except Retryable as error:
+        except (Retryable, NotFound) as error:
             LOG.warning("The ends of the changelogs could not be read, the older ones stand: %s", error)
             return
         with self._lock:
