@@ -144,17 +144,6 @@ def test_a_directory_of_another_application_is_not_emptied_by_a_standby_without_
     assert b"precious" in rows, (done, rows, [str(one) for one in (world.directory.work_path).rglob("*@*")])
 
 
-def test_what_lies_in_corrupt_goes_after_a_week_without_a_group_too(tmp_path: Path) -> None:
-    world = startup_world.World(tmp_path)
-    old = world.directory.work_path / CORRUPT / "0_0@1000"
-    old.mkdir(parents=True)
-    (old / "file").write_text("x")
-    with world.directory.lock():
-        startup = StartupTasks(world.directory, startup_world.spec_of(), startup_world.opener(world, []))
-        startup.take("0_0").close()  # all that `run_static` does
-    assert not old.exists()
-
-
 def test_a_first_read_of_one_task_does_not_keep_the_others_from_being_followed(tmp_path: Path) -> None:
     """A task of six pieces: nobody asks between two of them whether another task is due."""
     world = standby_world.World(tmp_path)
