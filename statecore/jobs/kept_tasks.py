@@ -173,12 +173,12 @@ class KeptTasks:
 
     def close(self) -> tuple[StandbyTaskReport, ...]:
         """Close all tasks, so that Kafka Streams can start; how they stood then."""
-        if self._bases is not None:
-            self._bases.close()
         for one in self._kept.values():
             failed = self._close(one, forget=False)
             if failed is not None:
                 one.left = failed
+        if self._bases is not None:
+            self._bases.close()  # last: a fetch ends between two steps, and whoever waits for that may kill the process
         found = self.report()
         for one in self._kept.values():
             one.task = None

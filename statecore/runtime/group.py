@@ -17,7 +17,7 @@ those it assigned, as when a changelog was given more partitions.
 kafka-python calls an assignor on its I/O loop (`group_consumer.py`), where whatever takes long stops heartbeats. There,
 only bytes are handed over: what a member says of itself is made by :meth:`TaskGroup.publish`, the ends are read by
 :meth:`TaskGroup.poll`, both on the caller's thread. Only the decision of the leader is computed there. It
-must take less than the session timeout: the broker hears nothing of a leader that decides, and makes another the leader.
+must take less than the session timeout: the broker hears nothing of a leader that decides, and takes another one.
 """
 
 from __future__ import annotations

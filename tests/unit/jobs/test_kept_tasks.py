@@ -235,3 +235,28 @@ def test_what_is_measured_goes_by_kafka_streams_names(world: World) -> None:
     world.kept.close()
     assert task.closed
     assert world.told.gauges == {}
+
+
+def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(world: World) -> None:
+    open_then: list[bool] = []
+
+    def close() -> None:
+        open_then.append(not world.opened["0_0"].closed)
+
+    bases: Any = SimpleNamespace(is_coming=lambda _: False, close=close)
+    cluster: Any = None
+    kept = KeptTasks(SPEC, cluster, world.open, world.said.append, bases=bases)
+    kept.take_up("0_0")
+    kept.close()
+    assert open_then == [False]
+
+
+def test_a_task_that_goes_on_is_tried_again_soon_when_it_fails_the_next_time(world: World) -> None:
+    world.kept.take_up("0_0")
+    for _ in range(3):
+        world.opened["0_0"].rounds = [Retryable("away", action="")]
+        world.round()
+        assert world.kept.report()[0].error is not None
+        world.now += FIRST_RETRY  # after one good round the pause is the first one again
+        world.round()
+        assert world.kept.report()[0].error is None
