@@ -17,6 +17,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
 from statecore.processor import active_task
+from statecore.processor.active_context import InputRecord
 from statecore.processor.active_task import ActiveTask, TaskState
 from statecore.runtime.changelog_ends import ChangelogEnd, isolation_of
 from statecore.runtime.standby_task import StandbyTask
@@ -144,6 +145,23 @@ def test_input_does_not_count_as_consumed_where_a_changelog_record_was_not_taken
     assert not [one for one in world.producer.happened if one.startswith("consumed") or one == "commit"]
     assert task.state is TaskState.FAILED
     assert rows(task.stores) == {}
+    task.close()
+
+
+def test_input_does_not_count_as_consumed_where_an_output_record_was_not_taken(world: World) -> None:
+    @dataclass
+    class Passing(Counting):
+        def process(self, record: InputRecord) -> None:
+            self.context.forward(self.output, record.key, record.value)
+
+    world.processor = Passing("out")
+    task = world.running()
+    world.producer.failing = OSError("gone")
+    task.process([Input(0, b"a")])
+    with pytest.raises(Retryable):
+        task.commit()
+    assert not [one for one in world.producer.happened if one.startswith("consumed") or one == "commit"]
+    assert task.state is TaskState.FAILED
     task.close()
 
 
