@@ -37,7 +37,7 @@ from statecore.spec.writer import spec_hash
 
 
 class StandbyFleet:
-    """This process's part in the fleet; a context manager, for one thread.
+    """This process's part in the fleet, for one thread; :meth:`start` it, and :meth:`close` it in any case.
 
     Args:
         request: what is asked for; it names a group.
