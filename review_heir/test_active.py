@@ -1,3 +1,4 @@
+# ruff: noqa
 """What an active task does when its processor's close raises, and with what was sent when it aborts at-least-once."""
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class BadClose(Counting):
         raise OSError("the processor's own file could not be closed")
 
 
-def world_of(tmp_path: Path, guarantee: ProcessingGuarantee, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> World:
+def world_of(
+    tmp_path: Path, guarantee: ProcessingGuarantee, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+) -> World:
     made = World(tmp_path, guarantee)
     made.cluster = cluster
     monkeypatch.setattr(active_task, "committed_offsets", made.committed)

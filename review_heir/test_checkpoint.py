@@ -1,3 +1,4 @@
+# ruff: noqa
 """docs/standby.md: an offset comes from `.checkpoint` where "the task is closed ... whoever closes a task cleanly
 writes it last"."""
 

@@ -1,3 +1,4 @@
+# ruff: noqa
 """What one task, or one topic, does to the other tasks of a process."""
 
 from __future__ import annotations
@@ -83,25 +84,6 @@ def test_a_task_of_others_that_cannot_be_closed_does_not_end_the_process(tmp_pat
     fleet._pending = Assigned(1, "m", {"0_0": Role.STANDBY})
     fleet.take_up()
     assert "0_0" in said
-
-
-def test_a_partition_without_a_leader_stops_only_the_task_that_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = KeptWorld(monkeypatch)
-    followed: list[str] = []
-    for name in ("0_0", "0_1"):
-        world.kept.take_up(name)
-        task = world.opened[name]
-        task.stores.stores[0].spec = SimpleNamespace(changelog=task.changelog)
-        task.follow = lambda ends, stopped, name=name: followed.append(name) or Round()  # type: ignore[method-assign]
-
-    def ends(_cluster: Any, _spec: Any, stores: list[Any], _epochs: Any) -> dict[TopicPartition, int]:
-        if any(store.changelog.partition == 1 for store in stores):
-            raise Retryable("Partitions have no leader: app-counts-changelog-1.", action="Bring the brokers back.")
-        return {}
-
-    monkeypatch.setattr(kept_tasks, "changelog_ends", ends)
-    world.round()
-    assert followed == ["0_0"]
 
 
 def test_a_copy_beyond_the_end_of_its_log_is_not_preferred_to_one_that_is_near_it() -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa
 """A topic whose start moves during every read: with what pauses, and how often, a store is built again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa
 """runtime/group.py: "while a group waits for [the leader's decision] no heartbeat is due". Is that so?"""
 
 from __future__ import annotations
@@ -28,8 +29,18 @@ def test_a_leader_that_decides_for_longer_than_a_session_stays_in_the_group(brok
     stop, given, lost = threading.Event(), [], []
 
     def member(host: str) -> None:
-        settings = GroupSettings("slow-leader-fleet", ("slow-leader-changelog",), "s", host=host, session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
-        with Cluster(servers) as cluster, TaskGroup(cluster, settings, ends=lambda: {"0_0": 1, "0_1": 1}, assignment=AssignmentSettings()) as one:
+        settings = GroupSettings(
+            "slow-leader-fleet",
+            ("slow-leader-changelog",),
+            "s",
+            host=host,
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=1_000,
+        )
+        with (
+            Cluster(servers) as cluster,
+            TaskGroup(cluster, settings, ends=lambda: {"0_0": 1, "0_1": 1}, assignment=AssignmentSettings()) as one,
+        ):
             one.start({})
             while not stop.is_set():
                 found = one.poll(0.2)

@@ -260,3 +260,28 @@ def test_a_task_that_goes_on_is_tried_again_soon_when_it_fails_the_next_time(wor
         world.now += FIRST_RETRY  # after one good round the pause is the first one again
         world.round()
         assert world.kept.report()[0].error is None
+
+
+def test_a_partition_without_a_leader_stops_only_the_tasks_that_follow_its_topic(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("0_0", "0_1"):
+        world.kept.take_up(name)
+        world.opened[name].stores.stores[0].spec = name
+    other = TopicPartition("app-other-changelog", 1)
+    world.opened["0_1"].stores.stores[0].changelog = other
+    asked: list[list[str]] = []
+
+    def ends(_cluster: Any, _spec: Any, stores: list[str], _epochs: Any) -> dict[TopicPartition, int]:
+        asked.append(stores)
+        if "0_1" in stores:
+            raise Retryable("Partitions have no leader.", action="Bring the brokers back.", topics=[other.topic])
+        return {}
+
+    monkeypatch.setattr(kept_tasks, "changelog_ends", ends)
+    world.opened["0_0"].rounds = [Round({world.opened["0_0"].changelog: Followed(0, 7, 7)})]
+    world.round()
+    assert asked == [["0_0", "0_1"], ["0_0"]]
+    first, second = world.kept.report()
+    assert (first.stores[0].records, first.stores[0].error) == (7, None)
+    assert "no leader" in str(second.stores[0].error)
