@@ -211,6 +211,7 @@ class Cluster(BrokerClient):
                 raise Retryable(
                     f"Partitions have no leader: {what}.",
                     action="Bring the brokers that hold them back, then try again.",
+                    topics=sorted({*(name.rpartition("-")[0] for name in leaderless), *errors}),
                 )
             absent_before = absent
             await self.sleep(pause)

@@ -173,12 +173,12 @@ class KeptTasks:
 
     def close(self) -> tuple[StandbyTaskReport, ...]:
         """Close all tasks, so that Kafka Streams can start; how they stood then."""
-        if self._bases is not None:
-            self._bases.close()
         for one in self._kept.values():
             failed = self._close(one, forget=False)
             if failed is not None:
                 one.left = failed
+        if self._bases is not None:
+            self._bases.close()  # last: a fetch ends between two steps, and whoever waits for that may kill the process
         found = self.report()
         for one in self._kept.values():
             one.task = None
@@ -208,26 +208,41 @@ class KeptTasks:
         return offset_sum(None if store.offset == OFFSET_UNKNOWN else store.offset for store in stores)
 
     def _ends(self, stopped: Callable[[], bool]) -> Iterable[tuple[_Kept, Mapping[TopicPartition, ChangelogEnd]]]:
-        """The ends of the changelogs of all tasks, asked for at once; task by task where some of them has none."""
-        open_ones = [one for one in self._kept.values() if one.task is not None]
-        try:
-            ends = self._ask(open_ones)
-        except Retryable as error:  # the brokers are away for all of them
-            for one in open_ones:
+        """The ends of the changelogs of all tasks, asked for at once; task by task where some of them has none.
+
+        Tasks whose changelogs have no leader are left out of the next try, and the others are followed.
+        """
+        asked = [one for one in self._kept.values() if one.task is not None]
+        while asked and not stopped():
+            try:
+                ends = self._ask(asked)
+            except Retryable as error:
+                away = set(error.context.get("topics", ()))
+                stuck = [one.name for one in asked if away & _topics(one)]  # none: the brokers are away for all of them
+                for one in asked:
+                    if not stuck or one.name in stuck:
+                        self._failed(one, error)
+                asked = [one for one in asked if stuck and one.name not in stuck]
+            except StatecoreError:
+                yield from self._ends_of_each(asked, stopped)
+                return
+            else:
+                for one in asked:
+                    yield one, ends
+                return
+
+    def _ends_of_each(
+        self, asked: Sequence[_Kept], stopped: Callable[[], bool]
+    ) -> Iterable[tuple[_Kept, Mapping[TopicPartition, ChangelogEnd]]]:
+        for one in asked:
+            if stopped():
+                return
+            try:
+                found = self._ask([one])
+            except StatecoreError as error:
                 self._failed(one, error)
-        except StatecoreError:
-            for one in open_ones:
-                if stopped():
-                    return
-                try:
-                    found = self._ask([one])
-                except StatecoreError as error:
-                    self._failed(one, error)
-                else:
-                    yield one, found
-        else:
-            for one in open_ones:
-                yield one, ends
+            else:
+                yield one, found
 
     def _ask(self, kept: Sequence[_Kept]) -> dict[TopicPartition, ChangelogEnd]:
         tasks = [one.task for one in kept if one.task is not None]
@@ -282,3 +297,7 @@ class KeptTasks:
         if words and self._said.get(key) != words:
             self._say(words)
         self._said[key] = words
+
+
+def _topics(one: _Kept) -> set[str]:
+    return set() if one.task is None else {store.changelog.topic for store in one.task.stores.stores}

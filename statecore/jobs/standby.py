@@ -23,7 +23,9 @@ from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
 from statecore.jobs.standby_request import StandbyRequest
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.placement.apply import recover
+from statecore.placement.moved_aside import delete_expired
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.work_directory import CORRUPT
 from statecore.repository.shelf import Shelf
 from statecore.runtime.changelog_ends import isolation_of
 from statecore.runtime.standby_task import StandbySettings, StandbyTask
@@ -84,6 +86,7 @@ def run_standby(
         with directory.lock():
             if recovered := str(recover(directory, faults)):
                 say(recovered)
+            delete_expired(directory, CORRUPT, int(time.time() * 1000))
             bases = None
             if request.repository is not None:
                 bases = Bases(spec, directory, request.repository, say, faults=faults)

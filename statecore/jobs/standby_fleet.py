@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.changelog.model import TopicDescription
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.kept_tasks import KeptTasks
 from statecore.jobs.standby_request import StandbyRequest
@@ -36,7 +37,7 @@ from statecore.spec.writer import spec_hash
 
 
 class StandbyFleet:
-    """This process's part in the fleet; a context manager, for one thread.
+    """This process's part in the fleet, for one thread; :meth:`start` it, and :meth:`close` it in any case.
 
     Args:
         request: what is asked for; it names a group.
@@ -148,6 +149,7 @@ class StandbyFleet:
         if assigned is None:
             return
         if assigned.lost:
+            self._elsewhere = {}  # nobody says any more that the others have what they had
             self._say(f"This process fell out of the group {self._request.group}; it follows what it has meanwhile.")
             return
         self._elsewhere = assigned.elsewhere
@@ -160,7 +162,10 @@ class StandbyFleet:
             self._on_disk.pop(name, None)
         if not self._has_assignment:
             self._has_assignment = True
-            self._startup.close_rest()
+            try:
+                self._startup.close_rest()
+            except StatecoreError as error:
+                self._say(f"A task that others keep could not be closed: {error}")
         for task, why in assigned.errors.items():
             self._say_once(f"assigned {task}", f"Task {task}: {why}")
         self.publish()
@@ -220,15 +225,31 @@ class StandbyFleet:
 
     def _ends(self) -> Mapping[str, int]:
         """Every task with the end sum of the changelogs that are followed."""
-        topics = self._cluster.describe_topics(self._topics)
+        topics = self._described()
         followed: dict[str, tuple[FollowedSpec, ...]] = {}
         for name in tasks_of(self._spec, {name: topic.partitions for name, topic in topics.items()}):
             try:
-                followed[name] = followed_in(self._spec, name)
+                stores = followed_in(self._spec, name)
             except Invalid as error:
                 self._say_once(f"undecided {name}", f"Task {name} is followed by nobody: {error}")
+                continue
+            gone = [store.changelog.topic for store in stores if store.changelog.topic not in topics]
+            if gone:
+                self._say_once(f"gone {name}", f"Task {name} is followed by nobody: its changelog {gone[0]} is gone.")
+            else:
+                followed[name] = stores
         ends = changelog_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
+
+    def _described(self) -> dict[str, TopicDescription]:
+        """The changelogs that there are. Raises ``NotFound``: there is none of them."""
+        try:
+            return self._cluster.describe_topics(self._topics)
+        except NotFound as error:
+            there = sorted(set(self._topics) - set(error.context.get("topics", self._topics)))
+            if not there:
+                raise
+            return self._cluster.describe_topics(there)
 
     def _say_once(self, key: str, words: str) -> None:
         if self._said.get(key) is None:

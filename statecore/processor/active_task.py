@@ -267,7 +267,7 @@ class ActiveTask:
         try:
             self._processor.process(record)
         except BaseException:
-            with suppress(StatecoreError):  # the task has failed then; the first error is the one to tell
+            with suppress(Exception):  # the first error is the one to tell; where Kafka failed, the task has
                 self.abort()
             raise
         self._positions[at] = self._consumed[at] = record.offset + 1
@@ -312,15 +312,21 @@ class ActiveTask:
 
         Raises:
             Invalid: it is not running.
-            Fenced, Retryable: the transaction could not be aborted; the task has failed. The stores were set back.
+            Fenced, Retryable: the transaction could not be aborted, or what was sent not be waited for; the task has
+                failed. The stores were set back.
+            Exception: what the processor's ``close`` raised; the task is restoring all the same.
         """
         self._check(TaskState.RUNNING)
-        self._end()
         self._state = TaskState.RESTORING
-        if self._in_transaction:
+        in_transaction, self._in_transaction = self._in_transaction, False
+        try:
+            self._end()
+        finally:
             with self._kafka():
-                self._producer.abort_transaction()
-        self._in_transaction = False
+                if in_transaction:
+                    self._producer.abort_transaction()
+                elif not self._exactly_once:
+                    self._producer.flush()  # else what was sent came behind the end that catch_up finds
 
     def recycle(self) -> TaskStores:
         """Give the open stores away, to a standby task for instance. Nothing is closed, no lock is let go.
@@ -380,7 +386,7 @@ class ActiveTask:
             self._processor.init(context)
         except BaseException:
             if self._state is TaskState.RUNNING:
-                with suppress(StatecoreError):
+                with suppress(Exception):
                     self.abort()
             raise
 
@@ -424,7 +430,8 @@ class ActiveTask:
         self._state = TaskState.FAILED
         in_transaction, self._in_transaction = self._in_transaction, False
         try:
-            self._end()
+            with suppress(Exception):  # of the processor's close; what failed before is the one to tell
+                self._end()
         finally:
             for store in self.stores.stores:
                 with suppress(StatecoreError):  # a database that cannot be read stands where it is known to have stood

@@ -102,6 +102,10 @@ class Patience:
             return self._set_back(Verdict.AGAIN)  # truncated, or created again: the next look tells
         return Verdict.GIVE_UP
 
+    def lost_records(self) -> Verdict:
+        """The log's start has moved into what was being read: the store is built anew, after growing pauses."""
+        return self._set_back(Verdict.REBUILD)
+
     def exhausted(self, error: StatecoreError, doing: Doing, store: str) -> StatecoreError:
         """The error with which the store is given up: it says for how long, or how often, it was tried.
 

@@ -145,9 +145,7 @@ class GlobalStore:
         try:
             applied = self._round()
         except LogStartMoved:
-            self._pending = Invalidity(
-                RecoveryReason.BELOW_LOG_START, "records were deleted while they were to be read next"
-            )
+            self._lost_records()
         except StatecoreError as error:
             self._failed(error)
         except OSError as error:
@@ -368,6 +366,18 @@ class GlobalStore:
         self.error = error
         self._around.metrics.add(RETRIES, 1, self._tags)
         _LOG.info("The global store %s tries again: %s", self.table.name, error)
+
+    def _lost_records(self) -> None:
+        what = "records were deleted while they were to be read next"
+        if self._patience.lost_records() is Verdict.REBUILD:
+            self._pending = Invalidity(RecoveryReason.BELOW_LOG_START, what)
+            return
+        error = Retryable(
+            f"Topic {self.table.topic}: {what}.",
+            action="Give the topic a longer retention, or the store a faster disk; then start again.",
+            store=self.table.name,
+        )
+        self._give_up(self._patience.exhausted(error, self._doing, self.table.name))
 
     def _give_up(self, error: StatecoreError) -> None:
         _LOG.error("The global store %s cannot be followed: %s", self.table.name, error)

@@ -16,8 +16,8 @@ those it assigned, as when a changelog was given more partitions.
 
 kafka-python calls an assignor on its I/O loop (`group_consumer.py`), where whatever takes long stops heartbeats. There,
 only bytes are handed over: what a member says of itself is made by :meth:`TaskGroup.publish`, the ends are read by
-:meth:`TaskGroup.poll`, both on the caller's thread. Only the decision of the leader is computed there; while a group
-waits for it no heartbeat is due.
+:meth:`TaskGroup.poll`, both on the caller's thread. Only the decision of the leader is computed there, for
+a third of the session timeout at most: the broker hears nothing of a leader that decides, and would take another one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from types import TracebackType
 from typing import Self
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid, Retryable, StatecoreError
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
 from statecore.runtime.assignment.model import Assignment, AssignmentSettings, Copy, Role
 from statecore.runtime.assignment.protocol import (
@@ -260,10 +260,17 @@ class TaskGroup:
 
         Whatever goes wrong is raised by ``poll``: out of here it would leave all others waiting.
         """
+        until = self._clock() + self.settings.session_timeout_ms / 3_000
         with self._lock:
             ends = self._ends
         try:
-            decision = decide(subscriptions, leader, ends, self.assignment_settings)
+            decision = decide(
+                subscriptions,
+                leader,
+                ends,
+                self.assignment_settings,
+                is_late=lambda: self._clock() >= until,
+            )
         except Exception as error:
             if not isinstance(error, StatecoreError):
                 LOG.exception("The tasks of the group %s could not be assigned", self.settings.group_id)
@@ -355,7 +362,7 @@ class TaskGroup:
         self._ends_read_at = self._clock()
         try:
             ends = dict(self._read_ends())
-        except Retryable as error:
+        except (Retryable, NotFound) as error:
             LOG.warning("The ends of the changelogs could not be read, the older ones stand: %s", error)
             return
         with self._lock:

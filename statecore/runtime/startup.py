@@ -315,8 +315,8 @@ class StartupTasks(Generic[OpenedTask]):
                 action=_SAME_SPEC,
                 task=task,
             )
-        found = self._sums.get(task)
-        if found is not None and found.standing is Standing.FOREIGN:
+        found = read_task_sum(self._directory, task, self._spec)  # as it is now: a person may have moved it away
+        if found.standing is Standing.FOREIGN:
             raise Invalid(
                 f"The task directory {self._directory.task_path(task)} is not of "
                 f"{self._directory.application_id}: {found.reason}",

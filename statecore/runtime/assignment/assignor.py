@@ -15,7 +15,7 @@ result is the cheapest of all even ones. Only hosts that several members share c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -32,7 +32,11 @@ _NOWHERE: set[int] = set()
 
 
 def assign(
-    members: Sequence[Member], ends: Mapping[str, int], settings: AssignmentSettings | None = None
+    members: Sequence[Member],
+    ends: Mapping[str, int],
+    settings: AssignmentSettings | None = None,
+    *,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Assignment:
     """Give every task to members.
 
@@ -40,6 +44,7 @@ def assign(
         members: who takes part; their order does not matter.
         ends: every task there is, with the end sum of its changelogs.
         settings: how many copies, and when one is caught up.
+        is_late: asked between two moves: whether to end with what is not quite even. Then it is to be looked again.
     """
     settings = settings or AssignmentSettings()
     members = sorted(members, key=lambda member: member.id)
@@ -51,7 +56,7 @@ def assign(
     }
     if not members:
         return Assignment({}, short=frozenset(tasks), errors=errors)
-    round_ = _Round(members, ends, settings)
+    round_ = _Round(members, ends, settings, is_late)
     actives: Targets = {}
     if settings.with_active:
         actives = round_.targets(tasks, 1, {}, active=True)
@@ -65,7 +70,7 @@ def assign(
     placed = zip(members, round_.roles, strict=True)
     return Assignment(
         {member.id: Placement(dict(sorted(roles.items()))) for member, roles in placed},
-        probing=bool(round_.wanted),
+        probing=bool(round_.wanted) or round_.was_late,
         follow_up=frozenset(round_.withheld),
         short=frozenset(task for task in tasks if len(standbys[task]) + len(actives.get(task, ())) < wanted),
         errors=errors,
@@ -79,6 +84,8 @@ class _Round:
     members: Sequence[Member]
     ends: Mapping[str, int]
     settings: AssignmentSettings
+    is_late: Callable[[], bool]
+    was_late: bool = False
 
     def __post_init__(self) -> None:
         self.roles: list[dict[str, Role]] = [{} for _ in self.members]
@@ -121,7 +128,7 @@ class _Round:
         spread = _Spread(self.members, costs, taken, on_a_host)
         for task in tasks:
             spread.start(task, copies)
-        spread.even_out()
+        self.was_late |= not spread.even_out(self.is_late)
         return spread.at
 
     def lag(self, task: str, at: int) -> int:
@@ -202,12 +209,18 @@ class _Spread:
         for move in self._possible(task):
             self._moves[move[:2]].append(move[2:])
 
-    def even_out(self) -> None:
-        """Move copies until no chain of moves makes it more even, or cheaper and as even."""
+    def even_out(self, is_late: Callable[[], bool]) -> bool:
+        """Move copies until no chain of moves makes it more even, or cheaper and as even; or it is late.
+
+        Returns:
+            Whether it came to its end.
+        """
         for heap in self._moves.values():
             heapify(heap)
         barred: set[Move] = set()
         while (chain := self._cheapest_chain(barred)) is not None:
+            if is_late():
+                return False
             wrong = self._move(chain)
             if wrong is None:
                 for task, at, to in barred:
@@ -215,6 +228,7 @@ class _Spread:
                 barred.clear()
             else:
                 barred.add(wrong)
+        return True
 
     def _possible(self, task: str) -> Iterator[tuple[int, int, int, str]]:
         costs = self._costs[task]

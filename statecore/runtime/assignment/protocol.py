@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -211,7 +211,12 @@ class Decision:
 
 
 def decide(
-    subscriptions: Mapping[str, bytes], leader: str, ends: Mapping[str, int], settings: AssignmentSettings
+    subscriptions: Mapping[str, bytes],
+    leader: str,
+    ends: Mapping[str, int],
+    settings: AssignmentSettings,
+    *,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Decision:
     """What the leader gives to each member.
 
@@ -224,6 +229,7 @@ def decide(
         leader: which of them decides.
         ends: every task it knows, with its end sum.
         settings: how tasks are assigned.
+        is_late: see :func:`assign`.
     """
     versions = {member: _version(data) for member, data in subscriptions.items()}
     most = _most([version for version in versions.values() if version is not None], VERSION)
@@ -248,7 +254,7 @@ def decide(
     taking_part = [
         Member(member, sent.host, sent.capacity, sent.copies) for member, sent in read.items() if sent.spec == spec
     ]
-    assignment = assign(taking_part, ends, settings)
+    assignment = assign(taking_part, ends, settings, is_late=is_late)
     owned: dict[str, list[int]] = {}
     for one in taking_part:
         for task in assignment.members[one.id].roles:

@@ -173,8 +173,9 @@ def test_partitions_without_a_leader_are_waited_for_and_named_in_the_end(
     brokers: ScriptedBrokers, connect: Connect, clock: Clock
 ) -> None:
     brokers.add("orders", [part(leader=-1), part(), part(leader=-1)])
-    with pytest.raises(Retryable, match=r"Partitions have no leader: orders-0, orders-2\."):
+    with pytest.raises(Retryable, match=r"Partitions have no leader: orders-0, orders-2\.") as caught:
         connect(brokers, timeout=6.0).describe_topics(["orders"])
+    assert caught.value.context["topics"] == ["orders"]
     assert clock.pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
 
 

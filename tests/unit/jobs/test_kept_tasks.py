@@ -235,3 +235,53 @@ def test_what_is_measured_goes_by_kafka_streams_names(world: World) -> None:
     world.kept.close()
     assert task.closed
     assert world.told.gauges == {}
+
+
+def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(world: World) -> None:
+    open_then: list[bool] = []
+
+    def close() -> None:
+        open_then.append(not world.opened["0_0"].closed)
+
+    bases: Any = SimpleNamespace(is_coming=lambda _: False, close=close)
+    cluster: Any = None
+    kept = KeptTasks(SPEC, cluster, world.open, world.said.append, bases=bases)
+    kept.take_up("0_0")
+    kept.close()
+    assert open_then == [False]
+
+
+def test_a_task_that_goes_on_is_tried_again_soon_when_it_fails_the_next_time(world: World) -> None:
+    world.kept.take_up("0_0")
+    for _ in range(3):
+        world.opened["0_0"].rounds = [Retryable("away", action="")]
+        world.round()
+        assert world.kept.report()[0].error is not None
+        world.now += FIRST_RETRY  # after one good round the pause is the first one again
+        world.round()
+        assert world.kept.report()[0].error is None
+
+
+def test_a_partition_without_a_leader_stops_only_the_tasks_that_follow_its_topic(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("0_0", "0_1"):
+        world.kept.take_up(name)
+        world.opened[name].stores.stores[0].spec = name
+    other = TopicPartition("app-other-changelog", 1)
+    world.opened["0_1"].stores.stores[0].changelog = other
+    asked: list[list[str]] = []
+
+    def ends(_cluster: Any, _spec: Any, stores: list[str], _epochs: Any) -> dict[TopicPartition, int]:
+        asked.append(stores)
+        if "0_1" in stores:
+            raise Retryable("Partitions have no leader.", action="Bring the brokers back.", topics=[other.topic])
+        return {}
+
+    monkeypatch.setattr(kept_tasks, "changelog_ends", ends)
+    world.opened["0_0"].rounds = [Round({world.opened["0_0"].changelog: Followed(0, 7, 7)})]
+    world.round()
+    assert asked == [["0_0", "0_1"], ["0_0"]]
+    first, second = world.kept.report()
+    assert (first.stores[0].records, first.stores[0].error) == (7, None)
+    assert "no leader" in str(second.stores[0].error)

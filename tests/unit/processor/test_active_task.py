@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
 from statecore.processor import active_task
+from statecore.processor.active_context import InputRecord
 from statecore.processor.active_task import ActiveTask, TaskState
 from statecore.runtime.changelog_ends import ChangelogEnd, isolation_of
 from statecore.runtime.standby_task import StandbyTask
@@ -146,6 +148,23 @@ def test_input_does_not_count_as_consumed_where_a_changelog_record_was_not_taken
     task.close()
 
 
+def test_input_does_not_count_as_consumed_where_an_output_record_was_not_taken(world: World) -> None:
+    @dataclass
+    class Passing(Counting):
+        def process(self, record: InputRecord) -> None:
+            self.context.forward(self.output, record.key, record.value)
+
+    world.processor = Passing("out")
+    task = world.running()
+    world.producer.failing = OSError("gone")
+    task.process([Input(0, b"a")])
+    with pytest.raises(Retryable):
+        task.commit()
+    assert not [one for one in world.producer.happened if one.startswith("consumed") or one == "commit"]
+    assert task.state is TaskState.FAILED
+    task.close()
+
+
 def test_a_task_that_was_fenced_keeps_its_last_commit_and_gives_its_stores_away(world: World) -> None:
     task = world.running()
     task.process([Input(0, b"a")])
@@ -181,6 +200,39 @@ def test_a_processor_that_raises_leaves_the_last_commit_and_the_task_restores_ag
     task.process([Input(1, b"a")])
     task.commit()
     assert rows(task.stores) == {b"a": b"2"}
+    task.close()
+
+
+def test_a_processor_whose_close_raises_does_not_leave_a_running_task_without_stores(world: World) -> None:
+    @dataclass
+    class BadClose(Counting):
+        def close(self) -> None:
+            super().close()
+            raise OSError("a file of its own could not be closed")
+
+    world.processor = BadClose("out")
+    task = world.running()
+    with pytest.raises(ArithmeticError):
+        task.process([Input(0, b"a", b"bad")])
+    assert task.state is TaskState.RESTORING
+    assert ("abort" in world.producer.happened) is (world.spec.processing_guarantee is EXACTLY_ONCE)
+    assert task.catch_up().is_complete
+    task.process([Input(0, b"a")])
+    world.producer.failing = ProducerFencedError("another")
+    task.process([Input(1, b"a")])
+    with pytest.raises(Fenced):
+        task.commit()
+    assert task.state is TaskState.FAILED
+    task.close()
+
+
+def test_an_abort_waits_for_what_was_sent_at_least_once_before_the_end_of_the_changelog_is_asked(world: World) -> None:
+    task = world.running()
+    world.producer.happened.clear()
+    task.process([Input(0, b"a")])
+    task.abort()
+    exactly_once = world.spec.processing_guarantee is EXACTLY_ONCE
+    assert world.producer.happened == (["abort"] if exactly_once else ["flush"])
     task.close()
 
 

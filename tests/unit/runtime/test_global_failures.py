@@ -227,6 +227,24 @@ def test_a_topic_that_is_truncated_at_every_read_is_an_error_in_the_end_after_gr
     assert not world.live.exists()
 
 
+def test_a_topic_that_loses_records_at_every_read_is_an_error_in_the_end_after_growing_pauses(world: World) -> None:
+    reads: list[float] = []
+
+    def trim() -> None:
+        reads.append(world.time.now)
+        world.topic.parts[0] = log({b"a": b"1", b"b": b"2"}, start=10 * len(reads))
+
+    faults = At("global.before-read", trim, times=1000)
+    with world.stores(faults=faults, recovery_attempts=4, retry_backoff=1.0) as stores:
+        for _ in range(200):
+            world.time.now += 0.125
+            stores.poll()
+        assert stores.state is GlobalState.ERROR
+        with pytest.raises(Retryable, match="4 times in a row"):
+            rows(stores)
+    assert [later - earlier for earlier, later in pairwise(reads)] == [1.0, 2.0, 4.0]
+
+
 @contextmanager
 def listening(world: World, listener: Callable[..., None]) -> Iterator[GlobalStores]:
     """Stores that nobody has opened, with a listener."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from importlib.metadata import requires
+from typing import Any
 
 import kafka
 import pytest
@@ -12,6 +14,8 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
+from statecore.runtime import group as group_module
+from statecore.runtime.assignment.protocol import Decision
 from statecore.runtime.group import GroupSettings, TaskGroup
 
 
@@ -33,3 +37,20 @@ def test_a_group_that_was_not_started_says_so() -> None:
     with pytest.raises(Invalid, match="Call start first"):
         group.poll(0)
     group.close()
+
+
+def test_a_leader_decides_for_a_third_of_its_session_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker hears nothing of it meanwhile, and makes another member the leader after a session."""
+    now, late = [100.0], list[bool]()
+
+    def decide(*_: Any, is_late: Callable[[], bool]) -> Decision:
+        for later in (0.0, 1.9, 0.2):
+            now[0] += later
+            late.append(is_late())
+        return Decision({}, None)
+
+    monkeypatch.setattr(group_module, "decide", decide)
+    settings = GroupSettings("g", ("t",), "spec", session_timeout_ms=6_000)
+    with TaskGroup(Cluster("127.0.0.1:1"), settings, ends=dict, clock=lambda: now[0]) as group:
+        group.lead(1, "m", {})
+    assert late == [False, False, True]

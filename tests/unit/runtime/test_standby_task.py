@@ -259,3 +259,23 @@ def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_sam
         assert rows_of(task) == expected
         assert not moved_aside(world.directory, STALE)
         task.close()
+
+
+def test_a_round_that_was_stopped_half_way_is_no_moment_at_which_nothing_lay_behind_the_store(world: World) -> None:
+    world.log.put("gone", "here")
+    for number in range(9):
+        world.log.put(f"k{number}", "v")
+    task = world.task(piece_offsets=10)
+    task.open()
+    assert not world.follow(task).stale
+    for number in range(10):
+        world.log.put(f"k{number}", "w")
+    deleted = world.log.put("gone", None)
+    world.log.put("k0", "x")
+    world.now += 0.9 * 86_400
+    assert not world.follow(task, stop_after(1)).stale
+    assert task.offsets() == {CHANGELOG: 19}
+    world.now += 0.6 * 86_400  # the delete is older than delete.retention.ms, the stopped round is not
+    world.compact(deleted)
+    assert "which may have been deletes" in world.follow(task).stale[STORE]
+    task.close()

@@ -92,6 +92,20 @@ def test_directories_of_others_are_left_alone_and_reported(world: World) -> None
     assert {path.name for path in world.directory.path.iterdir()} >= {"0_0", "7_0", "0_1", "0_2"}
 
 
+def test_a_directory_of_another_application_is_refused_without_a_start_too_and_taken_when_it_is_gone(
+    world: World,
+) -> None:
+    world.put_plain("0_1", 30, application="other")
+    for started in (False, True):
+        tasks = StartupTasks(world.directory, spec_of(), opener(world, []))
+        if started:
+            tasks.start()
+        with pytest.raises(Invalid, match="other"):
+            tasks.take("0_1")
+    world.path("0_1").rename(world.directory.path.parent / "elsewhere")
+    tasks.take("0_1").close()
+
+
 def test_a_task_that_somebody_else_has_open_is_left_to_them(world: World) -> None:
     world.put_task("0_0", 4)
     world.put_task("0_1", 4)

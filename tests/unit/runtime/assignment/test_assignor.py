@@ -288,3 +288,20 @@ def test_a_thousand_tasks_are_assigned_and_a_member_added_in_seconds(members: in
     fleet = following(fleet, given, ends)
     after = assign([*fleet, Member("new", "h-new")], ends, replace(STANDBYS, max_warmups=10_000))
     assert load(after, Role.WARMUP)["new"] == number // (members + 1)
+
+
+def test_a_decision_that_comes_late_gives_every_task_and_is_looked_at_again_until_all_is_even() -> None:
+    ends = tasks(12)
+    fleet = [Member("m0", "h0", copies={task: Copy(END, Role.STANDBY) for task in ends}), *empty(4)[1:]]
+    given = assign(fleet, ends, STANDBYS, is_late=lambda: True)
+    assert given.probing
+    assert copies(given, Role.STANDBY) == dict.fromkeys(ends, 1)
+    for _ in range(100):
+        moves = iter([False, False])
+        given = assign(fleet, ends, STANDBYS, is_late=lambda moves=moves: next(moves, True))  # type: ignore[misc]
+        assert copies(given, Role.STANDBY) == dict.fromkeys(ends, 1)
+        if not given.probing:
+            break
+        fleet = following(fleet, given, ends)
+    assert not given.probing
+    assert set(load(given, Role.STANDBY).values()) == {3}

@@ -148,6 +148,16 @@ def test_a_member_hears_how_much_those_have_that_were_given_a_task_instead_of_it
     assert "0_1" in given["a"].errors
 
 
+def test_of_several_that_were_given_a_task_a_member_hears_of_the_one_that_has_most() -> None:
+    sent = {
+        "a": subscription(host="a", _0_0=Copy(893)),
+        "b": subscription(host="b", _0_0=Copy(895, Role.STANDBY)),
+        "c": subscription(host="c", _0_0=Copy(899, Role.STANDBY)),
+    }
+    decision = decide(sent, "a", {"0_0": 900}, AssignmentSettings(replicas=2, recovery_lag=10))
+    assert decided(decision.data["a"]).elsewhere == {"0_0": 899}
+
+
 def test_members_that_do_not_fit_are_refused_and_the_others_have_all_tasks() -> None:
     sent = {
         "a": subscription(host="a"),
