@@ -52,13 +52,14 @@ def show(report: HandOverReport) -> None:
     from statecore.jobs.hand_over_report import Outcome, Verdict
 
     console = result_console()
-    columns = ("task", "what becomes of it", "ahead by", "stores", "why")
+    columns = ("task", "what becomes of it", "ahead by", "to restore", "stores", "why")
     taken = [one for one in report.tasks if one.verdict is Verdict.TAKEN]
     cells = [
         (
             one.task,
             str(one.verdict),
             f"{one.ahead:,}" if one.verdict is Verdict.TAKEN else "",
+            "" if one.behind is None else f"{one.behind:,}",
             str(len(one.stores) or ""),
             one.why,
         )
@@ -66,7 +67,7 @@ def show(report: HandOverReport) -> None:
     ]
     title = f"{report.application_id} from {report.warm_dir} into {report.state_dir}"
     print_table(console, title, columns, cells, left={"task", "what becomes of it", "why"}, spare=("stores",))
-    for one in taken:
+    for one in report.tasks:
         for note in one.notes:
             console.print(Text(f"note: {one.task}: {note}"))
     became = {

@@ -69,8 +69,21 @@ def ask_brokers(application: ApplicationSpec, timeout: float) -> Ask:
     return ask
 
 
-def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> dict[str, StatecoreError]:
-    """The tasks whose copy cannot be handed over, each with the reason.
+@dataclass(frozen=True)
+class Judged:
+    """What the brokers have to say.
+
+    Attributes:
+        refused: the tasks whose copy cannot be handed over, each with the reason.
+        ends: by task its changelogs; a task is not there whose changelogs could not be asked for.
+    """
+
+    refused: Mapping[str, StatecoreError]
+    ends: Mapping[str, Mapping[TopicPartition, ChangelogEnd]]
+
+
+def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> Judged:
+    """Hold the copies of tasks against their changelogs.
 
     Args:
         tasks: by task the file in which the standby has kept what it knows of the changelogs, and its stores.
@@ -82,16 +95,18 @@ def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> dict[st
     logs = {task: FollowedLogs(file) for task, (file, _) in tasks.items()}
     for one in logs.values():
         one.read()
-    found: dict[str, StatecoreError] = {}
+    refused: dict[str, StatecoreError] = {}
+    known: dict[str, Mapping[TopicPartition, ChangelogEnd]] = {}
     for task, ends in _ends({task: copies for task, (_, copies) in tasks.items()}, logs, ask).items():
         if isinstance(ends, StatecoreError):
-            found[task] = ends
+            refused[task] = ends
             continue
+        known[task] = ends
         for copy in tasks[task][1]:
             if (error := _error(task, copy, logs[task], ends[copy.store.changelog])) is not None:
-                found[task] = error
+                refused[task] = error
                 break
-    return found
+    return Judged(refused, known)
 
 
 def too_old(end: ParentEnd, now: ChangelogEnd) -> str | None:

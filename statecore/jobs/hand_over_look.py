@@ -6,8 +6,10 @@ A task that cannot be taken is refused with its reason, and the others are not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
@@ -16,7 +18,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.hand_over_judging import Ask, Copy, judge
+from statecore.jobs.hand_over_judging import Ask, Copy, Judged, judge
 from statecore.jobs.hand_over_report import HandedTask, Verdict
 from statecore.jobs.hand_over_standing import closed_at, live_offset, not_closed, not_sound
 from statecore.jobs.placing import siblings_of
@@ -30,6 +32,9 @@ from statecore.progress import Progress
 from statecore.runtime.task_stores import followed_in
 from statecore.spec.derived import task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+
+if TYPE_CHECKING:
+    from statecore.runtime.changelog_ends import ChangelogEnd
 
 
 @dataclass(frozen=True)
@@ -108,23 +113,38 @@ class Look:
         tasks: dict[str, HandedTask] = {}
         stores: dict[str, Sequence[WarmStore]] = {}
         copies: dict[str, tuple[Path, list[Copy]]] = {}
+        further: dict[str, tuple[list[WarmStore], Mapping[str, int]]] = {}
         for task in wanted:
+            live = live_places.get(task, {})
             try:
                 found = self._warm_stores(task, warm_places.get(task, {}))
-                tasks[task] = self._verdict(task, found, live_places.get(task, {}))
+                tasks[task] = self._verdict(task, found, live)
                 if tasks[task].verdict is Verdict.TAKEN:
-                    made, notes = self._made_empty(task, found, live_places.get(task, {}))
-                    stores[task] = [*found, *made]
-                    self._refuse_placement(task, stores[task])
-                    copies[task] = self._copies(task, stores[task])
-                    tasks[task] = replace(tasks[task], notes=notes)
+                    stores[task], tasks[task] = self._take(tasks[task], found, live)
+                    copies[task] = self._copies(task, found)
+                elif ahead := self._ahead(found, live):
+                    further[task] = found, ahead
+                    copies[task] = self._copies(task, found)
             except (StatecoreError, OSError) as error:
                 stores.pop(task, None)
-                tasks[task] = _refused(task, as_statecore_error(error, f"the task {task} was looked at", task=task))
+                tasks[task] = self._refused(task, error, live)
             self.progress.advance()
-        for task, judged in (judge(copies, self.ask) if self.ask is not None and copies else {}).items():
-            del stores[task]
-            tasks[task] = _refused(task, judged)
+        judged = judge(copies, self.ask) if self.ask is not None and copies else Judged({}, {})
+        for task, (found, there) in further.items():
+            if why := _beyond(found, there, judged.ends.get(task, {})):
+                try:
+                    has = sum(one.offset + 1 for one in found)
+                    given = HandedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found))
+                    stores[task], tasks[task] = self._take(given, found, live_places[task])
+                except (StatecoreError, OSError) as error:
+                    tasks[task] = self._refused(task, error, live_places[task])
+        for task in list(stores):
+            if task in judged.refused:
+                del stores[task]
+                tasks[task] = self._refused(task, judged.refused[task], live_places.get(task, {}))
+            elif task in judged.ends:
+                behind = sum(_behind(copy, judged.ends[task]) for copy in copies[task][1])
+                tasks[task] = replace(tasks[task], behind=behind)
         self.progress.done()
         return Looked(tuple(tasks.values()), stores)
 
@@ -180,9 +200,36 @@ class Look:
             raise Invalid(f"No store of {task} has an offset.", action="Let statecore standby follow it.", task=task)
         return found
 
+    def _take(
+        self, task: HandedTask, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
+    ) -> tuple[Sequence[WarmStore], HandedTask]:
+        """The stores that are put in place of a task. Raises where the placement would not do it."""
+        made, notes = self._made_empty(task.task, warm, places)
+        stores = [*warm, *made]
+        self._refuse_placement(task.task, stores)
+        return stores, replace(task, notes=notes)
+
+    def _refused(self, task: str, error: Exception, places: Mapping[str, StorePlace]) -> HandedTask:
+        """A task whose copy cannot be used, with what would become of the application's own."""
+        said = as_statecore_error(error, f"the task {task} was looked at", task=task)
+        notes: tuple[str, ...] = ()
+        with suppress(StatecoreError, OSError):
+            if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
+                notes = (f"{why}: Kafka Streams will wipe its own task, and restore it from the start",)
+        return HandedTask(task, Verdict.REFUSED, f"{said.what} {said.action}".strip(), notes=notes)
+
+    @staticmethod
+    def _ahead(warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
+        """Stores of the application that are further than the warm copy, with their offset."""
+        found = {
+            one.spec.name: live_offset(places[one.spec.name], one.spec.kind, one.changelog)
+            for one in warm
+            if one.spec.name in places
+        }
+        return {one.spec.name: found[one.spec.name] for one in warm if found.get(one.spec.name, -1) > one.offset}
+
     def _verdict(self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> HandedTask:
-        size = sum(tree_bytes(one.place.path) for one in warm if one.place is not None)
-        names = tuple(one.spec.name for one in warm)
+        size, names = _bytes(warm), _names(warm)
         has = sum(one.offset + 1 for one in warm)
         if not self.directory.task_path(task).is_dir() or not places:
             return HandedTask(task, Verdict.TAKEN, "nothing is there", has, names, size)
@@ -278,8 +325,30 @@ def _has_no_segment(place: StorePlace) -> bool:
     return place.segmented and not place.databases
 
 
-def _refused(task: str, error: StatecoreError) -> HandedTask:
-    return HandedTask(task, Verdict.REFUSED, f"{error.what} {error.action}".strip())
+def _bytes(warm: Sequence[WarmStore]) -> int:
+    return sum(tree_bytes(one.place.path) for one in warm if one.place is not None)
+
+
+def _names(warm: Sequence[WarmStore]) -> tuple[str, ...]:
+    return tuple(one.spec.name for one in warm)
+
+
+def _beyond(warm: Sequence[WarmStore], ahead: Mapping[str, int], ends: Mapping[TopicPartition, ChangelogEnd]) -> str:
+    """Why what is there is not of its changelog; empty where it may be."""
+    for one in warm:
+        end = ends.get(one.changelog)
+        if one.spec.name in ahead and end is not None and ahead[one.spec.name] >= end.log.log_end:
+            return (
+                f"{one.spec.name} is at offset {ahead[one.spec.name]} there, and {one.changelog} ends before "
+                f"{end.log.log_end}: the topic was created again, or has lost records"
+            )
+    return ""
+
+
+def _behind(copy: Copy, ends: Mapping[TopicPartition, ChangelogEnd]) -> int:
+    """Offsets of a changelog that lie behind a copy."""
+    end = ends[copy.store.changelog]
+    return max(end.end - max(copy.position, end.log.log_start), 0)
 
 
 def _by_task(directory: StateDirectory) -> dict[str, dict[str, StorePlace]]:

@@ -52,6 +52,8 @@ class HandedTask:
             is there.
         stores: the stores that are put in place.
         bytes: bytes of their files.
+        behind: offsets that lie behind the warm copy in the changelogs of the stores it follows, of which Kafka Streams
+            restores the records; ``None`` where nobody was asked.
         notes: what an operator should know of it beside that: which stores Kafka Streams restores from the start.
     """
 
@@ -61,6 +63,7 @@ class HandedTask:
     ahead: int = 0
     stores: tuple[str, ...] = ()
     bytes: int = 0
+    behind: int | None = None
     notes: tuple[str, ...] = ()
 
 

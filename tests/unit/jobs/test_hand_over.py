@@ -102,6 +102,20 @@ def verdicts(report: HandOverReport) -> Mapping[str, Verdict]:
     return {one.task: one.verdict for one in report.tasks}
 
 
+def ends(logs: Mapping[TopicPartition, int]) -> Ask:
+    """Brokers whose changelogs end at these offsets."""
+
+    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
+        def end(at: TopicPartition) -> ChangelogEnd:
+            log_end = logs.get(at, 0)
+            topic = TopicDescription(at.topic, "a" * 32, 2, {"cleanup.policy": "compact"})
+            return ChangelogEnd(log_end, LogOffsets(0, log_end, log_end, 0), topic, None, 0)
+
+        return {one.changelog: end(one.changelog) for one in stores}
+
+    return ask
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
@@ -425,18 +439,66 @@ def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_han
         world.store(world.live, "totals", 5, task=task)
         world.store(world.warm, "totals", 9, task=task)
 
-    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
-        def end(at: TopicPartition) -> ChangelogEnd:
-            log_end = {world.changelog("totals"): 8, world.changelog("totals", "0_1"): 10}.get(at, 0)
-            topic = TopicDescription(at.topic, "a" * 32, 2, {"cleanup.policy": "compact"})
-            return ChangelogEnd(log_end, LogOffsets(0, log_end, log_end, 0), topic, None, 0)
-
-        return {one.changelog: end(one.changelog) for one in stores}
-
+    ask = ends({world.changelog("totals"): 8, world.changelog("totals", "0_1"): 10})
     report = world.hand_over(ask, offline=False)
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
     assert "totals in 0_0 cannot be continued" in report.tasks[0].why
     assert (world.row("totals"), world.row("totals", task="0_1")) == ("live at 5", "warm at 9")
+
+
+def test_a_store_beyond_the_end_of_its_changelog_is_of_no_changelog_that_there_is(world: World) -> None:
+    world.store(world.live, "totals", 120)
+    world.store(world.warm, "totals", 99)
+    (task,) = world.hand_over(ends({world.changelog("totals"): 100}), offline=False).tasks
+    assert task.verdict is Verdict.TAKEN
+    assert "at offset 120 there, and orders-totals-changelog-0 ends before 100" in task.why
+    assert (task.ahead, task.behind) == (100, 0)
+    assert world.row("totals") == "warm at 99"
+    assert list(world.live.path.glob(".statecore/replaced/*"))
+
+
+@pytest.mark.parametrize(("log_end", "verdict"), [(121, Verdict.LEFT), (120, Verdict.REFUSED)])
+def test_the_last_offset_of_a_changelog_is_not_beyond_its_end(world: World, log_end: int, verdict: Verdict) -> None:
+    """At 120 the store is of no changelog that there is, and of what lies behind the copy nobody knows the age."""
+    world.store(world.live, "totals", 120)
+    world.store(world.warm, "totals", 99)
+    report = world.hand_over(ends({world.changelog("totals"): log_end}), offline=False)
+    assert verdicts(report) == {"0_0": verdict}
+    assert world.row("totals") == "live at 120"
+
+
+def test_a_store_beyond_the_end_is_not_replaced_by_a_copy_that_cannot_be_continued(world: World) -> None:
+    world.store(world.live, "totals", 120)
+    world.store(world.warm, "totals", 99)
+    report = world.hand_over(ends({world.changelog("totals"): 50}), offline=False)
+    assert verdicts(report) == {"0_0": Verdict.REFUSED}
+    assert "totals in 0_0 cannot be continued" in report.tasks[0].why
+    assert world.row("totals") == "live at 120"
+
+
+def test_nobody_calls_a_store_stale_whose_changelog_was_not_asked_for(world: World) -> None:
+    world.store(world.live, "totals", 120)
+    world.store(world.warm, "totals", 99)
+    (task,) = world.hand_over().tasks
+    assert (task.verdict, task.behind) == (Verdict.LEFT, None)
+
+
+def test_what_kafka_streams_has_yet_to_restore_is_counted(world: World) -> None:
+    world.store(world.warm, "totals", 99)
+    world.store(world.warm, "clicks", 49)
+    logs = {world.changelog("totals"): 100, world.changelog("clicks"): 50}
+    assert world.hand_over(ends(logs), offline=False, apply=False).tasks[0].behind == 0
+    assert world.hand_over(apply=False).tasks[0].behind is None
+
+
+def test_a_task_that_is_refused_says_that_kafka_streams_would_wipe_its_own(world: World) -> None:
+    killed(world.store(world.live, "totals", 5))
+    killed(world.store(world.warm, "totals", 9))
+    (task,) = world.hand_over().tasks
+    assert task.verdict is Verdict.REFUSED
+    (note,) = task.notes
+    assert "totals there was not closed" in note
+    assert "wipe" in note
 
 
 def test_without_the_brokers_the_plan_says_what_nobody_has_asked_of_a_grace_buffer(world: World) -> None:

@@ -57,7 +57,7 @@ def now(
 
 
 def why(file: Path, ask: Ask, copy: Copy | None = None) -> str:
-    found = judge({"0_0": (file, [copy or Copy(spec_of(), 10)])}, ask)
+    found = judge({"0_0": (file, [copy or Copy(spec_of(), 10)])}, ask).refused
     return found["0_0"].what if found else ""
 
 
@@ -96,7 +96,7 @@ def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> 
     assert "compaction may have removed deletes" in why(old, now(25))
     assert why(old, now(10)) == ""  # there is no tail
     assert why(old, now(25, policy="delete")) == ""
-    error = judge({"0_0": (old, [Copy(spec_of(), 10)])}, now(25))["0_0"]
+    error = judge({"0_0": (old, [Copy(spec_of(), 10)])}, now(25)).refused["0_0"]
     assert "statecore standby --once" in error.action
 
 
@@ -130,7 +130,7 @@ def test_a_task_whose_topic_is_gone_is_refused_and_the_others_are_judged(tmp_pat
         "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
         "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)]),
     }
-    found = judge(tasks, ask)
+    found = judge(tasks, ask).refused
     assert {task: type(error) for task, error in found.items()} == {"1_0": NotFound}
 
 
@@ -144,6 +144,6 @@ def test_brokers_that_do_not_answer_end_the_hand_over_and_offline_is_named(tmp_p
 
 
 def test_every_error_of_a_copy_names_its_store(tmp_path: Path) -> None:
-    error = judge({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, now(9))["0_0"]
+    error = judge({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, now(9)).refused["0_0"]
     assert isinstance(error, Invalid)
     assert error.context == {"task": "0_0", "store": "totals", "topic": TOTALS.topic}
