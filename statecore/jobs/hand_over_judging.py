@@ -157,26 +157,39 @@ def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Inva
 def _ends(
     tasks: Mapping[str, Sequence[Copy]], logs: Mapping[str, FollowedLogs], ask: Ask
 ) -> dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError]:
-    """The ends of all tasks, asked for at once; task by task where the brokers have no answer to that."""
+    """The ends of all tasks, asked for at once; task by task where the brokers have no answer to that.
+
+    A task whose changelogs have no leader is refused for that, and the others are judged.
+    """
 
     def asked(names: Collection[str]) -> Mapping[TopicPartition, ChangelogEnd]:
         epochs = {at: epoch for name in names for at, epoch in logs[name].epochs().items()}
         return ask([copy.store for name in names for copy in tasks[name]], epochs)
 
     found: dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError] = {}
+    left = list(tasks)
     try:
-        try:
-            return dict.fromkeys(tasks, asked(tasks))
-        except Retryable:
-            raise
-        except StatecoreError:
-            for task in tasks:
-                try:
-                    found[task] = asked([task])
-                except Retryable:
+        while left:
+            try:
+                return {**found, **dict.fromkeys(left, asked(left))}
+            except Retryable as error:
+                away = set(error.context.get("topics", ()))
+                stuck = [name for name in left if away & {copy.store.changelog.topic for copy in tasks[name]}]
+                if len(stuck) in (0, len(left)):
                     raise
-                except StatecoreError as error:
-                    found[task] = error
-            return found
+                found.update(dict.fromkeys(stuck, error))
+                left = [name for name in left if name not in stuck]
+            except StatecoreError:
+                for task in left:
+                    try:
+                        found[task] = asked([task])
+                    except Retryable as error:
+                        if not error.context.get("topics"):  # no broker answers
+                            raise
+                        found[task] = error
+                    except StatecoreError as error:
+                        found[task] = error
+                return found
+        return found
     except Retryable as error:
         raise Retryable(error.what, action=f"{error.action} {_OFFLINE}", **error.context) from error

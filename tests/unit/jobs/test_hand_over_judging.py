@@ -134,6 +134,31 @@ def test_a_task_whose_topic_is_gone_is_refused_and_the_others_are_judged(tmp_pat
     assert {task: type(error) for task, error in found.items()} == {"1_0": NotFound}
 
 
+@pytest.mark.parametrize("one_is_gone", [False, True])
+def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_judged(
+    tmp_path: Path, one_is_gone: bool
+) -> None:
+    gone = TopicPartition("orders-gone-changelog", 0)
+
+    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
+        if any(one.changelog == gone for one in stores):
+            raise NotFound("There is no such topic.", action="Look.")
+        if any(one.changelog == LATE for one in stores):
+            raise Retryable("No leader.", action="Start its broker.", topics=[LATE.topic])
+        return now()(stores, epochs)
+
+    tasks = {
+        "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
+        "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)]),
+    }
+    if one_is_gone:
+        tasks["2_0"] = (tmp_path / "none.json", [Copy(spec_of(gone), 4)])
+    judged = judge(tasks, ask)
+    errors = {task: type(error) for task, error in judged.refused.items()}
+    assert errors == {"1_0": Retryable} | ({"2_0": NotFound} if one_is_gone else {})
+    assert set(judged.ends) == {"0_0"}
+
+
 def test_brokers_that_do_not_answer_end_the_hand_over_and_offline_is_named(tmp_path: Path) -> None:
     def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
         raise Retryable("No broker answered.", action="Start one.")
