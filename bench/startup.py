@@ -3,7 +3,8 @@
     python -m bench.startup                     1,000 tasks of two stores each
     python -m bench.startup --tasks 100
 
-The directories are real: a database of 200 rows and one with no rows for each task, with an offset each. Every bound is
+The directories are real: a database of 200 rows and one with no rows for each task, with an offset each; and so are the
+standby tasks, which ask no broker before the group is joined. Every bound is
 measured in a process of its own, with the files in the system's cache. Memory is the greatest resident set of the
 process during the start, beyond what it had before.
 """
@@ -16,15 +17,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from statecore.changelog.cluster import Cluster
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.state_directory import StateDirectory
+from statecore.runtime.changelog_ends import isolation_of
 from statecore.runtime.offset_sums import read_offset_sums
+from statecore.runtime.standby_task import StandbyTask
 from statecore.runtime.startup import StartupSettings, StartupTasks
-from statecore.runtime.task import Task
+from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.stores.legacy_offsets import write_offsets
 from statecore.stores.rocksdb import RocksDBStore
@@ -45,31 +49,6 @@ def spec() -> ApplicationSpec:
 def changelog(store: str, task: str) -> TopicPartition:
     """The changelog partition of a store of a task."""
     return TopicPartition(f"{APPLICATION}-{store}-changelog", int(task.rpartition("_")[2]))
-
-
-class Opened(Task):
-    """A task whose stores are open."""
-
-    def __init__(self, directory: StateDirectory, task: str) -> None:
-        self._name = task
-        self.stores = {
-            name: RocksDBStore(directory.store_path(task, name, StoreKind.KEY_VALUE), StoreKind.KEY_VALUE)
-            for name in STORES
-        }
-        for store in self.stores.values():
-            store.open()
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def offsets(self) -> Mapping[TopicPartition, int]:
-        asked = {changelog(name, self._name): store for name, store in self.stores.items()}
-        return {at: said for at, store in asked.items() if (said := store.committed_offset(at)) is not None}
-
-    def close(self) -> None:
-        for store in self.stores.values():
-            store.close()
 
 
 def make(directory: StateDirectory, tasks: int) -> None:
@@ -108,10 +87,15 @@ def measure(state_dir: Path, bound: int) -> dict[str, float]:
         taken = time.perf_counter() - began
         return {"tasks": len(sums), "sum": sum(one.sum for one in sums.values()), "seconds": taken, "open": 0,
                 "peak_mib": _status("VmHWM") - before, "close_s": 0.0}  # fmt: skip
+    cluster = Cluster(spec().bootstrap_servers)
+
+    def open_task(name: str) -> StandbyTask:
+        task = StandbyTask(TaskStores(spec(), directory, name), cluster, isolation_of(spec()))
+        task.open()
+        return task
+
     with directory.lock():
-        tasks = StartupTasks(
-            directory, spec(), lambda task: Opened(directory, task), settings=StartupSettings(max_open_stores=bound)
-        )
+        tasks = StartupTasks(directory, spec(), open_task, settings=StartupSettings(max_open_stores=bound))
         sums = dict(tasks.start())
         taken, memory, opened = time.perf_counter() - began, _status("VmHWM") - before, tasks.open_databases
         began = time.perf_counter()
