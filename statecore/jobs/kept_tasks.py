@@ -3,6 +3,9 @@
 Each task stands for itself. One that cannot be opened, or that fails, is said, left for a while and tried again, later
 each time; the others go on. A store whose rows cannot be continued is emptied, which loses nothing, because it is a
 copy, and is read from the start of its changelog.
+
+A round gives each task a turn. One that has much to read goes on in the next round, which the caller begins at once
+(:attr:`KeptTasks.is_behind`), so a first read of hours keeps no other task from being followed.
 """
 
 from __future__ import annotations
@@ -32,6 +35,25 @@ OpenStandby = Callable[[str], StandbyTask]
 FIRST_RETRY, LAST_RETRY = 5.0, 300.0
 """Seconds after which a task that failed is tried again, the first time, and at most; doubled each time."""
 
+TURN = 5.0
+"""Seconds after which a task that has more to read lets the others have their turn."""
+
+
+class _Turn:
+    """Asked between two pieces whether a task's turn is over, or the round.
+
+    Attributes:
+        is_over: whether the turn ended with something left to read, perhaps.
+    """
+
+    def __init__(self, stopped: Callable[[], bool], clock: Clock) -> None:
+        self._stopped, self._clock, self._until = stopped, clock, clock() + TURN
+        self.is_over = False
+
+    def __call__(self) -> bool:
+        self.is_over = self.is_over or self._clock() >= self._until
+        return self.is_over or self._stopped()
+
 
 @dataclass
 class _Kept:
@@ -42,6 +64,7 @@ class _Kept:
     task: StandbyTask | None = None
     left: StatecoreError | None = None
     retry_at: float = 0.0
+    is_behind: bool = False
     pause: float = FIRST_RETRY
     errors: dict[str, StatecoreError] = field(default_factory=dict)
     records: dict[TopicPartition, int] = field(default_factory=dict)
@@ -121,6 +144,11 @@ class KeptTasks:
         """Whether the base of a task is still on its way."""
         return any(one.task is None and one.left is None for one in self._kept.values())
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a task had more to read in the last round than its turn had time for."""
+        return any(one.is_behind for one in self._kept.values())
+
     def take_up(self, name: str, role: Role = Role.STANDBY) -> None:
         """Keep a task from now on; one that is kept already is as it was, but for its role."""
         if name in self._kept:
@@ -145,7 +173,7 @@ class KeptTasks:
         return {name: self._sum(one) for name, one in self._kept.items()}
 
     def round(self, stopped: Callable[[], bool]) -> None:
-        """Bring every task to the ends that its changelogs have now.
+        """Bring every task to the ends that its changelogs have now, or as near as its turn allows.
 
         Args:
             stopped: asked between two pieces: whether the round is to end early.
@@ -153,15 +181,22 @@ class KeptTasks:
         for one in self._kept.values():
             if one.task is None and self._clock() >= one.retry_at and not stopped():
                 self._open(one)
+        for one in self._kept.values():
+            one.is_behind = False
         for one, ends in self._ends(stopped):
             if one.task is None or stopped():
                 continue
+            turn = _Turn(stopped, self._clock)
             try:
-                done = one.task.follow(ends, stopped)
+                done = one.task.follow(ends, turn)
                 self._count(one, done)
                 if done.stale and not stopped():
                     self._rebuild(one, one.task, done.stale)
-                    self._count(one, one.task.follow(ends, stopped))
+                    done = one.task.follow(ends, turn)
+                    self._count(one, done)
+                    one.is_behind = turn.is_over  # the store that was emptied may have had no time yet
+                else:
+                    one.is_behind = turn.is_over and bool(done.followed)
             except Exception as error:
                 self._leave(one, as_statecore_error(error, f"task {one.name} was followed", task=one.name))
             else:

@@ -150,6 +150,8 @@ class _Standby:
                 self.kept.take_up(name)
             while not stop.is_set():
                 self._round(stop.is_set)
+                if self.kept.is_behind:
+                    continue
                 if self._request.once and not self.kept.is_waiting:
                     break
                 stop.wait(_SLICE if self.kept.is_waiting else self._request.interval / 1000)
@@ -168,7 +170,7 @@ class _Standby:
                     continue
                 fleet.publish()
                 fleet.clean()
-                until = time.monotonic() + self._request.interval / 1000
+                until = time.monotonic() + (0 if self.kept.is_behind else self._request.interval / 1000)
                 while not stop.is_set() and (left := until - time.monotonic()) > 0:
                     if fleet.attend(min(_SLICE, left)):
                         break

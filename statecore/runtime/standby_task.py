@@ -161,7 +161,7 @@ class StandbyTask:
         }
 
     def follow(self, ends: Mapping[TopicPartition, ChangelogEnd], stopped: Callable[[], bool] = lambda: False) -> Round:
-        """Bring every store to the end of its changelog, one after the other, and commit it.
+        """Bring every store to the end of its changelog, that with the least to read first, and commit it.
 
         Args:
             ends: of the changelogs, as the brokers have just told them; stores of others are passed over.
@@ -179,10 +179,9 @@ class StandbyTask:
         followed: dict[TopicPartition, Followed] = {}
         stale: dict[str, str] = {}
         failed: dict[str, StatecoreError] = {}
-        for store in self.stores.stores:
-            now = ends.get(store.changelog)
-            if now is None or stopped():
-                continue
+        for store, now in self._nearest_first(ends):
+            if stopped():
+                break
             self._ends[store.changelog] = now.end
             start, records = store.position, 0
             why: str | None = None
@@ -210,6 +209,11 @@ class StandbyTask:
             self.stores.checkpoint()
             self._policy.restart()
         return Round(followed, stale, failed)
+
+    def _nearest_first(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> list[tuple[FollowedStore, ChangelogEnd]]:
+        """The stores whose ends are known: a caller that stops in a long read has had the short ones."""
+        found = [(store, ends[store.changelog]) for store in self.stores.stores if store.changelog in ends]
+        return sorted(found, key=lambda one: one[1].end - max(one[0].position, one[1].log.log_start))
 
     def rebuild(self, store: str) -> None:
         """Empty a store; the next round reads its changelog from the start.

@@ -170,6 +170,53 @@ def test_a_task_that_cannot_be_opened_is_tried_again_later_each_time_and_said_on
     assert world.kept.report()[0].exit_code == 0
 
 
+def test_a_long_read_of_one_task_gives_the_others_their_turn(world: World) -> None:
+    """The first task has twelve pieces of two seconds each to read; the second one nothing."""
+    world.kept.take_up("0_0")
+    world.kept.take_up("0_1")
+    long, short = world.opened["0_0"], world.opened["0_1"]
+    left, turns = [12], list[str]()
+
+    def read_pieces(ends: Any, stopped: Any) -> Round:
+        turns.append("0_0")
+        while left[0]:
+            left[0] -= 1
+            world.now += 2
+            if stopped():
+                break
+        return Round({long.changelog: Followed(0, 1, 1)})
+
+    def read_nothing(ends: Any, stopped: Any) -> Round:
+        turns.append("0_1")
+        assert not stopped()
+        return Round()
+
+    long.follow, short.follow = read_pieces, read_nothing  # type: ignore[method-assign]
+    world.round()
+    assert world.kept.is_behind
+    for _ in range(10):
+        if not world.kept.is_behind:
+            break
+        world.round()
+    assert left == [0]
+    assert turns[:8] == ["0_0", "0_1"] * 4
+    world.round()
+    assert not world.kept.is_behind
+
+
+def test_a_task_that_fails_slowly_is_not_begun_again_at_once(world: World) -> None:
+    world.kept.take_up("0_0")
+
+    def stall(ends: Any, stopped: Any) -> Round:
+        world.now += 30
+        assert stopped()
+        return Round(failed={"counts": Retryable("No progress.", action="Look.")})
+
+    world.opened["0_0"].follow = stall  # type: ignore[method-assign]
+    world.round()
+    assert not world.kept.is_behind
+
+
 def test_brokers_that_are_away_are_asked_once_a_round_and_no_task_is_closed(world: World) -> None:
     for name in ("0_0", "0_1", "0_2"):
         world.kept.take_up(name)
