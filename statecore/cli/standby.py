@@ -102,7 +102,9 @@ def show(report: StandbyReport) -> None:
     rows = [
         (
             *(task.task, task.role, store.store),
-            *("" if count is None else f"{count:,}" for count in (store.offset, store.lag, store.records)),
+            f"{store.offset:,}",
+            "?" if store.lag is None else f"{store.lag:,}",
+            f"{store.records:,}",
             f"{store.rebuilt}",
         )
         for task in report.tasks
@@ -118,6 +120,10 @@ def show(report: StandbyReport) -> None:
             spare=("rebuilt", "records", "role"),
         )
     for task in report.tasks:
-        for error in (task.error, *(store.error for store in task.stores)):
-            if error is not None:
-                console.print(Text(f"task {task.task}: {error}", style="red"), soft_wrap=True)
+        said: dict[str, list[str]] = {}
+        for store in task.stores:
+            if store.error is not None and store.error != task.error:
+                said.setdefault(store.error, []).append(store.store)
+        for error, stores in (*([(task.error, [])] if task.error else []), *said.items()):
+            where = f"task {task.task}" + (f", {', '.join(stores)}" if stores else "")
+            console.print(Text(f"{where}: {error}", style="red"), soft_wrap=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Retryable, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
@@ -83,7 +83,7 @@ class _Kept:
                     store.name,
                     str(store.changelog),
                     OFFSET_UNKNOWN if store.offset is None else store.offset,
-                    lag.get(store.changelog),
+                    None if store.name in self.errors else lag.get(store.changelog),
                     self.records.get(store.changelog, 0),
                     self.rebuilt.get(store.name, 0),
                     str(self.errors[store.name]) if store.name in self.errors else None,
@@ -239,8 +239,12 @@ class KeptTasks:
         return {"application-id": self._spec.application_id, "task-id": one.name}
 
     def _sum(self, one: _Kept) -> int:
+        """What the task counts for in a group: a store that cannot be followed any more counts nothing."""
         stores = () if one.task is None else one.task.stores.stores
-        return offset_sum(None if store.offset == OFFSET_UNKNOWN else store.offset for store in stores)
+        refused = {name for name, error in one.errors.items() if isinstance(error, (Corrupted, Invalid, NotFound))}
+        return offset_sum(
+            None if store.offset == OFFSET_UNKNOWN or store.name in refused else store.offset for store in stores
+        )
 
     def _ends(self, stopped: Callable[[], bool]) -> Iterable[tuple[_Kept, Mapping[TopicPartition, ChangelogEnd]]]:
         """The ends of the changelogs of all tasks, asked for at once; task by task where some of them has none.

@@ -13,8 +13,9 @@ from pathlib import Path
 from threading import Event
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Invalid, NotFound, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.formats.releases import GLOBAL
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.kept_tasks import KeptTasks
 from statecore.jobs.standby_bases import Bases
@@ -32,7 +33,7 @@ from statecore.runtime.standby_task import StandbySettings, StandbyTask
 from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.runtime.task_stores import TaskStores, tasks_of
 from statecore.spec.model import ApplicationSpec
-from statecore.words import number_of
+from statecore.words import number_of, some_of
 
 _SLICE = 0.5
 
@@ -116,6 +117,7 @@ def _look_at_repository(request: StandbyRequest, spec: ApplicationSpec, say: Cal
 
 def _tasks(request: StandbyRequest, spec: ApplicationSpec, cluster: Cluster) -> Sequence[str]:
     if request.tasks:
+        _refuse_unknown(request.tasks, spec, cluster)
         return request.tasks
     changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
     topics = cluster.describe_topics(sorted(changelogs))
@@ -127,6 +129,31 @@ def _tasks(request: StandbyRequest, spec: ApplicationSpec, cluster: Cluster) -> 
             action="Name tasks that there are, or more of them.",
         )
     return wanted
+
+
+def _refuse_unknown(names: Sequence[str], spec: ApplicationSpec, cluster: Cluster) -> None:
+    """Raises ``Invalid``, ``NotFound`` for a task that there cannot be, before a directory is made for it.
+
+    Where brokers are away, or a topic is gone, the tasks are taken up all the same, and each says what it lacks.
+    """
+    if GLOBAL in names:
+        raise Invalid(
+            "Global stores are not kept warm: every instance reads them from their topics.",
+            action="Leave --task global out.",
+        )
+    changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
+    try:
+        topics = cluster.describe_topics(sorted(changelogs))
+    except (NotFound, Retryable):
+        return
+    every = tasks_of(spec, {name: topic.partitions for name, topic in topics.items()})
+    if unknown := [name for name in names if name not in every]:
+        raise NotFound(
+            f"{spec.application_id} has no task {', '.join(unknown)}: by the spec, and the partitions of its "
+            f"changelogs, it has {some_of(every)}.",
+            action="Name tasks that there are; nothing was changed.",
+            tasks=unknown,
+        )
 
 
 class _Standby:

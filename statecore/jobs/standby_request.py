@@ -30,7 +30,18 @@ FLEET = "Fleet"
 DEFAULT_SESSION_MS = 45_000
 """That of Kafka's consumers."""
 
-_GROUP_FIELDS = ("instance_id", "host", "cleanup_delay")
+_GROUP_FIELDS = (
+    "instance_id",
+    "host",
+    "cleanup_delay",
+    "replicas",
+    "recovery_lag",
+    "max_warmups",
+    "probing_interval",
+    "session_timeout",
+    "max_open_stores",
+)
+"""Without a group they would do nothing."""
 
 
 def _check_least(name: str, value: int) -> None:
@@ -220,9 +231,11 @@ class StandbyRequest(OfSpec):
                 "Both tasks and the share of an instance were asked for.", action="Give --task or --instance."
             )
         if self.group is None:
-            alone = [name for name in _GROUP_FIELDS if getattr(self, name) is not None]
+            alone = [name for name in _GROUP_FIELDS if getattr(self, name) != getattr(StandbyRequest, name)]
             if alone:
-                raise Invalid(f"{alone[0]} is of a group, and none was given.", action="Give --group too.")
+                raise Invalid(
+                    f"--{alone[0].replace('_', '-')} is of a group, and none was given.", action="Give --group too."
+                )
         elif self.tasks or self.instance is not None or self.once:
             raise Invalid(
                 "A group says which tasks are this process's, for as long as it runs.",

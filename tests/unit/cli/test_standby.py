@@ -1,8 +1,10 @@
-"""The line that ``statecore standby`` says after each round."""
+"""What ``statecore standby`` says after each round, and at its end."""
 
 from __future__ import annotations
 
-from statecore.cli.standby import line_of
+import pytest
+
+from statecore.cli.standby import line_of, show
 from statecore.jobs.standby_report import StandbyReport, StandbyStore, StandbyTaskReport
 
 
@@ -29,3 +31,19 @@ def test_of_many_those_are_named_that_failed_or_are_furthest_behind() -> None:
     said = line(*many)
     assert said.startswith("round 3: 1,000 tasks, lag 499,495, 1 failed; first 0_5 ? failed, 0_999 999, 0_998 998, ")
     assert len(said) < 200
+
+
+def test_each_error_is_said_once_with_its_stores_and_a_lag_that_nobody_knows_is_no_number(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    stores = tuple(
+        StandbyStore(name, f"app-{name}-changelog-0", 9, None, 0, 0, error)
+        for name, error in (("a", "No broker."), ("b", "No broker."), ("c", "Left."))
+    )
+    show(StandbyReport("app", "/d", 3, (StandbyTaskReport("0_0", "standby", stores, "Left.", 10),)))
+    said = capfd.readouterr().out
+    assert said.count("No broker.") == 1
+    assert "task 0_0, a, b: No broker." in said
+    assert said.count("Left.") == 1
+    assert said.count("?") == 3

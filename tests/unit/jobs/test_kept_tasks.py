@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statecore.errors import Capacity, Corrupted, NotFound, Retryable, StatecoreError
+from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs import kept_tasks
 from statecore.jobs.kept_tasks import FIRST_RETRY, LAST_RETRY, KeptTasks
@@ -332,3 +332,16 @@ def test_a_partition_without_a_leader_stops_only_the_tasks_that_follow_its_topic
     first, second = world.kept.report()
     assert (first.stores[0].records, first.stores[0].error) == (7, None)
     assert "no leader" in str(second.stores[0].error)
+
+
+def test_a_store_that_cannot_be_followed_any_more_counts_nothing_and_its_lag_is_not_known(world: World) -> None:
+    """Its topic was created again: others that have less of the right topic get the task."""
+    world.kept.take_up("0_0")
+    assert world.kept.sums() == {"0_0": 10}
+    for error, held in ((Invalid("Created again.", action="Look."), 0), (Retryable("Away.", action="Wait."), 10)):
+        world.opened["0_0"].rounds = [Round(failed={"counts": error})]
+        world.round()
+        assert world.kept.sums() == {"0_0": held}
+        assert world.kept.report()[0].lag is None
+    world.round()
+    assert world.kept.report()[0].lag == 3

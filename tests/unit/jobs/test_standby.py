@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
+import pytest
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid, NotFound
 from statecore.jobs.standby import run_standby
 from statecore.jobs.standby_request import StandbyRequest
 
@@ -25,6 +30,36 @@ def test_corrupt_copies_that_were_kept_for_a_week_are_deleted_without_a_group_to
     (old / "file").write_text("x")
     stop = Event()
     stop.set()
-    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",)), stop)
+    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",), timeout=0.5), stop)
     assert [task.task for task in done.tasks] == ["0_0"]
     assert not old.exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "why"),
+    [("0_9", NotFound, "has no task 0_9: .* it has 0_0, 0_1"), ("global", Invalid, "Global stores are not kept warm")],
+)
+def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, error: type[Exception], why: str
+) -> None:
+    def describe(_: Cluster, names: list[str]) -> dict[str, SimpleNamespace]:
+        return {name: SimpleNamespace(partitions=2) for name in names}
+
+    monkeypatch.setattr(Cluster, "describe_topics", describe)
+    spec = tmp_path / "stores.json"
+    spec.write_text(json.dumps(SPEC))
+    stop = Event()
+    stop.set()
+    with pytest.raises(error, match=why):
+        run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0", task)), stop)
+    assert list(tmp_path.iterdir()) == [spec]
+
+
+@pytest.mark.parametrize(
+    "of_group", [{"replicas": 2}, {"max_open_stores": 7}, {"session_timeout": 6000}, {"cleanup_delay": 1}]
+)
+def test_what_only_a_group_heeds_is_refused_without_one(of_group: dict[str, int]) -> None:
+    option = next(iter(of_group)).replace("_", "-")
+    with pytest.raises(Invalid, match=f"--{option} is of a group"):
+        StandbyRequest(spec_path="s", state_dir="d", **of_group)  # type: ignore[arg-type]
+    StandbyRequest(spec_path="s", state_dir="d", group="g", **of_group)  # type: ignore[arg-type]
