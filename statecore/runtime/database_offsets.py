@@ -31,11 +31,18 @@ class DatabaseOffsets:
 
 
 def half_deleted(place: StoreDirectory) -> str:
-    """Why a store has rows that nobody reads: SST files without the file that names all others."""
+    """Why a store has rows that nobody reads: files of rows without the file that names all others.
+
+    Whoever makes a database writes ``CURRENT`` before the first row.
+    """
     for path in directories_in(place.path) if place.segmented else [place.path]:
-        if not has_database(path) and next(path.glob("*.sst"), None) is not None:
-            return f"{path} has SST files and no CURRENT: it was deleted in part."
+        if not has_database(path) and any(map(_has_rows, path.glob("*.*"))):
+            return f"{path} has files of rows and no CURRENT: it was deleted, or copied, in part."
     return ""
+
+
+def _has_rows(file: Path) -> bool:
+    return file.suffix == ".sst" or (file.suffix == ".log" and file.stat().st_size > 0)
 
 
 def newest_ns(databases: Sequence[Path]) -> int:

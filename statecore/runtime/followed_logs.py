@@ -10,11 +10,15 @@ its row before the store could read it, or stays for that long from this moment 
 
 The record is written before the first fetch, and after each commit, never before one: a record that is behind its store
 still says what is needed, and one that is ahead would say it of rows that the store has not.
+
+A directory that Kafka Streams wrote has no record, and is taken as it is. One whose record is damaged is not: it was
+known which topics its rows are of, and nobody can hold them against the topics that there are. Its changelogs are
+**doubted**, in the record too, until their stores were emptied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +38,7 @@ class FollowedLog:
         topic: the changelog.
         partition: its partition.
         topic_id: the id of its topic.
-        end: the first offset that the store has not.
+        end: the first offset that the store has not; -1 where the changelog is doubted.
         leader_epoch: the epoch that this end was read under; -1 where it is not known.
         read_at_ms: a moment at which nothing lay behind the end, or before the store's first record was fetched, in ms
             since the epoch; ``None`` where none is known.
@@ -54,8 +58,13 @@ class _FollowedLogs:
 
 
 _DOCUMENT = DocumentType(
-    "record of followed changelogs", 1, _FollowedLogs, "Nothing is to be done: it is made anew.", is_sealed=True
+    "record of followed changelogs",
+    1,
+    _FollowedLogs,
+    "Let statecore standby follow the task, which makes its stores anew.",
+    is_sealed=True,
 )
+_DOUBTED = -1
 
 
 class FollowedLogs:
@@ -70,13 +79,31 @@ class FollowedLogs:
         self._known: dict[TopicPartition, FollowedLog] = {}
         self._written: Mapping[TopicPartition, FollowedLog] | None = None
 
-    def read(self) -> None:
-        """Take what an earlier process has left; nothing where there is none, or it cannot be understood."""
+    def read(self, changelogs: Iterable[TopicPartition] = ()) -> None:
+        """Take what an earlier process has left; nothing where there is none.
+
+        Args:
+            changelogs: those of the task, which are doubted where the record is damaged.
+
+        Raises:
+            Invalid, Capacity, Retryable: it is there, and the system does not let it be read.
+        """
         try:
             logs = _DOCUMENT.decode(self._file.read_bytes()).logs
-        except (OSError, Invalid):
+        except FileNotFoundError:
             logs = ()
+        except Invalid:
+            logs = tuple(FollowedLog(at.topic, at.partition, "", _DOUBTED, -1, None) for at in changelogs)
+        except OSError as error:
+            raise system_error(
+                error, f"{self._file} cannot be read", action="Check whose it is, and the disk.", path=str(self._file)
+            ) from error
         self._known = {TopicPartition(one.topic, one.partition): one for one in logs}
+
+    def is_doubted(self, changelog: TopicPartition) -> bool:
+        """Whether the record of a changelog was damaged, and its store has not been emptied since."""
+        known = self._known.get(changelog)
+        return known is not None and known.end == _DOUBTED
 
     def end_of(self, changelog: TopicPartition, position: int) -> ParentEnd:
         """What is known of a position; of one that is not the remembered one only what holds of any.

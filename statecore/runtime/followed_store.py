@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import discard_tree, make_directories, sync_file
 from statecore.formats.checkpoint import store_checkpoint_file
@@ -39,9 +39,10 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, RunFile, Segmentation, segment_order
-from statecore.placement.contents import segments_in
+from statecore.placement.contents import StoreDirectory, segments_in
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.state_directory import store_directory
+from statecore.runtime.database_offsets import half_deleted
 from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_offsets
 from statecore.stores.rocksdb import RocksDBStore
 from statecore.stores.rocksdb_directory import has_database
@@ -162,7 +163,8 @@ class FollowedStore:
         Raises:
             Invalid: Kafka Streams 4.2 or older wrote a database, it is of another kind, or its name is none of a
                 segment of the declared interval.
-            Corrupted: a database is damaged, or under exactly-once Kafka Streams did not close it cleanly.
+            Corrupted: a database is damaged, has lost a part of its files, or under exactly-once Kafka Streams did not
+                close it cleanly.
             Fenced: somebody has one open.
             Capacity: no room.
         """
@@ -170,6 +172,7 @@ class FollowedStore:
             return
         self._expired.clear()
         try:
+            self._refuse_half_deleted()
             found = self._found()
             if self.spec.segmentation is not None:
                 newest = max((segment for segment in found if segment is not None), default=0)
@@ -295,6 +298,16 @@ class FollowedStore:
 
     def _in_order(self) -> list[int | None]:
         return sorted(self._databases, key=segment_order)
+
+    def _refuse_half_deleted(self) -> None:
+        """Such a directory would be taken for none, and its rows would go without a word."""
+        place = StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
+        if lost := half_deleted(place):
+            raise Corrupted(
+                lost,
+                action="Copy it again where it came from; or move the store's directory away: it is made anew.",
+                store=self.name,
+            )
 
     def _found(self) -> dict[int | None, Path]:
         """The databases that there are, by segment, oldest first."""

@@ -132,10 +132,10 @@ class StandbyTask:
 
     def open(self) -> None:
         """Open the stores; see :meth:`TaskStores.open`. After :meth:`close` it opens them again, where they stood."""
+        self._logs.read(store.changelog for store in self.stores.stores)
         self.stores.open()
         self._ends.clear()
         self._told.clear()
-        self._logs.read()
         self._policy.restart()
 
     @property
@@ -297,6 +297,8 @@ class StandbyTask:
             if self._logs.has_begun(store.changelog):
                 self._told.add(store.name)
             return "a process was killed before it had committed its first rows"
+        if self._logs.is_doubted(store.changelog):
+            return f"the record of its changelog is damaged, so nobody knows of which {store.changelog} its rows are"
         end = self._logs.end_of(store.changelog, store.position)
         why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
         if why is None:

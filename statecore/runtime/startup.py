@@ -15,8 +15,9 @@ exactly-once each database of such a task is looked into, read-only and one at a
 
 A task that is corrupt is found here, and not while a rebalance waits. Under exactly-once nobody may trust its rows, so
 its directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once
-restores over the rows that are there, so nothing is moved: the task is refused, and a person decides. Directories that
-are none of this application's, or of no subtopology of it, are left alone and reported.
+restores over the rows that are there, so nothing is moved: the task is refused, and a person decides. So it is where a
+store of the task has no changelog, because nobody else has its rows. Directories that are none of this application's,
+or of no subtopology of it, are left alone and reported.
 
 Nothing here has to be undone after a kill. A directory is moved by one rename, and the next start reports what lies
 aside without a directory in its place, as this one did.
@@ -33,9 +34,11 @@ from statecore.errors import Corrupted, Fenced, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import TASK_NAME
 from statecore.placement.apply import recover
+from statecore.placement.contents import stores_in
 from statecore.placement.moved_aside import KEPT_MS, MovedAside, delete_expired, move_aside, moved_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import CORRUPT
+from statecore.runtime.database_offsets import half_deleted
 from statecore.runtime.offset_sums import (
     Standing,
     TaskSum,
@@ -274,7 +277,7 @@ class StartupTasks(Generic[OpenedTask]):
         return self._spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
     def _found_corrupt(self, task: str, error: Corrupted) -> None:
-        if not self._exactly_once:
+        if not self._exactly_once or self._has_unlogged_rows(task):
             self._refused[task] = error
             return
         copy, unknown = self._copy_of(task)
@@ -289,6 +292,12 @@ class StartupTasks(Generic[OpenedTask]):
         self._faults.reach("startup.after-aside")
         self._sums.pop(task, None)
         self._corrupt[task] = CorruptTask(task, aside, error.what, copy, unknown)
+
+    def _has_unlogged_rows(self, task: str) -> bool:
+        """Whether a task has rows that no changelog tells of, which would be gone when it has lain aside for a week."""
+        logged = {store.name for store in declared_stores(self._spec, task)}
+        others = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
+        return any(store.databases or half_deleted(store) for store in others)
 
     def _copy_of(self, task: str) -> tuple[str | None, str]:
         try:

@@ -43,7 +43,7 @@ from statecore.placement.work_directory import STALE, STANDBY
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore, written_by_older
 from statecore.runtime.store_errors import said_of
 from statecore.runtime.task_offsets import MeantFor
-from statecore.runtime.unfollowed_stores import close_unlogged, leave_versioned_empty
+from statecore.runtime.unfollowed_stores import close_unlogged, leave_versioned_empty, refuse_half_deleted
 from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_in_words
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
@@ -348,9 +348,10 @@ class TaskStores:
                     raise written_by_older(database, store.store)
 
     def _look_at_unlogged(self) -> None:
-        if self._exactly_once:
-            for store in self._declared:
-                if not store.is_logged and store.kind not in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN):
+        for store in self._declared:
+            if not store.is_logged and store.kind not in (StoreKind.IN_MEMORY, StoreKind.UNKNOWN):
+                refuse_half_deleted(self._directory, self.name, store)
+                if self._exactly_once:
                     close_unlogged(self._directory, self.name, store)
 
     def _make_versioned(self) -> None:

@@ -15,11 +15,12 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.contents import databases_of
+from statecore.placement.contents import StoreDirectory, databases_of
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.placement.moved_aside import move_store_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import STALE
+from statecore.runtime.database_offsets import half_deleted
 from statecore.runtime.unclean import is_unclean
 from statecore.spec.model import StoreSpec
 from statecore.stores.legacy_offsets import remove_offsets
@@ -97,3 +98,21 @@ def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> No
                 task=task,
                 store=store.name,
             ) from error
+
+
+def refuse_half_deleted(directory: StateDirectory, task: str, store: StoreSpec) -> None:
+    """Stop before Kafka Streams deletes what a store without a changelog has left of its rows.
+
+    Raises:
+        Corrupted: files of rows are there, and no database.
+        Invalid: this user may not look.
+    """
+    path = directory.store_path(task, store.name, store.kind)
+    if lost := half_deleted(StoreDirectory(store.name, path, store.kind.is_segmented)):
+        raise Corrupted(
+            f"The store {store.name} of task {task} has no changelog, so nobody else has its rows, and Kafka Streams "
+            f"would delete their files: {lost}",
+            action="Look whether its rows are wanted. Then move its directory away.",
+            task=task,
+            store=store.name,
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import Invalid, Retryable
+from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
@@ -53,6 +53,44 @@ def test_a_grace_buffer_whose_database_is_gone_does_not_stand_where_its_file_say
     again.open()
     assert (again.offset, again.position) == (OFFSET_UNKNOWN, 0)
     again.close()
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("left", ["*.sst", "*.log"])
+@pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.WINDOW])
+def test_files_of_rows_without_current_are_refused_and_stay(
+    tmp_path: Path, kind: StoreKind, left: str, exactly_once: bool
+) -> None:
+    store = store_of(tmp_path, kind, exactly_once=exactly_once)
+    name = "store/store.60000" if kind.is_segmented else "rocksdb/store"
+    database = tmp_path / "0_0" / name
+    database.parent.mkdir(parents=True, exist_ok=True)
+    if kind.is_segmented:
+        create_database(tmp_path / "0_0" / "store" / "store.0", kind, {CHANGELOG: 6})
+    with RocksDBStore(database, kind, create=True) as made:
+        made.put(b"k" * 30, b"row")
+        made.commit({CHANGELOG: 6})
+    if left == "*.log":
+        for file in database.glob("*.sst"):
+            file.unlink()
+        next(database.glob("*.log")).write_bytes(b"rows that were not flushed")
+    (database / "CURRENT").unlink()
+    before = sorted((file.name, file.read_bytes()) for file in database.iterdir())
+    with pytest.raises(Corrupted, match="no CURRENT") as raised:
+        store.open()
+    assert raised.value.context["store"] == "store"
+    assert not store.is_open
+    assert sorted((file.name, file.read_bytes()) for file in database.iterdir()) == before
+
+
+def test_what_a_process_left_that_had_begun_to_make_a_database_is_made_anew(tmp_path: Path) -> None:
+    store = store_of(tmp_path, StoreKind.KEY_VALUE)
+    store.path.mkdir(parents=True)
+    for name in ("LOCK", "LOG", "IDENTITY", "MANIFEST-000001"):
+        (store.path / name).touch()
+    store.open()
+    assert store.offset == OFFSET_UNKNOWN
+    store.close()
 
 
 def databases(store: FollowedStore) -> dict[str, int | None]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,51 @@ def test_a_topic_that_was_created_again_leaves_the_rows_to_a_person(world: World
     assert "created again" in world.follow(task).failed[STORE].what
     assert rows_of(task) == {b"a": b"1"}
     task.close()
+
+
+def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_next_process(world: World) -> None:
+    world.log.put("a", "1")
+    task = world.task()
+    task.open()
+    world.follow(task)
+    task.close()
+    record = task.stores.work_path / "logs.json"
+    record.write_bytes(b"\0" * record.stat().st_size)
+    world.log = replace(world.log, topic_id="2" * 32)
+    world.reader.log = world.log
+    world.log.put("b", "2")  # another topic, that has grown past what the store has
+    for _ in range(2):
+        task = world.task()
+        task.open()
+        done = world.follow(task)
+        assert (done.followed, list(done.stale)) == ({}, [STORE])
+        assert "record of its changelog is damaged" in done.stale[STORE]
+        task.close()
+    task = world.task()
+    task.open()
+    task.rebuild(STORE)
+    assert not world.follow(task).stale
+    assert len(moved_aside(world.directory, STALE)) == 1
+    task.close()
+    task = world.task()
+    task.open()
+    assert not world.follow(task).stale
+    task.close()
+
+
+def test_a_record_that_the_system_does_not_let_be_read_stops_the_task_and_stays(world: World) -> None:
+    world.log.put("a", "1")
+    task = world.task()
+    task.open()
+    world.follow(task)
+    task.close()
+    record = task.stores.work_path / "logs.json"
+    record.rename(record.with_suffix(".kept"))
+    record.mkdir()
+    again = world.task()
+    with pytest.raises(StatecoreError, match="cannot be read"):
+        again.open()
+    assert not again.is_open
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3])

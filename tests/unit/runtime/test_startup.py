@@ -208,6 +208,30 @@ def test_a_task_that_is_found_corrupt_when_it_is_taken_goes_the_same_way(world: 
     tasks.take("0_1").close()
 
 
+@pytest.mark.parametrize("seen", ["at the start", "when it is opened", "when it is taken", "closed"])
+@pytest.mark.parametrize("other", ["scratch", "nobody-knows"])
+def test_a_corrupt_task_stays_where_it_is_when_it_has_a_store_that_no_changelog_tells_of(
+    world: World, seen: str, other: str
+) -> None:
+    world.put_task("0_1", 9)
+    world.put_plain("0_1", None, other)
+    if seen == "at the start":
+        break_it(world, "0_1")
+    if seen == "closed":
+        world.leave_open("0_1")
+    settings = StartupSettings(0 if seen in ("closed", "when it is taken") else 256)
+    tasks = StartupTasks(world.directory, spec_of(), opener(world, [], corrupt="0_1"), settings=settings)
+    tasks.start()
+    with pytest.raises(Corrupted):
+        tasks.take("0_1")
+    assert isinstance(tasks.refused["0_1"], Corrupted)
+    assert not tasks.corrupt
+    assert (world.path("0_1") / "rocksdb" / other / "CURRENT").exists()
+    with pytest.raises(Corrupted):
+        tasks.take("0_1")
+    assert "0_1" not in tasks.sums
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_at_least_once_refuses_a_corrupt_task_and_moves_nothing(world: World, seen: bool) -> None:
     world.put_task("0_0", 4)

@@ -137,6 +137,20 @@ def test_a_store_without_a_changelog_that_kafka_streams_did_not_close_stops_its_
     assert read_database_state(database).status == STATUS_OPEN
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_store_without_a_changelog_that_has_lost_its_current_stops_its_task(path: Path, exactly_once: bool) -> None:
+    spec = spec_of(store_of("alone", logged=False), store_of("plain"), exactly_once=exactly_once)
+    database = World(path, spec).directory.task_path(TASK) / "rocksdb" / "alone"
+    database.parent.mkdir(parents=True)
+    with RocksDBStore(database, StoreKind.KEY_VALUE, create=True) as store:
+        store.put(b"key", b"row")
+        store.commit({})
+    (database / "CURRENT").unlink()
+    with pytest.raises(Corrupted, match="would delete their files"):
+        next(opened(path, spec))
+    assert list(database.glob("*.sst"))
+
+
 def test_a_store_without_a_changelog_that_this_library_left_open_is_closed_cleanly(path: Path) -> None:
     spec = spec_of(store_of("alone", logged=False), store_of("plain"), exactly_once=True)
     world = World(path, spec)
