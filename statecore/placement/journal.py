@@ -126,7 +126,7 @@ class Journal:
 def identity_of(database: Path) -> str:
     """The name RocksDB gave a database when it was made; empty when there is none."""
     try:
-        return (database / "IDENTITY").read_text().strip()
+        return (database / "IDENTITY").read_text(errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""
 

@@ -165,7 +165,7 @@ def _keep(source: Path, target: Path, named: Set[str]) -> None:
 def _identity(source: Path) -> str | None:
     """The name that RocksDB gave to the database when it was made; another database has the same numbers of files."""
     try:
-        return (source / _IDENTITY).read_text()
+        return (source / _IDENTITY).read_text(errors="replace")
     except FileNotFoundError:
         return None
 
