@@ -158,13 +158,15 @@ class KeptTasks:
         self._open(one)
 
     def drop(self, name: str) -> int:
-        """Keep a task no longer: close it, and leave it on the disk.
+        """Keep a task no longer: close it, and leave it on the disk. A base that is on its way to it is given up.
 
         Returns:
             Its offset sum.
         """
         one = self._kept.pop(name)
         held = self._sum(one)
+        if self._bases is not None:
+            self._bases.give_up(name)
         self._close(one)
         return held
 

@@ -18,7 +18,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import GLOBAL
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.kept_tasks import KeptTasks
-from statecore.jobs.standby_bases import Bases
+from statecore.jobs.standby_bases import Bases, sweep_bases
 from statecore.jobs.standby_fleet import StandbyFleet
 from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
 from statecore.jobs.standby_request import StandbyRequest
@@ -87,7 +87,9 @@ def run_standby(
         with directory.lock():
             if recovered := str(recover(directory, faults)):
                 say(recovered)
-            delete_expired(directory, CORRUPT, int(time.time() * 1000))
+            now_ms = int(time.time() * 1000)
+            delete_expired(directory, CORRUPT, now_ms)
+            sweep_bases(directory, now_ms)
             bases = None
             if request.repository is not None:
                 bases = Bases(spec, directory, request.repository, say, faults=faults)
