@@ -60,6 +60,26 @@ def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(
     assert list(tmp_path.iterdir()) == [spec]
 
 
+def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(_: Cluster, names: list[str]) -> dict[str, SimpleNamespace]:
+        return {name: SimpleNamespace(partitions=1) for name in names}
+
+    monkeypatch.setattr(Cluster, "describe_topics", describe)
+    more = {"1": {"stores": {"sums": {"kind": "?"}}}, "2": {"stores": {"names": {"kind": "?", "changelog": "?"}}}}
+    spec = tmp_path / "stores.json"
+    spec.write_text(json.dumps({**SPEC, "subtopologies": {**SPEC["subtopologies"], **more}}))  # type: ignore[dict-item]
+    stop = Event()
+    stop.set()
+    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path)), stop)
+    assert {task.task: task.exit_code for task in done.tasks} == {
+        "0_0": 0, "1_0": Invalid.exit_code, "2_?": Invalid.exit_code,
+    }  # fmt: skip
+    assert done.exit_code == Invalid.exit_code
+    assert [path.name for path in (tmp_path / "app").iterdir() if path.name.startswith("1_")] == []
+
+
 @pytest.mark.parametrize(
     "of_group", [{"replicas": 2}, {"max_open_stores": 7}, {"session_timeout": 6000}, {"cleanup_delay": 1}]
 )
