@@ -95,9 +95,11 @@ class Halt(FaultPoints):
 
     def __init__(self) -> None:
         self.reached, self.go_on = Event(), Event()
+        self.points: list[str] = []
 
     def reach(self, point: str) -> None:
         super().reach(point)
+        self.points.append(point)
         if point == "fetch.during-download" and not self.reached.is_set():
             self.reached.set()
             assert self.go_on.wait(60)
@@ -248,17 +250,20 @@ def test_a_process_that_dies_when_it_has_put_a_base_leaves_a_whole_task(warm: Wa
     assert not warm.base.exists()
 
 
-def test_a_process_that_dies_before_it_knows_what_it_has_fetched_leaves_nothing_to_be_believed(warm: Warm) -> None:
-    """A newer snapshot may be there by then, and what is known of that would be said of these rows."""
+def test_a_process_that_dies_before_it_knows_what_it_has_fetched_leaves_nothing_to_be_believed(
+    own_shop: Shop, state_dir: Path
+) -> None:
+    """A newer snapshot is there by then, and what is known of that must not be said of the rows of the older one."""
+    warm = Warm(own_shop, state_dir)
     with warm.process(InjectedFault("fetch.after-placement")) as bases:
         fetched(bases)
         with pytest.raises(FaultInjected):
             bases.is_coming(TASK)
+    own_shop.publish([150, 200, 300, 350])
     with warm.process() as bases:
         brought(bases)
-    assert warm.rows == of_task(300)
-    assert (warm.work / "logs.json").exists()
-    assert warm.said[-1].endswith(" 0 bytes.")
+    assert warm.rows == of_task(350)
+    assert {log["end"] for log in json.loads((warm.work / "logs.json").read_text())["logs"]} == {350}
 
 
 def test_a_process_that_is_stopped_in_the_middle_leaves_what_came_to_the_next(warm: Warm) -> None:
@@ -283,6 +288,7 @@ def test_a_base_that_is_given_up_in_the_middle_is_stopped_and_deleted_and_comes_
         assert warm.base.exists(), "the caller did not wait"
         halt.go_on.set()
         settled(bases)
+        assert "fetch.after-placement" not in halt.points, "it did not come to its end"
         assert not warm.base.exists()
         assert not warm.place.exists()
         brought(bases)
