@@ -103,6 +103,7 @@ class KeptTasks:
         cluster: where the changelogs are.
         open_task: opens a task that is taken up, or tried again.
         say: told what an operator should read at once.
+        check: asked before a task is opened, or its base fetched; raises why it cannot be followed.
         bases: where a new copy begins; ``None`` for the start of its changelogs. They are closed with the tasks.
         metrics: who is told.
         clock: seconds that never go back.
@@ -115,11 +116,12 @@ class KeptTasks:
         open_task: OpenStandby,
         say: Callable[[str], None],
         *,
+        check: Callable[[str], object] = lambda _: None,
         bases: Bases | None = None,
         metrics: Metrics = NO_METRICS,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._bases = bases
+        self._check, self._bases = check, bases
         self._spec, self._cluster, self._open_task, self._say = spec, cluster, open_task, say
         self._metrics, self._clock = metrics, clock
         self._kept: dict[str, _Kept] = {}
@@ -158,13 +160,15 @@ class KeptTasks:
         self._open(one)
 
     def drop(self, name: str) -> int:
-        """Keep a task no longer: close it, and leave it on the disk.
+        """Keep a task no longer: close it, and leave it on the disk. A base that is on its way to it is given up.
 
         Returns:
             Its offset sum.
         """
         one = self._kept.pop(name)
         held = self._sum(one)
+        if self._bases is not None:
+            self._bases.give_up(name)
         self._close(one)
         return held
 
@@ -223,6 +227,7 @@ class KeptTasks:
 
     def _open(self, one: _Kept) -> None:
         try:
+            self._check(one.name)
             if self._bases is not None and self._bases.is_coming(one.name):
                 return
             one.task = self._open_task(one.name)

@@ -8,32 +8,32 @@ becomes of a task that fails is the business of `kept_tasks.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Invalid, NotFound, Retryable
+from statecore.errors import Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.formats.releases import GLOBAL
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.kept_tasks import KeptTasks
-from statecore.jobs.standby_bases import Bases
+from statecore.jobs.standby_bases import Bases, sweep_bases
 from statecore.jobs.standby_fleet import StandbyFleet
 from statecore.jobs.standby_report import StandbyReport, StandbyTaskReport
 from statecore.jobs.standby_request import StandbyRequest
+from statecore.jobs.standby_wanted import WantedTasks
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.placement.apply import recover
 from statecore.placement.moved_aside import delete_expired
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import CORRUPT
 from statecore.repository.shelf import Shelf
+from statecore.runtime.assignment.model import Role
 from statecore.runtime.changelog_ends import isolation_of
 from statecore.runtime.standby_task import StandbySettings, StandbyTask
 from statecore.runtime.startup import StartupSettings, StartupTasks
-from statecore.runtime.task_stores import TaskStores, tasks_of
+from statecore.runtime.task_stores import TaskStores
 from statecore.spec.model import ApplicationSpec
-from statecore.words import number_of, some_of
 
 _SLICE = 0.5
 
@@ -62,7 +62,7 @@ def run_standby(
 
     Raises:
         Fenced: the application, or another job, has the directory; or another process has taken this one's instance id.
-        NotFound: a changelog does not exist, or none of the tasks.
+        NotFound: none of the changelogs exists, or none of the tasks.
         Invalid: the spec, or the directory, is wrong, or the group belongs to others.
         Retryable: no broker answered when the job began.
     """
@@ -83,11 +83,13 @@ def run_standby(
             return task
 
         _look_at_repository(request, spec, say)
-        names = () if request.group is not None else _tasks(request, spec, cluster)
+        wanted = None if request.group is not None else WantedTasks(request, spec, cluster, directory)
         with directory.lock():
             if recovered := str(recover(directory, faults)):
                 say(recovered)
-            delete_expired(directory, CORRUPT, int(time.time() * 1000))
+            now_ms = int(time.time() * 1000)
+            delete_expired(directory, CORRUPT, now_ms)
+            sweep_bases(directory, now_ms)
             bases = None
             if request.repository is not None:
                 bases = Bases(spec, directory, request.repository, say, faults=faults)
@@ -99,10 +101,11 @@ def run_standby(
                 find_copy=None if bases is None else bases.find,
                 faults=faults,
             )
-            kept = KeptTasks(spec, cluster, tasks.take, say, bases=bases, metrics=metrics)
+            check = nobody if wanted is None else wanted.check
+            kept = KeptTasks(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
             job = _Standby(request, spec, kept, told)
-            if request.group is None:
-                return job.run_static(names, stop)
+            if wanted is not None:
+                return job.run_static(wanted, stop)
             return job.run_fleet(StandbyFleet(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
 
 
@@ -113,47 +116,6 @@ def _look_at_repository(request: StandbyRequest, spec: ApplicationSpec, say: Cal
             Shelf.at(request.repository, spec.application_id).read_head()
         except Retryable as error:
             say(str(error))
-
-
-def _tasks(request: StandbyRequest, spec: ApplicationSpec, cluster: Cluster) -> Sequence[str]:
-    if request.tasks:
-        _refuse_unknown(request.tasks, spec, cluster)
-        return request.tasks
-    changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
-    topics = cluster.describe_topics(sorted(changelogs))
-    every = tasks_of(spec, {name: topic.partitions for name, topic in topics.items()})
-    wanted = [task for task in every if request.wants(task)]
-    if not wanted:
-        raise Invalid(
-            f"None of the {number_of(len(every), 'task')} of {spec.application_id} is wanted.",
-            action="Name tasks that there are, or more of them.",
-        )
-    return wanted
-
-
-def _refuse_unknown(names: Sequence[str], spec: ApplicationSpec, cluster: Cluster) -> None:
-    """Raises ``Invalid``, ``NotFound`` for a task that there cannot be, before a directory is made for it.
-
-    Where brokers are away, or a topic is gone, the tasks are taken up all the same, and each says what it lacks.
-    """
-    if GLOBAL in names:
-        raise Invalid(
-            "Global stores are not kept warm: every instance reads them from their topics.",
-            action="Leave --task global out.",
-        )
-    changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
-    try:
-        topics = cluster.describe_topics(sorted(changelogs))
-    except (NotFound, Retryable):
-        return
-    every = tasks_of(spec, {name: topic.partitions for name, topic in topics.items()})
-    if unknown := [name for name in names if name not in every]:
-        raise NotFound(
-            f"{spec.application_id} has no task {', '.join(unknown)}: by the spec, and the partitions of its "
-            f"changelogs, it has {some_of(every)}.",
-            action="Name tasks that there are; nothing was changed.",
-            tasks=unknown,
-        )
 
 
 class _Standby:
@@ -169,11 +131,16 @@ class _Standby:
         self._request, self._spec, self._told = request, spec, told
         self.kept = kept
         self._rounds = 0
+        self._left_out: tuple[StandbyTaskReport, ...] = ()
 
-    def run_static(self, names: Sequence[str], stop: Event) -> StandbyReport:
+    def run_static(self, wanted: WantedTasks, stop: Event) -> StandbyReport:
         """The tasks that the request says."""
+        self._left_out = tuple(
+            StandbyTaskReport(name, Role.STANDBY.name.lower(), (), str(why), why.exit_code)
+            for name, why in wanted.left_out.items()
+        )
         try:
-            for name in names:
+            for name in wanted.names:
                 self.kept.take_up(name)
             while not stop.is_set():
                 self._round(stop.is_set)
@@ -214,4 +181,6 @@ class _Standby:
         self._told(self._report(self.kept.report()))
 
     def _report(self, tasks: tuple[StandbyTaskReport, ...]) -> StandbyReport:
-        return StandbyReport(self._spec.application_id, self._request.state_dir, self._rounds, tasks)
+        return StandbyReport(
+            self._spec.application_id, self._request.state_dir, self._rounds, (*tasks, *self._left_out)
+        )

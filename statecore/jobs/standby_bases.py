@@ -3,23 +3,36 @@
 A base is fetched into a state directory of its own below the work directory, by the job that fetches for people too
 (`fetch.py`), on a thread of its own, one at a time: the other tasks are followed meanwhile, and nothing that is open is
 touched. When all of it is there, the task's directory takes its place by one rename. A fetch that is cut short goes on
-where it was, in this process or in the next.
+where it was, in this process or in the next::
 
-What the snapshot knows of the changelogs (topic ids, leader epochs, when they were read) is written beside the task, so
+    .statecore/standby/<task>/base/state/      the fetch's state directory
+                                   logs.json   what the snapshot knows of the changelogs; it is written last, so it is
+                                               the mark that the base is whole
+                                   stores.json what the fetch holds the snapshot against
+
+What the snapshot knows of the changelogs (topic ids, leader epochs, when they were read) is put beside the task, so
 that the task is judged by it like any other copy.
+
+A base that nobody waits for any more is deleted: it counts for nothing when tasks are given out, so it does not bring
+its task back to this process, and what this process follows may need the room. What a process left when it was stopped
+or killed stays for a day, because the next one is likely to be given the same tasks (:func:`sweep_bases`).
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
 from statecore.changelog.soundness import ParentEnd
-from statecore.errors import NotFound, Retryable, StatecoreError
+from statecore.errors import Capacity, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.filesystem import discard_tree, make_directories, sync_file, write_durably
+from statecore.filesystem import discard_tree, make_directories, remove_durably, sync_file, write_durably
+from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.jobs.fetch import run_fetch
 from statecore.jobs.fetch_report import FetchReport
 from statecore.jobs.fetch_request import FetchRequest
@@ -32,7 +45,51 @@ from statecore.runtime.offset_sums import is_empty_task
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_to_json
 
-_BASE = "base"
+KEPT_MS = 86_400_000
+"""How long a base that is not whole, or not in its place, is kept from one process to the next: a day, as the files of
+any fetch are."""
+
+_BASE, _LOGS = "base", "logs.json"
+
+
+def sweep_bases(directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS) -> None:
+    """Delete what earlier processes left of bases: of tasks that have a directory, and of others after a while.
+
+    Args:
+        directory: the application's, locked; nobody fetches a base in it.
+        now_ms: the time.
+        keep_ms: how long a base stays that nobody has gone on with.
+
+    Raises:
+        Fenced: the lock is not held.
+    """
+    directory.check_locked()
+    below = directory.work_path / STANDBY
+    for base in (*below.glob(f"*/{_BASE}"), *below.glob(f"__*__/*/{_BASE}")):
+        task = base.parent.relative_to(below).as_posix()
+        if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > keep_ms:
+            discard_tree(base)
+
+
+def _written_ms(base: Path) -> float:
+    """When something in a base was written last, in ms since the epoch."""
+    times = [base.stat().st_mtime]
+    for path, directories, files in os.walk(base):
+        times += [os.lstat(os.path.join(path, name)).st_mtime for name in (*directories, *files)]  # noqa: PTH118
+    return 1000 * max(times)
+
+
+@dataclass(frozen=True)
+class _Coming:
+    """A base on its way.
+
+    Attributes:
+        stop: set to end the fetch.
+        fetched: what it is, in words; ``None`` where there is none.
+    """
+
+    stop: Event
+    fetched: Future[str | None]
 
 
 class Bases:
@@ -57,9 +114,8 @@ class Bases:
     ) -> None:
         self._spec = spec
         self._directory, self._repository, self._say, self._faults = directory, repository, say, faults
-        self._stop = Event()
         self._worker = ThreadPoolExecutor(1, "base")
-        self._coming: dict[str, Future[FetchReport | None]] = {}
+        self._coming: dict[str, _Coming] = {}
         self._without: set[str] = set()
         """Tasks that have no base, and are read from the start of their changelogs."""
 
@@ -72,32 +128,49 @@ class Bases:
 
         Raises:
             Retryable: the repository could not be reached; asked again, it is tried again.
-            Invalid, Capacity: the base could not be put in its place.
+            Capacity: there is no room for it, and so none to read the task from the start of its changelogs either;
+                what came of it stays, and asked again, it goes on.
+            Invalid: the base could not be put in its place.
         """
-        if task in self._without or not is_empty_task(self._directory.task_path(task)):
+        if task in self._without:
+            return False
+        if not is_empty_task(self._directory.task_path(task)):
+            self.give_up(task)  # somebody put a directory there meanwhile, and that is what is followed
             return False
         coming = self._coming.get(task)
         if coming is None:
-            self._coming[task] = self._worker.submit(self._fetch, task)
+            stop = Event()
+            self._coming[task] = _Coming(stop, self._worker.submit(self._fetch, task, stop))
             return True
-        if not coming.done():
+        if not coming.fetched.done():
             return True
         del self._coming[task]
         try:
-            report = coming.result()
-        except Retryable:
+            base = coming.fetched.result()
+        except (Retryable, Capacity):
             raise
         except StatecoreError as error:
             self._say(f"Task {task} has no base, and is read from the start of its changelogs: {error}")
-            report = None
-        if report is None or not self._put(task):
+            base = None
+        if base is None:
             self._without.add(task)
-            return False
-        self._say(
-            f"Task {task} begins with snapshot {report.snapshot} of {report.repository}, "
-            f"{report.downloaded_bytes:,} bytes."
-        )
+        elif self._put(task):
+            self._say(f"Task {task} begins with {base}.")
+        self._worker.submit(discard_tree, self._base(task))
         return False
+
+    def give_up(self, task: str) -> None:
+        """Fetch the base of a task no longer, and delete what came of it; nothing where there is none.
+
+        Returns at once: the fetch ends between two of its steps.
+        """
+        self._without.discard(task)  # when it comes back, there may be a snapshot
+        coming = self._coming.pop(task, None)
+        if coming is not None:
+            coming.stop.set()
+            coming.fetched.cancel()
+        if coming is not None or self._base(task).exists():
+            self._worker.submit(discard_tree, self._base(task))  # behind the fetch, by the same thread
 
     def find(self, task: str) -> str | None:
         """The newest snapshot, where it has a task.
@@ -115,19 +188,26 @@ class Bases:
 
     def close(self) -> None:
         """Stop fetching; what came so far is there for the next process."""
-        self._stop.set()
+        for coming in self._coming.values():
+            coming.stop.set()
         self._worker.shutdown(cancel_futures=True)
 
     def _work(self, task: str) -> Path:
         return self._directory.work_path / STANDBY / task
 
-    def _beside(self, task: str) -> StateDirectory:
-        return StateDirectory(self._work(task) / _BASE, self._directory.application_id)
+    def _base(self, task: str) -> Path:
+        return self._work(task) / _BASE
 
-    def _fetch(self, task: str) -> FetchReport | None:
-        beside = self._beside(task)
+    def _beside(self, task: str) -> StateDirectory:
+        return StateDirectory(self._base(task) / "state", self._directory.application_id)
+
+    def _fetch(self, task: str, stop: Event) -> str | None:
+        base, beside = self._base(task), self._beside(task)
+        if (base / _LOGS).exists() and not is_empty_task(beside.task_path(task)):
+            return f"a snapshot of {self._repository} that an earlier process has fetched"
         make_directories(beside.path.parent)
-        declared = self._work(task) / "stores.json"
+        remove_durably(base / _LOGS)
+        declared = base / "stores.json"
         write_durably(declared, spec_to_json(self._spec).encode())
         request = FetchRequest(
             repository=self._repository,
@@ -136,40 +216,59 @@ class Bases:
             tasks=(task,),
             spec_path=str(declared),
             processes=1,
+            replace=True,  # a task that is there without its logs: nobody can tell which snapshot it is of
         )
         try:
-            report = run_fetch(request, _UntilStopped(self._stop), faults=self._faults)
+            report = run_fetch(request, _UntilStopped(stop), faults=self._faults)
         except NotFound as error:
             self._say(f"Task {task} is read from the start of its changelogs, because there is no snapshot: {error}")
             return None
         self._remember(task, report)
-        return report
+        return f"snapshot {report.snapshot} of {report.repository}, {report.downloaded_bytes:,} bytes"
 
     def _remember(self, task: str, report: FetchReport) -> None:
-        """Write what the snapshot knows of the changelogs, before the task is where somebody opens it."""
+        """Write what the snapshot knows of the changelogs."""
         shelf = Shelf.at(self._repository, self._directory.application_id)
-        entry = next(one for one in shelf.head().snapshots if one.snapshot == report.snapshot)
+        entry = shelf.head().entry(report.snapshot)
+        if entry is None:
+            raise Retryable(
+                f"The head of {shelf.url} names the snapshot {report.snapshot} no more.",
+                action="A newer one is fetched.",
+            )
         manifest = shelf.manifest(entry).value
         (reference,) = (part for part in manifest.parts if part.task == task)
-        logs = FollowedLogs(self._work(task) / "logs.json")
+        logs = FollowedLogs(self._base(task) / _LOGS)
         for store in shelf.parts([reference])[task].part.stores:
             for end in store.changelogs:
                 logs.reached(ParentEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, reference.cut_ms))
         logs.write()
 
     def _put(self, task: str) -> bool:
-        beside = self._beside(task)
-        fetched, place = beside.task_path(task), self._directory.task_path(task)
-        if is_empty_task(fetched):
-            return False
+        """Put a base in its place; whether nothing was there."""
+        place = self._directory.task_path(task)
+        write_durably(self._work(task) / _LOGS, (self._base(task) / _LOGS).read_bytes())  # before somebody opens it
         self._faults.reach("base.before-rename")
-        discard_tree(place)  # nothing but files of offsets and locks
         make_directories(place.parent)
-        fetched.rename(place)
+        try:
+            _make_room(place)
+            self._beside(task).task_path(task).rename(place)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            remove_durably(self._work(task) / _LOGS)
+            self._say(f"Task {task} has a directory meanwhile, and does not begin with a snapshot.")
+            return False
         sync_file(place.parent)
         self._faults.reach("base.after-rename")
-        discard_tree(beside.path.parent)
         return True
+
+
+def _make_room(place: Path) -> None:
+    """Delete what an empty task directory has (:func:`is_empty_task`), so that a rename may replace it."""
+    if place.is_dir():
+        for one in place.iterdir():
+            if one.name.startswith(CHECKPOINT_FILE) or one.name.endswith(".lock"):
+                one.unlink()
 
 
 class _UntilStopped(NullProgress):

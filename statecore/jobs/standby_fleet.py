@@ -17,21 +17,20 @@ import time
 from collections.abc import Callable, Mapping
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.model import TopicDescription
-from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.kept_tasks import KeptTasks
 from statecore.jobs.standby_request import StandbyRequest
+from statecore.jobs.standby_tasks import followed_tasks
 from statecore.placement.state_directory import StateDirectory
 from statecore.runtime.assignment.model import AssignmentSettings
 from statecore.runtime.changelog_ends import changelog_ends
 from statecore.runtime.cleaning import CleaningSettings, clean_unowned
-from statecore.runtime.followed_store import FollowedSpec
 from statecore.runtime.group import Assigned, GroupSettings, TaskGroup
 from statecore.runtime.offset_sums import TaskSum, offset_sum
 from statecore.runtime.standby_task import StandbyTask
 from statecore.runtime.startup import StartupTasks
-from statecore.runtime.task_stores import followed_in, tasks_of
+from statecore.runtime.task_stores import followed_in
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
 
@@ -225,31 +224,12 @@ class StandbyFleet:
 
     def _ends(self) -> Mapping[str, int]:
         """Every task with the end sum of the changelogs that are followed."""
-        topics = self._described()
-        followed: dict[str, tuple[FollowedSpec, ...]] = {}
-        for name in tasks_of(self._spec, {name: topic.partitions for name, topic in topics.items()}):
-            try:
-                stores = followed_in(self._spec, name)
-            except Invalid as error:
-                self._say_once(f"undecided {name}", f"Task {name} is followed by nobody: {error}")
-                continue
-            gone = [store.changelog.topic for store in stores if store.changelog.topic not in topics]
-            if gone:
-                self._say_once(f"gone {name}", f"Task {name} is followed by nobody: its changelog {gone[0]} is gone.")
-            else:
-                followed[name] = stores
+        found = followed_tasks(self._spec, self._cluster)
+        for name, error in found.refused.items():
+            self._say_once(f"refused {name}", f"Task {name} is followed by nobody: {error}")
+        followed = found.stores
         ends = changelog_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
-
-    def _described(self) -> dict[str, TopicDescription]:
-        """The changelogs that there are. Raises ``NotFound``: there is none of them."""
-        try:
-            return self._cluster.describe_topics(self._topics)
-        except NotFound as error:
-            there = sorted(set(self._topics) - set(error.context.get("topics", self._topics)))
-            if not there:
-                raise
-            return self._cluster.describe_topics(there)
 
     def _say_once(self, key: str, words: str) -> None:
         if self._said.get(key) is None:

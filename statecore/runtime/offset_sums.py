@@ -6,6 +6,8 @@ next (KIP-441), so that a task goes to whoever has the most of it. Where the off
 - **An open task is asked.** Nobody else knows what it has committed.
 - **A closed store is known by its task's** ``.checkpoint``, where that is as young as the store's databases: whoever
   closes a task cleanly writes the file last. A file that is older was left by a process that died, and says too little.
+- **Or by the note of its last close** (:mod:`statecore.runtime.closed_offsets`), which this library leaves where
+  Kafka Streams 4.3 may come next, as long as nobody has opened its databases since.
 - **Else the databases are read**, read-only and without touching them. Segments of a store count with the smallest
   offset of all, because rows behind it may be missing in one of them. Stores that keep no offset inside, as those of
   Kafka Streams 4.2 and its grace buffers, have it in ``.checkpoint``, or in ``.checkpoint_<store>``, after all.
@@ -32,6 +34,7 @@ from statecore.placement.contents import StoreDirectory, stores_in, unreadable
 from statecore.placement.open_stores import writer_among
 from statecore.placement.owners import other_owner
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory, topology_of
+from statecore.runtime.closed_offsets import ClosedOffsets
 from statecore.runtime.database_offsets import DatabaseOffsets, half_deleted, newest_ns, read_databases
 from statecore.runtime.task import Task
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
@@ -44,6 +47,7 @@ class Source(StrEnum):
 
     TASK = "open task"
     FILE = "checkpoint"
+    NOTE = "note of the close"
     DATABASES = "databases"
     NOBODY = "nobody"
 
@@ -252,11 +256,13 @@ class _TaskReader:
         self.path = self.directory.task_path(self.task)
         self.partition = partition_of(self.task)
         self.declared = {one.name: one for one in declared_stores(self.spec, self.task)}
+        self.closed = ClosedOffsets(self.directory, self.task)
 
     def read(self) -> TaskSum:
         if is_empty_task(self.path):
             return TaskSum(self.task, Standing.EMPTY, "It has no store.")
         notes = self._read_file()
+        self.closed.read()
         found = stores_in(self.path)
         databases = {one.name: one.databases for one in found}
         holder = writer_among(path for paths in databases.values() for path in paths)
@@ -338,6 +344,10 @@ class _TaskReader:
         if not is_open and changelog in self.file and newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
             return self._said(place, changelog, self.file[changelog], Source.FILE), None
+        noted = None if is_open else self.closed.offset(place, changelog)
+        if noted is not None:
+            self.topics.add(changelog.topic)
+            return self._said(place, changelog, noted, Source.NOTE), None
         try:
             own = read_databases(databases)
         except Corrupted as error:

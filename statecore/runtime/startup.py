@@ -10,8 +10,8 @@
         tasks.close_rest()            # tasks that others got
 
 How many stores are open at once is bounded. Tasks above that are read closed, and opened when they are taken. Under
-exactly-once each database of such a task is looked into, read-only and one at a time: whether Kafka Streams closed it,
-``.checkpoint`` does not say.
+exactly-once each database of such a task is looked into, read-only and one at a time, but for those that this library
+closed last (:mod:`statecore.runtime.closed_offsets`): whether Kafka Streams closed it, ``.checkpoint`` does not say.
 
 A task that is corrupt is found here, and not while a rebalance waits. Under exactly-once nobody may trust its rows, so
 its directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once
@@ -38,6 +38,7 @@ from statecore.placement.contents import stores_in
 from statecore.placement.moved_aside import KEPT_MS, MovedAside, delete_expired, move_aside, moved_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import CORRUPT
+from statecore.runtime.closed_offsets import ClosedOffsets
 from statecore.runtime.database_offsets import half_deleted
 from statecore.runtime.offset_sums import (
     Standing,
@@ -262,7 +263,9 @@ class StartupTasks(Generic[OpenedTask]):
     def _look_closed(self, task: str) -> None:
         """Find what an opening would refuse in a task that stays closed."""
         try:
-            unclean = distrusted_of_task(self._directory.task_path(task))
+            closed = ClosedOffsets(self._directory, task)
+            closed.read()
+            unclean = distrusted_of_task(self._directory.task_path(task), closed.untouched)
         except Corrupted as error:
             self._found_corrupt(task, error)
         except StatecoreError as error:

@@ -15,7 +15,7 @@ not logged (``changelog: none``)            left as it is, because nobody else h
 ==========================================  =========================================================================
 
 While the task is open ``.checkpoint`` names every store of it, behind what its databases say. At a clean close it stays
-or goes as whoever comes next wants it (:class:`MeantFor`).
+or goes as whoever comes next wants it (:class:`MeantFor`); where it goes, a note stays (:class:`ClosedOffsets`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from statecore.placement.database_state import read_database_state
 from statecore.placement.moved_aside import delete_expired, move_store_aside
 from statecore.placement.state_directory import StateDirectory, partition_of, store_directory
 from statecore.placement.work_directory import STALE, STANDBY
+from statecore.runtime.closed_offsets import ClosedOffsets
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore, written_by_older
 from statecore.runtime.store_errors import said_of
 from statecore.runtime.task_offsets import MeantFor
@@ -316,13 +317,24 @@ class TaskStores:
                 failures.append(error)
                 failed.add(store.changelog)
         with said_of(self.name, "", "could not be handed on"):
+            sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
             if meant_for.files.task:
-                sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
                 write_offsets(self.path / CHECKPOINT_FILE, sound)
+            else:
+                self._note(sound)
             shutil.rmtree(self.scratch, ignore_errors=True)
             self._give_to_owner()
         if failures:
             raise failures[0]
+
+    def _note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Note what the databases say, for the next start."""
+        known = {
+            store_directory(store.name, store.spec.kind): (store.changelog, offsets[store.changelog])
+            for store in self._stores.values()
+            if store.spec.kind.manages_offsets and offsets.get(store.changelog, OFFSET_UNKNOWN) >= 0
+        }
+        ClosedOffsets(self._directory, self.name).write(known)
 
     def _refuse_undeclared(self) -> None:
         declared = {store_directory(store.name, store.kind) for store in self._declared if _is_kept(store)}

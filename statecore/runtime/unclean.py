@@ -8,7 +8,7 @@ into at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from statecore.placement.contents import stores_in
@@ -41,6 +41,12 @@ def distrusted_in(databases: Iterable[Path]) -> Path | None:
     return next((database for database in databases if is_distrusted(database)), None)
 
 
-def distrusted_of_task(path: Path) -> Path | None:
-    """The first database in a task directory that :func:`is_distrusted`, of any store. Raises what that does."""
-    return distrusted_in(database for store in stores_in(path) for database in store.databases)
+def distrusted_of_task(path: Path, known: Collection[Path] = ()) -> Path | None:
+    """The first database in a task directory that :func:`is_distrusted`, of any store. Raises what that does.
+
+    Args:
+        path: the task directory.
+        known: databases that are not looked into, because they are known to be trusted.
+    """
+    every = (database for store in stores_in(path) for database in store.databases)
+    return distrusted_in(database for database in every if database not in known)

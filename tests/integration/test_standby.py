@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import uuid
 from pathlib import Path
+from threading import Event, Timer
+from typing import Any
 
 import pytest
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Fenced, Invalid
+from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import STANDBY_POINTS, VARIABLE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
+from statecore.jobs.checkpoint import run_checkpoint
+from statecore.jobs.checkpoint_request import CheckpointRequest
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.standby import run_standby
+from statecore.jobs.standby_report import StandbyReport
+from statecore.jobs.standby_request import StandbyRequest
 from statecore.placement.state_directory import StateDirectory
+from statecore.repository.repository import make_repository
 from statecore.runtime.changelog_ends import changelog_ends, isolation_of
 from statecore.runtime.standby_task import Round, StandbyTask
-from statecore.runtime.task_stores import TaskStores, tasks_of
+from statecore.runtime.task_stores import TaskStores, followed_in, tasks_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
+from tests.harness.damaging import set_status
 from tests.harness.fed import eventually
 from tests.harness.fleet import GUARANTEES, Fleet
 from tests.harness.fleet_kinds import SMALL
-from tests.harness.shop import Found, Shop
+from tests.harness.shop import EXACTLY_ONCE, Found, Shop
 
 pytestmark = [pytest.mark.integration]
 
@@ -76,6 +87,67 @@ def test_kafka_streams_starts_from_a_warm_copy_of_every_kind(fleet: Fleet, tmp_p
         restored = world.restored(running)
         assert world.answers(running) == before
     assert restored.keys() == ALONE
+
+
+def kept_until_nothing_is_left(request: StandbyRequest, stores: int) -> tuple[StandbyReport, str]:
+    """A member of a fleet that ends when so many stores are at the ends of their changelogs; and what it said."""
+    stop, said = Event(), list[str]()
+
+    def told(now: StandbyReport) -> None:
+        if [store.lag for task in now.tasks for store in task.stores] == [0] * stores:
+            stop.set()
+
+    deadline = Timer(90, stop.set)
+    deadline.start()
+    try:
+        report = run_standby(request, stop, told=told, say=said.append)
+    finally:
+        deadline.cancel()
+    assert [store.lag for task in report.tasks for store in task.stores] == [0] * stores, said
+    return report, "\n".join(said)
+
+
+def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(fleet: Fleet, tmp_path: Path) -> None:
+    world = fleet.application(f"corrupt-{uuid.uuid4().hex[:8]}", tmp_path / "state", EXACTLY_ONCE, SMALL)
+    warm, url, declared = tmp_path / "warm", (tmp_path / "repository").as_uri(), tmp_path / "stores.json"
+    directory = StateDirectory(warm, world.application_id)
+    make_repository(url)
+    with world.on("4.3.1") as running:
+        first, second, third = world.portions()
+        world.feed(first)
+        declared.write_text(json.dumps(world.spec()))
+        spec = parse_spec(world.spec())
+        names = tasks_of(spec, dict.fromkeys(world.changelogs(), world.partitions))
+        stores = sum(len(followed_in(spec, name)) for name in names)
+        request = StandbyRequest(
+            spec_path=str(declared), state_dir=str(warm), repository=url, group=f"{world.application_id}-warm",
+            session_timeout=6_000, interval=200,
+        )  # fmt: skip
+        kept_until_nothing_is_left(request, stores)
+        run_checkpoint(CheckpointRequest(spec=world.spec(), repository=url, transaction_wait=1.0), InProcessEngine())
+        world.feed(second)
+        corrupt = next(one for one in names if any(store.store == "session" for store in directory.stores(one)))
+        segment = next(store.databases[0] for store in directory.stores(corrupt) if store.store == "session")
+        set_status(segment, 1)
+        report, said = kept_until_nothing_is_left(request, stores)
+        world.feed(third)
+        before, ends = world.answers(running), world.ends()
+    (aside,) = (directory.work_path / "corrupt").iterdir()
+    assert aside.name.startswith(f"{corrupt}@")
+    assert re.search(f"Task {corrupt} was corrupt, .* snapshot .* has a copy: .* was not closed cleanly", said), said
+    assert f"Task {corrupt} begins with snapshot " in said
+    offsets = {store.changelog: store.offset for task in report.tasks for store in task.stores}
+    world.state_dir = warm
+    with world.on("4.3.1") as running:
+        assert world.answers(running) == before
+        restored = {
+            f"{spec.store(store).changelog}-{partition}": records  # type: ignore[union-attr]
+            for (store, partition), records in running.restored_records().items()
+            if records and store not in ALONE | world.in_memory
+        }
+    tails = {f"{topic}-{at}": end for topic, of in ends.items() for at, end in enumerate(of)}
+    assert restored, "the third part was written after the copies were closed"
+    assert not {at: n for at, n in restored.items() if n > tails[at] - offsets[at] - 1}
 
 
 def standby(shop: Shop, state_dir: Path, *more: str, fault: str = "") -> subprocess.CompletedProcess[str]:
@@ -150,6 +222,37 @@ def test_a_store_whose_log_has_lost_records_is_made_anew_and_a_topic_that_is_ano
     assert clicks["rebuilt"] == 0
     assert "was deleted and created again" in clicks["error"]
     assert content(shop, warm)["0_0", "plain"] == shop.restored()["0_0", "plain"]
+
+
+class Apart(Shop):
+    """Each store in a subtopology of its own."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        stores = {str(at): {"stores": {name: store}} for at, (name, store) in enumerate(self.stores.items())}
+        return {**super().spec, "subtopologies": stores}
+
+
+def test_a_changelog_that_is_gone_stops_only_the_tasks_that_follow_it(broker: Broker, tmp_path: Path) -> None:
+    shop = Apart(broker.bootstrap_servers, tmp_path, has_global=False, partitions=1)
+    warm = tmp_path / "warm"
+    shop.write(100)
+    assert standby(shop, warm, "--once").returncode == 0
+    shop.write(100)
+    before = content(shop, warm)["1_0", "clicks"]
+    topics.delete(shop.servers, shop.changelog("clicks"))
+    ended = standby(shop, warm, "--once")
+    assert ended.returncode == NotFound.exit_code, ended.stderr
+    plain, clicks = json.loads(ended.stdout)["tasks"]
+    assert (plain["task"], plain["exit_code"], plain["stores"][0]["lag"]) == ("0_0", 0, 0)
+    assert (clicks["task"], clicks["exit_code"], clicks["stores"]) == ("1_0", NotFound.exit_code, [])
+    assert content(shop, warm)["1_0", "clicks"] == before
+    fresh = standby(shop, tmp_path / "fresh", "--once")
+    assert fresh.returncode == NotFound.exit_code, fresh.stderr
+    assert [task["task"] for task in json.loads(fresh.stdout)["tasks"]] == ["0_0", "1_?"]
+    topics.delete(shop.servers, shop.changelog("plain"))
+    none = standby(shop, warm, "--once")
+    assert (none.returncode, none.stdout.count("do not exist")) == (NotFound.exit_code, 1)
 
 
 def test_a_service_stops_cleanly_on_a_signal_and_excludes_others_until_then(broker: Broker, tmp_path: Path) -> None:

@@ -298,6 +298,35 @@ def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(wor
     assert open_then == [False]
 
 
+def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: World) -> None:
+    asked: list[str] = []
+    refused: list[Exception] = [NotFound("Its changelog is gone.", action="Look.")]
+
+    def check(name: str) -> None:
+        if refused:
+            raise refused.pop()
+
+    bases: Any = SimpleNamespace(is_coming=lambda name: asked.append(name) is not None, close=lambda: None)
+    cluster: Any = None
+    kept = KeptTasks(SPEC, cluster, world.open, world.said.append, check=check, bases=bases, clock=lambda: world.now)
+    kept.take_up("0_0")
+    assert (asked, world.opened, kept.report()[0].exit_code) == ([], {}, NotFound.exit_code)
+    world.now += FIRST_RETRY
+    kept.round(lambda: False)
+    assert (asked, list(world.opened), kept.report()[0].exit_code) == (["0_0"], ["0_0"], 0)
+
+
+def test_a_task_that_is_dropped_while_its_base_is_on_its_way_gives_the_base_up(world: World) -> None:
+    given_up: list[str] = []
+    bases: Any = SimpleNamespace(is_coming=lambda _: True, give_up=given_up.append)
+    cluster: Any = None
+    kept = KeptTasks(SPEC, cluster, world.open, world.said.append, bases=bases)
+    kept.take_up("0_0")
+    assert (kept.is_waiting, given_up) == (True, [])
+    assert kept.drop("0_0") == 0
+    assert (kept.is_waiting, given_up, world.opened) == (False, ["0_0"], {})
+
+
 def test_a_task_that_goes_on_is_tried_again_soon_when_it_fails_the_next_time(world: World) -> None:
     world.kept.take_up("0_0")
     for _ in range(3):

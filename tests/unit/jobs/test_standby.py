@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -22,17 +23,21 @@ SPEC = {
 }
 
 
-def test_corrupt_copies_that_were_kept_for_a_week_are_deleted_without_a_group_too(tmp_path: Path) -> None:
+def test_corrupt_copies_and_bases_that_nobody_waits_for_are_deleted_in_time_without_a_group_too(tmp_path: Path) -> None:
     spec = tmp_path / "stores.json"
     spec.write_text(json.dumps(SPEC))
     old = tmp_path / "app" / ".statecore" / "corrupt" / "0_0@1000"
     old.mkdir(parents=True)
     (old / "file").write_text("x")
+    base = tmp_path / "app" / ".statecore" / "standby" / "0_1" / "base"
+    base.mkdir(parents=True)
+    os.utime(base, (1000, 1000))
     stop = Event()
     stop.set()
     done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0",), timeout=0.5), stop)
     assert [task.task for task in done.tasks] == ["0_0"]
     assert not old.exists()
+    assert not base.exists()
 
 
 @pytest.mark.parametrize(
@@ -53,6 +58,26 @@ def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(
     with pytest.raises(error, match=why):
         run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path), tasks=("0_0", task)), stop)
     assert list(tmp_path.iterdir()) == [spec]
+
+
+def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(_: Cluster, names: list[str]) -> dict[str, SimpleNamespace]:
+        return {name: SimpleNamespace(partitions=1) for name in names}
+
+    monkeypatch.setattr(Cluster, "describe_topics", describe)
+    more = {"1": {"stores": {"sums": {"kind": "?"}}}, "2": {"stores": {"names": {"kind": "?", "changelog": "?"}}}}
+    spec = tmp_path / "stores.json"
+    spec.write_text(json.dumps({**SPEC, "subtopologies": {**SPEC["subtopologies"], **more}}))  # type: ignore[dict-item]
+    stop = Event()
+    stop.set()
+    done = run_standby(StandbyRequest(spec_path=str(spec), state_dir=str(tmp_path)), stop)
+    assert {task.task: task.exit_code for task in done.tasks} == {
+        "0_0": 0, "1_0": Invalid.exit_code, "2_?": Invalid.exit_code,
+    }  # fmt: skip
+    assert done.exit_code == Invalid.exit_code
+    assert [path.name for path in (tmp_path / "app").iterdir() if path.name.startswith("1_")] == []
 
 
 @pytest.mark.parametrize(

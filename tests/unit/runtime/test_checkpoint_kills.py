@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from statecore.stores.legacy_offsets import read_offsets
+from tests.harness.forked import Forks
 from tests.unit.runtime.checkpointing_process import BESIDE, INSIDE, inside, number, rows_beside, task
 
 KILLS = 15
@@ -20,12 +19,14 @@ LONGEST_LIFE = 0.15
 
 
 @pytest.mark.parametrize("interval_ms", [0, 7])
-def test_a_file_is_never_ahead_of_the_rows_wherever_the_process_dies(tmp_path: Path, interval_ms: int) -> None:
+def test_a_file_is_never_ahead_of_the_rows_wherever_the_process_dies(
+    forks: Forks, tmp_path: Path, interval_ms: int
+) -> None:
     dice = random.Random(interval_ms)
     turns = []
-    longest = _longest_life(tmp_path / "before", interval_ms)
+    longest = _longest_life(forks, tmp_path / "before", interval_ms)
     for _ in range(KILLS):
-        _run_and_kill(tmp_path, interval_ms, dice.uniform(0, longest))
+        _run_and_kill(forks, tmp_path, interval_ms, dice.uniform(0, longest))
         with inside(tmp_path) as store:
             rows_inside = number(store)
             assert (store.committed_offset(INSIDE) or 0) == rows_inside
@@ -44,22 +45,21 @@ def test_a_file_is_never_ahead_of_the_rows_wherever_the_process_dies(tmp_path: P
     assert len(set(turns)) > KILLS // 2, "it was killed while it worked"
 
 
-def _longest_life(directory: Path, interval_ms: int) -> float:
+def _longest_life(forks: Forks, directory: Path, interval_ms: int) -> float:
     """Seconds that a process may live: enough to commit, however busy the machine is."""
     directory.mkdir()
     longest = LONGEST_LIFE
     while True:
-        _run_and_kill(directory, interval_ms, longest)
+        _run_and_kill(forks, directory, interval_ms, longest)
         with inside(directory) as store:
             if number(store):
                 return longest
         longest *= 2
 
 
-def _run_and_kill(directory: Path, interval_ms: int, after: float) -> None:
-    command = [sys.executable, "-m", "tests.unit.runtime.checkpointing_process", str(directory), str(interval_ms)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"running\n"
+def _run_and_kill(forks: Forks, directory: Path, interval_ms: int, after: float) -> None:
+    with forks.running("tests.unit.runtime.checkpointing_process", str(directory), str(interval_ms)) as process:
+        assert process.read_line() == "running\n"
         time.sleep(after)
         process.kill()
+        process.wait()

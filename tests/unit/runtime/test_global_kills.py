@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 from statecore.errors import Retryable
 from statecore.faults import GLOBAL_POINTS, VARIABLE
 from statecore.runtime.global_state import GlobalState
-from tests.unit.runtime import global_process
+from tests.harness.forked import Forks
 from tests.unit.runtime.global_world import STORE, TOPIC, World, log, poll_until, rows
 
 BEFORE = {b"a": b"1", b"b": b"2", b"c": b"3"}
@@ -29,23 +26,19 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("point", GLOBAL_POINTS)
-def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(world: World, point: str) -> None:
+def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(
+    forks: Forks, world: World, point: str
+) -> None:
     exactly_once = GLOBAL_POINTS.index(point) % 2 == 0
     with world.stores() as stores:
         poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
     world.recreate(log({b"x": b"7", b"z": b"9"}), log({b"c": b"8"}))
-    killed = subprocess.run(
-        [
-            *(sys.executable, global_process.__file__, str(world.state_dir), world.brokers.address),
-            *(TOPIC, STORE, str(exactly_once)),
-        ],
-        env={**os.environ, VARIABLE: f"{point}:kill"},
-        cwd=Path(__file__).parents[3],
-        check=False,
-        capture_output=True,
-        text=True,
+    killed = forks.run(
+        "tests.unit.runtime.global_process",
+        *(str(world.state_dir), world.brokers.address, TOPIC, STORE, str(exactly_once)),
+        environment={VARIABLE: f"{point}:kill"},
     )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert killed.returncode == -signal.SIGKILL, killed.errors
     if world.live.exists():
         assert world.on_disk()[0] in (BEFORE, AFTER)
     with world.stores(round_offsets=1, exactly_once=exactly_once) as stores:
@@ -61,22 +54,18 @@ def test_a_process_that_is_killed_while_it_recovers_leaves_nothing_half_built(wo
 
 @pytest.mark.parametrize("point", ["global.after-read", "global.after-ingest", "global.after-commit"])
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_a_process_that_is_killed_while_it_follows_loses_nothing(world: World, point: str, exactly_once: bool) -> None:
+def test_a_process_that_is_killed_while_it_follows_loses_nothing(
+    forks: Forks, world: World, point: str, exactly_once: bool
+) -> None:
     with world.stores() as stores:
         poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
     world.topic.parts[0] = log({b"a": b"1", b"b": b"2", b"d": b"4", b"e": b"5"})
-    killed = subprocess.run(
-        [
-            *(sys.executable, global_process.__file__, str(world.state_dir), world.brokers.address),
-            *(TOPIC, STORE, str(exactly_once)),
-        ],
-        env={**os.environ, VARIABLE: f"{point}:kill"},
-        cwd=Path(__file__).parents[3],
-        check=False,
-        capture_output=True,
-        text=True,
+    killed = forks.run(
+        "tests.unit.runtime.global_process",
+        *(str(world.state_dir), world.brokers.address, TOPIC, STORE, str(exactly_once)),
+        environment={VARIABLE: f"{point}:kill"},
     )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert killed.returncode == -signal.SIGKILL, killed.errors
     with world.stores(exactly_once=exactly_once) as stores:
         poll_until(stores, lambda: stores.state is GlobalState.RUNNING)
         assert rows(stores) == {**BEFORE, b"d": b"4", b"e": b"5"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from statecore.placement.moved_aside import moved_aside
 from statecore.placement.work_directory import STALE
 from statecore.runtime.standby_task import StandbyTask
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.forked import Forks
 from tests.unit.runtime.standby_world import CHANGELOG, STORE, TASK, World, rows_of, with_gaps
 
 
@@ -282,10 +281,10 @@ def test_a_record_that_the_system_does_not_let_be_read_stops_the_task_and_stays(
 @pytest.mark.parametrize("piece", [1, 2, 3])
 @pytest.mark.parametrize("point", ["standby.before-ingest", "standby.after-ingest", "standby.before-expiry"])
 def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_same_rows(
-    tmp_path: Path, point: str, piece: int
+    forks: Forks, tmp_path: Path, point: str, piece: int
 ) -> None:
-    command = [sys.executable, "-m", "tests.unit.runtime.standby_world", str(tmp_path / "state"), point, str(piece)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    killed = forks.run("tests.unit.runtime.standby_world", str(tmp_path / "state"), point, str(piece))
+    assert killed.returncode == -signal.SIGKILL, killed.errors
     world = World(tmp_path / "state")
     with_gaps(world)
     world.now += 3600

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from statecore.runtime.startup import StartupSettings, StartupTasks
 from statecore.runtime.task import Task
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
+from tests.harness.forked import Forks
 from tests.unit.runtime.startup_world import KV, OpenStores, World, changelog, opener, spec_of
 
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -348,12 +347,12 @@ def test_settings_are_no_negative_numbers(setting: str) -> None:
 
 
 @pytest.mark.parametrize("point", STARTUP_POINTS)
-def test_killed_at_any_point_the_next_start_finds_the_same(tmp_path: Path, point: str) -> None:
+def test_killed_at_any_point_the_next_start_finds_the_same(forks: Forks, tmp_path: Path, point: str) -> None:
     world = World(tmp_path / "state")
     for partition in range(3):
         world.put_task(f"0_{partition}", 4)
-    command = [sys.executable, "-m", "tests.unit.runtime.startup_world", "start", str(tmp_path / "state"), point, "1"]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    killed = forks.run("tests.unit.runtime.startup_world", "start", str(tmp_path / "state"), point, "1")
+    assert killed.returncode == -signal.SIGKILL, killed.errors
     with world.directory.lock():
         tasks = StartupTasks(
             world.directory, spec_of(), opener(world, [], "0_1"), find_copy=lambda task: f"copy of {task}"

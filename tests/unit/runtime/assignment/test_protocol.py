@@ -61,7 +61,7 @@ def decided(data: bytes) -> Given:
     return given
 
 
-@how(deadline=None)
+@how(deadline=None, max_examples=30)  # of each, every length is tried
 @forall(SUBSCRIPTIONS)
 def test_a_subscription_is_read_back_and_no_part_of_it_is(said: Subscription) -> None:
     data = encode_subscription(said)
@@ -71,7 +71,7 @@ def test_a_subscription_is_read_back_and_no_part_of_it_is(said: Subscription) ->
             decode_subscription(wrong)
 
 
-@how(deadline=None)
+@how(deadline=None, max_examples=30)  # of each, every length is tried
 @forall(assignments())
 def test_an_assignment_is_read_back_and_no_part_of_it_is(given: Given) -> None:
     data = encode_assignment(given)

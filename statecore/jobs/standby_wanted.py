@@ -1,0 +1,105 @@
+"""Which tasks are kept warm where no group says it: those that were named, a share of them, or all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.formats.releases import GLOBAL
+from statecore.jobs.kept_tasks import FIRST_RETRY
+from statecore.jobs.standby_request import StandbyRequest
+from statecore.jobs.standby_tasks import FollowedTasks, followed_tasks, is_all
+from statecore.placement.state_directory import StateDirectory
+from statecore.progress import Clock
+from statecore.spec.model import ApplicationSpec
+from statecore.words import number_of, some_of
+
+
+class WantedTasks:
+    """The tasks that a request without a group wants.
+
+    Args:
+        request: which.
+        spec: the application.
+        cluster: where its changelogs are.
+        directory: where copies may lie; they tell tasks that no changelog tells.
+        clock: seconds that never go back.
+
+    Raises:
+        NotFound: a task was named that there cannot be, or there is none of the changelogs.
+        Invalid: no task is wanted, or a global store.
+        Retryable: no broker answered, and no task was named.
+
+    Attributes:
+        names: the tasks.
+        left_out: why no task of some subtopology is kept, by the entry that stands for all of them.
+    """
+
+    def __init__(
+        self,
+        request: StandbyRequest,
+        spec: ApplicationSpec,
+        cluster: Cluster,
+        directory: StateDirectory,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._spec, self._cluster, self._clock = spec, cluster, clock
+        self.left_out: dict[str, StatecoreError] = {}
+        if GLOBAL in request.tasks:
+            raise Invalid(
+                "Global stores are not kept warm: every instance reads them from their topics.",
+                action="Leave --task global out.",
+            )
+        self._asked_at = clock()
+        try:
+            found = followed_tasks(spec, cluster)
+        except (NotFound, Retryable):
+            if not request.tasks:
+                raise
+            found = FollowedTasks({}, {})  # each task says what it lacks
+        else:
+            if unknown := [name for name in request.tasks if name not in found.names and found.all_of(name) is None]:
+                raise NotFound(
+                    f"{spec.application_id} has no task {', '.join(unknown)}: by the spec, and the partitions of its "
+                    f"changelogs, it has {some_of(found.names)}.",
+                    action="Name tasks that there are; nothing was changed.",
+                    tasks=unknown,
+                )
+        self._refused = dict(found.refused)
+        self.names: Sequence[str] = request.tasks
+        if not request.tasks:
+            there = [task for task in directory.task_directories() if found.all_of(task) is not None]
+            self.names = [task for task in (*found.names, *there) if request.wants(task)]
+            told = {found.all_of(task) for task in there}
+            self.left_out = {name: why for name, why in found.refused.items() if is_all(name) and name not in told}
+            if not self.names and self.left_out:
+                raise next(iter(self.left_out.values()))
+            if not self.names:
+                raise Invalid(
+                    f"None of the {number_of(len(found.names), 'task')} of {spec.application_id} is wanted.",
+                    action="Name tasks that there are, or more of them.",
+                )
+
+    def check(self, task: str) -> None:
+        """Refuse a task that cannot be followed, before it is opened, or a directory is made for it.
+
+        The brokers are asked again after a while: a changelog may have come.
+
+        Raises:
+            NotFound: a changelog of it does not exist.
+            Invalid: a store of it is undecided.
+            Retryable: no broker answered.
+        """
+        if self._why(task) is None:
+            return
+        if self._clock() - self._asked_at >= FIRST_RETRY:
+            self._asked_at = self._clock()
+            self._refused = dict(followed_tasks(self._spec, self._cluster).refused)
+        if (why := self._why(task)) is not None:
+            raise why
+
+    def _why(self, task: str) -> StatecoreError | None:
+        found = FollowedTasks({}, self._refused)
+        return self._refused.get(task) or self._refused.get(found.all_of(task) or "")
