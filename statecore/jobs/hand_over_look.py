@@ -19,6 +19,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.hand_over_judging import Ask, Copy, Judged, judge
+from statecore.jobs.hand_over_release import WrittenBy
 from statecore.jobs.hand_over_report import HandedTask, Verdict
 from statecore.jobs.hand_over_standing import closed_at, damage, live_offset, not_closed, not_sound
 from statecore.jobs.placing import siblings_of
@@ -99,6 +100,7 @@ class Look:
         self.application, self.warm, self.directory = application, warm, directory
         self.ask, self.progress = ask, progress
         self.exactly_once = application.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self._written = WrittenBy(application, {})
 
     def run(self, only: Sequence[str]) -> Looked:
         """Look at the tasks of the warm copy, or at some.
@@ -109,6 +111,7 @@ class Look:
         """
         wanted = self._wanted(only)
         warm_places, live_places = _by_task(self.warm), _by_task(self.directory)
+        self._written = WrittenBy(self.application, live_places)
         self.progress.phase("look", len(wanted), "tasks")
         tasks: dict[str, HandedTask] = {}
         stores: dict[str, Sequence[WarmStore]] = {}
@@ -204,6 +207,7 @@ class Look:
         self, task: HandedTask, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
     ) -> tuple[Sequence[WarmStore], HandedTask]:
         """The stores that are put in place of a task. Raises where the placement, or Kafka Streams, would not do it."""
+        self._written.refuse_older(task.task)
         made, notes = self._made_empty(task.task, warm, places)
         stores = [*warm, *made]
         self._refuse_placement(task.task, stores)
