@@ -35,9 +35,9 @@ from statecore.jobs.hand_over_judging import Ask, ask_brokers
 from statecore.jobs.hand_over_look import Look, Looked, WarmStore
 from statecore.jobs.hand_over_report import HAND_OVER_SUFFIX, HandedTask, HandOverReport, Outcome, Verdict
 from statecore.jobs.hand_over_request import HandOverRequest
+from statecore.jobs.hand_over_sides import copy_at, refuse_one_directory, refuse_swapped
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.on_directory import OnDirectory
-from statecore.maintenance.layout import application_directory
 from statecore.placement.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.placement.contents import databases_of
 from statecore.placement.database_state import create_database
@@ -74,7 +74,8 @@ def run_hand_over(
     Raises:
         Retryable: no broker answered; nothing was changed.
         NotFound: there is no warm copy, or it has no such task.
-        Invalid: both directories are one, or something stands in the way of the placement; nothing was changed.
+        Invalid: both directories are one, one lies inside the other, they were given the wrong way round, or something
+            stands in the way of the placement; nothing was changed.
         Fenced: the application runs, or whoever keeps the copy warm does; nothing was changed.
         Capacity: no room; nothing was changed.
         StatecoreError: a defect of this program.
@@ -116,14 +117,9 @@ class _HandOver(OnDirectory):
         )
         self.request = request
         self.application = declared
-        self.warm = application_directory(Path(request.warm_dir), declared.application_id)
-        if _same(self.warm.path, directory.path):
-            raise Invalid(
-                f"{self.warm.path} is the directory of the application itself, and no copy beside it.",
-                action="Name the state directory of statecore standby with --from, and the application's with "
-                "--state-dir.",
-                state_dir=request.state_dir,
-            )
+        self.warm = copy_at(Path(request.warm_dir), declared.application_id)
+        refuse_one_directory(self.warm, directory)
+        refuse_swapped(self.warm, directory)
         if ask is None and not request.offline:
             ask = ask_brokers(declared, request.timeout)
         self.look = Look(declared, self.warm, directory, ask, self.progress)
@@ -211,10 +207,6 @@ class _HandOver(OnDirectory):
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
         )
-
-
-def _same(first: Path, second: Path) -> bool:
-    return first.exists() and second.exists() and first.samefile(second)
 
 
 def _doing(request: HandOverRequest) -> str:

@@ -21,6 +21,7 @@ from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.hand_over_judging import Ask, Copy, Judged, judge
 from statecore.jobs.hand_over_release import WrittenBy
 from statecore.jobs.hand_over_report import HandedTask, Verdict
+from statecore.jobs.hand_over_sides import refuse_shared
 from statecore.jobs.hand_over_standing import closed_at, damage, live_offset, not_closed, not_sound
 from statecore.jobs.placing import siblings_of
 from statecore.maintenance.layout import StorePlace, store_places
@@ -120,6 +121,7 @@ class Look:
         for task in wanted:
             live = live_places.get(task, {})
             try:
+                refuse_shared(task, self.warm, self.directory, warm_places.get(task, {}).values(), live.values())
                 found = self._warm_stores(task, warm_places.get(task, {}))
                 tasks[task] = self._verdict(task, found, live)
                 if tasks[task].verdict is Verdict.TAKEN:
