@@ -28,6 +28,7 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.filesystem import tree_bytes
 from statecore.jobs.approval import refuse_in_use
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.failures import as_statecore_error
@@ -42,8 +43,8 @@ from statecore.placement.apply import PlacementPlan, apply_placement, plan_place
 from statecore.placement.contents import databases_of
 from statecore.placement.database_state import create_database
 from statecore.placement.exchange import replaced_in
-from statecore.placement.state_directory import StateDirectory
-from statecore.placement.trees import link_tree, remove_tree
+from statecore.placement.state_directory import StateDirectory, free_room
+from statecore.placement.trees import copied_bytes, link_tree, remove_tree
 from statecore.placement.work_directory import STAGING_PREFIX
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
@@ -141,7 +142,7 @@ class _HandOver(OnDirectory):
                 self.has_ended_others()
                 return self._report(Outcome.UNCHANGED, tasks)
             self._placement(wanted, None)  # refused before anything is copied
-            self.directory.ensure_room(sum(one.bytes for one in tasks if one.task in wanted))
+            self.directory.ensure_room(self._needed(wanted))
             self.begin_changes()
             before = set(replaced_in(self.directory))
             with ExitStack() as stack:
@@ -163,13 +164,19 @@ class _HandOver(OnDirectory):
         with self.phase("look"):
             return self.look.run(self.request.tasks)
 
+    def _needed(self, stores: Mapping[str, Sequence[WarmStore]]) -> int:
+        """Bytes of the files that are copied, because a second name cannot be given to them."""
+        where, _ = free_room(self.directory.path)
+        paths = [one.place.path for some in stores.values() for one in some if one.place is not None]
+        return sum(copied_bytes(path, where, self.directory.ownership) for path in paths)
+
     def _copy(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path) -> None:
-        self.progress.phase("copy", sum(map(len, stores.values())), "stores")
+        places = [one.place for some in stores.values() for one in some if one.place is not None]
+        self.progress.phase("copy", sum(tree_bytes(place.path) for place in places), "bytes")
         for task, some in stores.items():
             for one in some:
                 self._stage(one, one.staged(task, staging))
                 self.faults.reach("hand-over.during-copy")
-                self.progress.advance()
         self.progress.done()
 
     def _stage(self, one: WarmStore, target: Path) -> None:
@@ -179,7 +186,7 @@ class _HandOver(OnDirectory):
             target = target / f"{one.spec.name}.0" if one.spec.kind.is_segmented else target
             create_database(target, one.spec.kind, {one.changelog: one.offset})
             return
-        link_tree(one.place.path, target, self.directory.ownership)
+        link_tree(one.place.path, target, self.directory.ownership, self.progress.advance)
         for database in databases_of(target):
             forget_witness(database)
 
