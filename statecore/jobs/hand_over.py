@@ -131,6 +131,8 @@ class _HandOver(OnDirectory):
 
     def run(self) -> HandOverReport:
         """Plan, or hand over under both locks."""
+        if not self.directory.state_dir.exists():
+            self.say(f"There is no directory {self.directory.state_dir} yet: --apply makes it.")
         if not self.request.apply:
             refuse_in_use(self.warm, "statecore standby closes it when it is stopped.")
             refuse_in_use(self.directory)

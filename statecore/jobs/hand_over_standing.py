@@ -139,7 +139,7 @@ def _states(task: str, place: StorePlace) -> Sequence[DatabaseState]:
     except Corrupted as error:
         raise Corrupted(
             f"The warm copy of {place.store} in {task} is damaged: {error.what}",
-            action=f"Move {place.path} away and let statecore standby --once make it anew, then run this again.",
+            action=f"Move {place.path} out of the copy, let statecore standby --once make it anew, and run this again.",
             task=task,
             store=place.store,
         ) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Invalid, NotFound
+from statecore.jobs.hand_over import run_hand_over
 from statecore.jobs.hand_over_report import Verdict
 from statecore.placement.trees import fingerprint
 from statecore.stores.rocksdb import RocksDBStore
@@ -119,6 +120,15 @@ def test_a_copy_that_is_not_there_is_called_by_its_option(world: World, tmp_path
         world.hand_over(warm_dir=str(tmp_path / "nowhere"))
     with pytest.raises(NotFound, match=r"has no application orders.* --from"):
         world.hand_over(warm_dir=str(world.warm.path))
+
+
+def test_a_state_dir_that_is_not_there_yet_is_told_of_because_it_may_be_misspelt(world: World, tmp_path: Path) -> None:
+    said: list[str] = []
+    missing = str(tmp_path / "liv")
+    for state_dir in (missing, str(world.live.state_dir)):
+        run_hand_over(world.request(state_dir=state_dir, apply=False), say=said.append)
+    assert said == [f"There is no directory {missing} yet: --apply makes it."]
+    assert not Path(missing).exists()
 
 
 def followed(world: World, which: str) -> None:
