@@ -28,6 +28,7 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.filesystem import tree_bytes
 from statecore.jobs.approval import refuse_in_use
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.failures import as_statecore_error
@@ -35,15 +36,15 @@ from statecore.jobs.hand_over_judging import Ask, ask_brokers
 from statecore.jobs.hand_over_look import Look, Looked, WarmStore
 from statecore.jobs.hand_over_report import HAND_OVER_SUFFIX, HandedTask, HandOverReport, Outcome, Verdict
 from statecore.jobs.hand_over_request import HandOverRequest
+from statecore.jobs.hand_over_sides import copy_at, refuse_one_directory, refuse_swapped
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.on_directory import OnDirectory
-from statecore.maintenance.layout import application_directory
 from statecore.placement.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.placement.contents import databases_of
 from statecore.placement.database_state import create_database
 from statecore.placement.exchange import replaced_in
-from statecore.placement.state_directory import StateDirectory
-from statecore.placement.trees import link_tree, remove_tree
+from statecore.placement.state_directory import StateDirectory, free_room
+from statecore.placement.trees import copied_bytes, link_tree, remove_tree
 from statecore.placement.work_directory import STAGING_PREFIX
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
@@ -74,7 +75,8 @@ def run_hand_over(
     Raises:
         Retryable: no broker answered; nothing was changed.
         NotFound: there is no warm copy, or it has no such task.
-        Invalid: both directories are one, or something stands in the way of the placement; nothing was changed.
+        Invalid: both directories are one, one lies inside the other, they were given the wrong way round, or something
+            stands in the way of the placement; nothing was changed.
         Fenced: the application runs, or whoever keeps the copy warm does; nothing was changed.
         Capacity: no room; nothing was changed.
         StatecoreError: a defect of this program.
@@ -116,14 +118,9 @@ class _HandOver(OnDirectory):
         )
         self.request = request
         self.application = declared
-        self.warm = application_directory(Path(request.warm_dir), declared.application_id)
-        if _same(self.warm.path, directory.path):
-            raise Invalid(
-                f"{self.warm.path} is the directory of the application itself, and no copy beside it.",
-                action="Name the state directory of statecore standby with --from, and the application's with "
-                "--state-dir.",
-                state_dir=request.state_dir,
-            )
+        self.warm = copy_at(Path(request.warm_dir), declared.application_id)
+        refuse_one_directory(self.warm, directory)
+        refuse_swapped(self.warm, directory)
         if ask is None and not request.offline:
             ask = ask_brokers(declared, request.timeout)
         self.look = Look(declared, self.warm, directory, ask, self.progress)
@@ -134,6 +131,8 @@ class _HandOver(OnDirectory):
 
     def run(self) -> HandOverReport:
         """Plan, or hand over under both locks."""
+        if not self.directory.state_dir.exists():
+            self.say(f"There is no directory {self.directory.state_dir} yet: --apply makes it.")
         if not self.request.apply:
             refuse_in_use(self.warm, "statecore standby closes it when it is stopped.")
             refuse_in_use(self.directory)
@@ -145,7 +144,7 @@ class _HandOver(OnDirectory):
                 self.has_ended_others()
                 return self._report(Outcome.UNCHANGED, tasks)
             self._placement(wanted, None)  # refused before anything is copied
-            self.directory.ensure_room(sum(one.bytes for one in tasks if one.task in wanted))
+            self.directory.ensure_room(self._needed(wanted))
             self.begin_changes()
             before = set(replaced_in(self.directory))
             with ExitStack() as stack:
@@ -167,13 +166,19 @@ class _HandOver(OnDirectory):
         with self.phase("look"):
             return self.look.run(self.request.tasks)
 
+    def _needed(self, stores: Mapping[str, Sequence[WarmStore]]) -> int:
+        """Bytes of the files that are copied, because a second name cannot be given to them."""
+        where, _ = free_room(self.directory.path)
+        paths = [one.place.path for some in stores.values() for one in some if one.place is not None]
+        return sum(copied_bytes(path, where, self.directory.ownership) for path in paths)
+
     def _copy(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path) -> None:
-        self.progress.phase("copy", sum(map(len, stores.values())), "stores")
+        places = [one.place for some in stores.values() for one in some if one.place is not None]
+        self.progress.phase("copy", sum(tree_bytes(place.path) for place in places), "bytes")
         for task, some in stores.items():
             for one in some:
                 self._stage(one, one.staged(task, staging))
                 self.faults.reach("hand-over.during-copy")
-                self.progress.advance()
         self.progress.done()
 
     def _stage(self, one: WarmStore, target: Path) -> None:
@@ -183,7 +188,7 @@ class _HandOver(OnDirectory):
             target = target / f"{one.spec.name}.0" if one.spec.kind.is_segmented else target
             create_database(target, one.spec.kind, {one.changelog: one.offset})
             return
-        link_tree(one.place.path, target, self.directory.ownership)
+        link_tree(one.place.path, target, self.directory.ownership, self.progress.advance)
         for database in databases_of(target):
             forget_witness(database)
 
@@ -211,10 +216,6 @@ class _HandOver(OnDirectory):
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
         )
-
-
-def _same(first: Path, second: Path) -> bool:
-    return first.exists() and second.exists() and first.samefile(second)
 
 
 def _doing(request: HandOverRequest) -> str:

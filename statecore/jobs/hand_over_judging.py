@@ -21,6 +21,7 @@ from statecore.changelog.soundness import ParentEnd, refusal
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.failures import as_statecore_error
 from statecore.runtime.followed_logs import FollowedLogs
 from statecore.runtime.followed_store import FollowedSpec
 from statecore.spec.duration import format_duration
@@ -92,12 +93,16 @@ def judge(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> Judged:
     Raises:
         Retryable: no broker answered; nothing was changed.
     """
-    logs = {task: FollowedLogs(file) for task, (file, _) in tasks.items()}
-    for one in logs.values():
-        one.read()
+    logs: dict[str, FollowedLogs] = {}
     refused: dict[str, StatecoreError] = {}
     known: dict[str, Mapping[TopicPartition, ChangelogEnd]] = {}
-    for task, ends in _ends({task: copies for task, (_, copies) in tasks.items()}, logs, ask).items():
+    for task, (file, _) in tasks.items():
+        try:
+            (one := FollowedLogs(file)).read()
+            logs[task] = one
+        except (StatecoreError, OSError) as error:
+            refused[task] = as_statecore_error(error, f"{file} was read", task=task)
+    for task, ends in _ends({task: tasks[task][1] for task in logs}, logs, ask).items():
         if isinstance(ends, StatecoreError):
             refused[task] = ends
             continue
@@ -134,11 +139,22 @@ def too_old(end: ParentEnd, now: ChangelogEnd) -> str | None:
     )
 
 
+def _of_unknown_topic(end: ParentEnd, now: ChangelogEnd) -> str | None:
+    """Why nobody can tell whether what lies behind a copy is of its topic, or ``None`` where nothing does."""
+    if end.topic_id or end.end >= now.log.last_stable:
+        return None
+    return f"{end.topic_partition} goes on behind offset {end.end}, and there is no sound record of the topic it is of"
+
+
 def _error(task: str, copy: Copy, logs: FollowedLogs, now: ChangelogEnd) -> Invalid | None:
     where = {"task": task, "store": copy.store.name, "topic": copy.store.changelog.topic}
     if copy.position:
         end = logs.end_of(copy.store.changelog, copy.position)
-        why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None) or too_old(end, now)
+        why = (
+            refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
+            or _of_unknown_topic(end, now)
+            or too_old(end, now)
+        )
         if why is not None:
             return Invalid(
                 f"The warm copy of {copy.store.name} in {task} cannot be continued: {why}.", action=FOLLOW, **where

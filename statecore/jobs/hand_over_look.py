@@ -19,8 +19,10 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.hand_over_judging import Ask, Copy, Judged, judge
+from statecore.jobs.hand_over_release import WrittenBy
 from statecore.jobs.hand_over_report import HandedTask, Verdict
-from statecore.jobs.hand_over_standing import closed_at, live_offset, not_closed, not_sound
+from statecore.jobs.hand_over_sides import refuse_shared
+from statecore.jobs.hand_over_standing import closed_at, damage, live_offset, not_closed, not_sound
 from statecore.jobs.placing import siblings_of
 from statecore.maintenance.layout import StorePlace, store_places
 from statecore.placement.apply import SiblingStore, StoreImage
@@ -99,6 +101,7 @@ class Look:
         self.application, self.warm, self.directory = application, warm, directory
         self.ask, self.progress = ask, progress
         self.exactly_once = application.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self._written = WrittenBy(application, {})
 
     def run(self, only: Sequence[str]) -> Looked:
         """Look at the tasks of the warm copy, or at some.
@@ -109,6 +112,7 @@ class Look:
         """
         wanted = self._wanted(only)
         warm_places, live_places = _by_task(self.warm), _by_task(self.directory)
+        self._written = WrittenBy(self.application, live_places)
         self.progress.phase("look", len(wanted), "tasks")
         tasks: dict[str, HandedTask] = {}
         stores: dict[str, Sequence[WarmStore]] = {}
@@ -117,6 +121,7 @@ class Look:
         for task in wanted:
             live = live_places.get(task, {})
             try:
+                refuse_shared(task, self.warm, self.directory, warm_places.get(task, {}).values(), live.values())
                 found = self._warm_stores(task, warm_places.get(task, {}))
                 tasks[task] = self._verdict(task, found, live)
                 if tasks[task].verdict is Verdict.TAKEN:
@@ -203,7 +208,8 @@ class Look:
     def _take(
         self, task: HandedTask, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
     ) -> tuple[Sequence[WarmStore], HandedTask]:
-        """The stores that are put in place of a task. Raises where the placement would not do it."""
+        """The stores that are put in place of a task. Raises where the placement, or Kafka Streams, would not do it."""
+        self._written.refuse_older(task.task)
         made, notes = self._made_empty(task.task, warm, places)
         stores = [*warm, *made]
         self._refuse_placement(task.task, stores)
@@ -236,16 +242,18 @@ class Look:
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
             return HandedTask(task, Verdict.TAKEN, f"{why}, and Kafka Streams would wipe the task", has, names, size)
         ahead = 0
+        torn = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name]))]
+        notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in torn)
         for one in warm:
             place = places.get(one.spec.name)
             live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec.kind, one.changelog)
             if live > one.offset:
                 why = f"{one.spec.name} is at offset {live} there, and the warm copy at {one.offset}"
-                return HandedTask(task, Verdict.LEFT, why)
+                return HandedTask(task, Verdict.LEFT, why, notes=notes)
             ahead += one.offset - max(live, -1)
         if not ahead:
             return HandedTask(task, Verdict.LEFT, "it is as far as the warm copy")
-        return HandedTask(task, Verdict.TAKEN, "the warm copy is further", ahead, names, size)
+        return HandedTask(task, Verdict.TAKEN, torn[0] if torn else "the warm copy is further", ahead, names, size)
 
     def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> str:
         """Why Kafka Streams would wipe the task under exactly-once; empty where nothing says so."""
@@ -282,7 +290,7 @@ class Look:
                 missing.append(name)
                 continue
             changelog = TopicPartition(store.changelog, partition_of(task) or 0)
-            if self.exactly_once and (why := not_sound(place, store.kind, changelog)):
+            if why := damage(place) or (not_sound(place, store.kind, changelog) if self.exactly_once else ""):
                 made.append(WarmStore(store, changelog, OFFSET_UNKNOWN, None))
                 notes.append(f"{why}: it is made empty, and Kafka Streams restores it from the start of its changelog")
         if missing:

@@ -1,10 +1,17 @@
-"""What an application that is down would go by in a store of its own: its offset, and whether it takes it at all.
+"""What counts of a store on either side of a hand-over: of the copy, and of an application that is down.
 
 Under exactly-once Kafka Streams deletes a whole task where one store of it was not closed, cannot be read, or has no
 offset. A grace buffer's offset counts in ``.checkpoint_<store>`` alone.
+
+A database whose MANIFEST has lost its end opens, with the offset of the end and without some of its rows, and Kafka
+Streams asks no more. So on both sides its witness is asked, too (:mod:`statecore.stores.rocksdb_witness`).
 """
 
 from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.checkpoint import decode_checkpoint
@@ -15,21 +22,23 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.maintenance.layout import StorePlace
 from statecore.maintenance.store_standing import standing_of
 from statecore.placement.contents import databases_of
-from statecore.placement.database_state import read_database_state
-from statecore.placement.trees import link_in
+from statecore.placement.database_state import DatabaseState, read_database_state
+from statecore.runtime.database_offsets import half_deleted, read_databases
 
 
 def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
     """The offset at which a store of a warm copy was closed; -4 where it has none.
 
     Raises:
-        Invalid: it was not closed, is a link, or follows another changelog.
-        Corrupted: it cannot be read, its segments do not agree, or something lies among them.
+        Invalid: it was not closed, something in it is a link, or it follows another changelog.
+        Corrupted: it cannot be read, has lost a part of its files, its segments do not agree, or something lies among
+            them.
     """
-    if (link := link_in(place.path)) is not None:
+    if (link := _link_in(place.path)) is not None:
         raise Invalid(
-            f"{link} in the warm copy of {task} is a link: both applications would work in one database.",
-            action="Replace the link by the directory, or mount the place there.",
+            f"{link} in the warm copy of {task} is a link to {os.path.realpath(link)}: the application would work with "
+            "what lies there.",
+            action="Replace the link by what it leads to, or mount the place there, then run this again.",
             task=task,
             store=place.store,
         )
@@ -41,8 +50,7 @@ def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
             store=place.store,
         )
     offsets: set[int] = set()
-    for database in place.databases:
-        state = read_database_state(database)
+    for state in _states(task, place):
         if others := state.offsets.keys() - {changelog}:
             raise Invalid(
                 f"The warm copy of {place.store} in {task} has offsets of {', '.join(sorted(map(str, others)))}, and "
@@ -70,8 +78,21 @@ def closed_at(task: str, place: StorePlace, changelog: TopicPartition) -> int:
     return next(iter(offsets), OFFSET_UNKNOWN)
 
 
+def damage(place: StorePlace) -> str:
+    """Why a store of the application has not the rows that its offset says; empty where nothing says so."""
+    if half_deleted(place):
+        return f"{place.store} there was deleted in part"
+    try:
+        read_databases(place.databases)
+    except Corrupted:
+        return f"{place.store} there is damaged"
+    return ""
+
+
 def live_offset(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> int:
-    """What the application would go by; -4 where it knows of none, or the store cannot be read."""
+    """What the application would go by; -4 where it knows of none, or where rows of the store are missing."""
+    if damage(place):
+        return OFFSET_UNKNOWN
     try:
         if not kind.manages_offsets:
             return _of_files(place).get(changelog, OFFSET_UNKNOWN)
@@ -107,6 +128,26 @@ def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> 
     except Corrupted:
         has_offset = False
     return "" if has_offset else f"{place.store} there has no offset"
+
+
+def _states(task: str, place: StorePlace) -> Sequence[DatabaseState]:
+    """What the databases of a warm copy say; one that has lost a part of its files says nothing."""
+    try:
+        if why := half_deleted(place):
+            raise Corrupted(why, action="")
+        return read_databases(place.databases).states
+    except Corrupted as error:
+        raise Corrupted(
+            f"The warm copy of {place.store} in {task} is damaged: {error.what}",
+            action=f"Move {place.path} out of the copy, let statecore standby --once make it anew, and run this again.",
+            task=task,
+            store=place.store,
+        ) from error
+
+
+def _link_in(store: Path) -> Path | None:
+    """The first link in a store's directory, or itself; ``None`` where there is none."""
+    return next((path for path in (store, *sorted(store.rglob("*"))) if path.is_symlink()), None)
 
 
 def _strays(place: StorePlace) -> list[str]:

@@ -7,7 +7,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from statecore.placement.ownership import Ownership
@@ -49,33 +49,71 @@ def move(source: Path, target: Path) -> None:
         shutil.rmtree(source)
 
 
-def link_tree(source: Path, target: Path, ownership: Ownership | None = None) -> None:
+def link_tree(
+    source: Path, target: Path, ownership: Ownership | None = None, told: Callable[[int], object] | None = None
+) -> None:
     """Copy a database directory without copying its data: SST files as hard links, everything else as bytes.
 
     The source is only read. ``target`` must not exist; its parents are made. Links share the owner of the source, so
     where that is to change the data is copied too; what has the right owner keeps its modes.
+
+    Args:
+        source: the directory, or a file.
+        target: where.
+        ownership: whose it will be; everybody's files may be linked without it.
+        told: told the bytes of each file when it is there.
     """
     by_group = ownership is not None and ownership.by_group
-    right = ownership is None or ownership.owns(source)
     if source.is_dir() and not source.is_symlink():
         target.mkdir(parents=True)
         shutil.copymode(source, target)
         for entry in sorted(os.scandir(source), key=lambda item: item.name):
-            link_tree(Path(entry.path), target / entry.name, ownership)
-    elif source.name.endswith(IMMUTABLE_SUFFIXES) and not source.is_symlink() and (right or by_group):
-        try:
-            os.link(source, target)
-        except OSError as error:
-            # Another user's file (fs.protected_hardlinks), another file system, or a file with too many names.
-            if error.errno not in (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK):
-                raise
-            shutil.copy2(source, target)
-        else:
-            return
+            link_tree(Path(entry.path), target / entry.name, ownership, told)
     else:
-        shutil.copy2(source, target, follow_symlinks=False)
+        is_linked = _may_link(source, ownership) and _linked(source, target)
+        if not is_linked:
+            shutil.copy2(source, target, follow_symlinks=False)
+        if told is not None:
+            told(target.lstat().st_size)
+        if is_linked:
+            return
     if ownership is not None:
-        (ownership.give if ownership.by_group else ownership.give_away)(target)
+        (ownership.give if by_group else ownership.give_away)(target)
+
+
+def copied_bytes(source: Path, target: Path, ownership: Ownership | None = None) -> int:
+    """The bytes that :func:`link_tree` copies: those of the files that it cannot link.
+
+    Args:
+        source: the directory.
+        target: a directory that is there, on the file system of the copy.
+        ownership: as there.
+    """
+    device = target.stat().st_dev
+    return sum(
+        status.st_size
+        for name, status in _walk(source)
+        if not name.endswith("/") and not (status.st_dev == device and _may_link(source / name, ownership))
+    )
+
+
+def _may_link(source: Path, ownership: Ownership | None) -> bool:
+    """Whether a hard link is as good as a copy of a file."""
+    if not source.name.endswith(IMMUTABLE_SUFFIXES) or source.is_symlink():
+        return False
+    return ownership is None or ownership.by_group or ownership.owns(source)
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Whether a file could be given a second name."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        # Another user's file (fs.protected_hardlinks), another file system, or a file with too many names.
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK):
+            raise
+        return False
+    return True
 
 
 def link_in(root: Path) -> Path | None:

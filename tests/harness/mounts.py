@@ -69,8 +69,15 @@ def disk(path: Path, size: str) -> Iterator[Disk]:
 @contextmanager
 def bound(path: Path) -> Iterator[None]:
     """Mount a directory upon itself: a mount of its own, of the same file system; skipped where not permitted."""
+    with bound_at(path, path):
+        yield
+
+
+@contextmanager
+def bound_at(source: Path, path: Path) -> Iterator[None]:
+    """Mount a directory at another, which there is; the test is skipped where that is not permitted."""
     try:
-        _run("mount", "--bind", str(path), str(path))
+        _run("mount", "--bind", str(source), str(path))
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
         pytest.skip(f"nothing can be mounted here: {getattr(error, 'stderr', error)}")
     try:

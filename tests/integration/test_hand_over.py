@@ -19,6 +19,7 @@ from statecore.errors import Fenced, Invalid
 from statecore.maintenance.layout import store_places
 from statecore.placement.database_state import read_database_state
 from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import fingerprint
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker
@@ -33,6 +34,7 @@ from tests.harness.shop import Shop
 pytestmark = [pytest.mark.integration]
 
 VERSION = "4.3.1"
+OLDER = "4.2.0"
 VERSIONED = {"versioned-key-value"}
 
 
@@ -142,6 +144,41 @@ def test_kafka_streams_restores_only_what_lies_behind_the_copy_that_was_handed_o
     assert noted == [one["task"] for one in report["tasks"] if "key-value" in one["stores"]]  # of the same tasks
     assert len(noted) == world.partitions
     with world.on(VERSION) as running:
+        assert world.restored(running) == tail
+        assert world.answers(running) == before
+
+
+def test_an_older_release_restores_what_lies_behind_a_copy_that_was_handed_over_and_migrated_down(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    world = fleet.application(f"older-{uuid.uuid4().hex[:8]}", tmp_path / "state", "exactly_once_v2", KINDS)
+    handing = Handing(world, tmp_path)
+    first, second, third = world.portions()
+    with world.on(OLDER) as running:
+        world.feed([*first, *second])
+        handing.write_spec()
+        handing.follow()
+        copied = handing.offsets()
+        world.feed(third)
+        before = world.answers(running)
+    tail = handing.counts(copied)
+    fingerprints = {path.name: fingerprint(path) for path in world.directory.glob("*_*")}
+    code, report = handing.hand_over("--apply")  # it is there, and further
+    assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"left"})
+    assert {path.name: fingerprint(path) for path in world.directory.glob("*_*")} == fingerprints
+
+    for checkpoint in world.directory.glob("*_*/.checkpoint"):
+        checkpoint.unlink()  # as after a kill: Kafka Streams would wipe every task
+    code, report = handing.hand_over("--apply")
+    assert (code, {one["verdict"] for one in report["tasks"]}) == (Invalid.exit_code, {"refused"})
+    assert all("was written by Kafka Streams 4.2 or older" in one["why"] for one in report["tasks"])
+
+    shutil.rmtree(world.directory)
+    assert handing.hand_over("--apply")[0] == 0
+    where = ["--application-id", world.application_id, "--state-dir", world.state_dir, "--spec", handing.spec]
+    done = statecore("migrate", *where, "--to", "4.2", "--apply")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with world.on(OLDER) as running:
         assert world.restored(running) == tail
         assert world.answers(running) == before
 

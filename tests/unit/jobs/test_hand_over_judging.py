@@ -101,9 +101,39 @@ def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> 
 
 
 def test_a_tail_of_a_copy_of_which_nobody_knows_its_age_is_left_to_the_standby(tmp_path: Path) -> None:
-    assert "nobody knows since when" in why(tmp_path / "nothing.json", now(25))
     assert "nobody knows since when" in why(known(tmp_path, read_at=None), now(25))
-    assert why(tmp_path / "nothing.json", now(10)) == ""
+    assert why(known(tmp_path, read_at=None), now(10)) == ""
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+@pytest.mark.parametrize("written", [None, b"", bytes(40)], ids=["missing", "empty", "zeros"])
+def test_a_tail_is_not_put_above_a_copy_of_which_nobody_knows_the_topic(
+    tmp_path: Path, policy: str, written: bytes | None
+) -> None:
+    """The topic may have been created again and have grown past the copy, whatever its policy."""
+    file = tmp_path / "logs.json"
+    if written is not None:
+        file.write_bytes(written)
+    assert "there is no sound record of the topic" in why(file, now(25, policy=policy))
+    assert why(file, now(10, policy=policy)) == ""
+
+
+def test_a_record_that_cannot_be_read_refuses_its_task_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = FollowedLogs.read
+
+    def cannot(logs: FollowedLogs) -> None:
+        if "other" in str(logs._file):
+            raise OSError(5, "Input/output error")
+        read(logs)
+
+    monkeypatch.setattr(FollowedLogs, "read", cannot)
+    tasks = {
+        "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
+        "0_1": (tmp_path / "other" / "logs.json", [Copy(spec_of(), 10)]),
+    }
+    judged = judge(tasks, now())
+    assert (set(judged.refused), set(judged.ends)) == ({"0_1"}, {"0_0"})
+    assert "Input/output error" in judged.refused["0_1"].what
 
 
 def test_clocks_that_are_wrong_prove_no_age(tmp_path: Path) -> None:

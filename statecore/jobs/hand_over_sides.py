@@ -1,0 +1,114 @@
+"""The two directories of a hand-over: that they are two, and which of them is the copy.
+
+Whoever follows the copy and the application itself must never work in one database. So a directory that is the other
+one, or lies inside it, is refused, by whatever name it is called: a link, a mount or ``..``. A task that leads into the
+other directory is refused alone.
+
+``statecore standby`` leaves a record of what it follows (:mod:`statecore.runtime.followed_logs`). Where only the
+directory that was given for the application's has one, the two were given the wrong way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from statecore.errors import Invalid, NotFound
+from statecore.maintenance.layout import StorePlace, application_directory
+from statecore.placement.state_directory import StateDirectory
+from statecore.placement.work_directory import STANDBY
+
+_APART = "Give the copy and the application a state directory each, neither of them inside the other."
+
+
+def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
+    """The directory of a warm copy.
+
+    Raises:
+        NotFound: it is not there.
+        Invalid: it is no directory, or may not be read.
+    """
+    try:
+        return application_directory(warm_dir, application_id)
+    except NotFound as error:
+        raise NotFound(
+            error.what,
+            action="Name with --from the state directory that statecore standby has kept, which is the one above the "
+            "one called like the application.",
+            **error.context,
+        ) from error
+
+
+def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:
+    """Refuse a directory that is the other one, or lies inside it. Raises ``Invalid``."""
+    if _same(warm.path, live.path):
+        raise Invalid(
+            f"{warm.path} is the directory of the application itself, and no copy beside it.",
+            action="Name the state directory of statecore standby with --from, and the application's with --state-dir.",
+            state_dir=str(live.state_dir),
+        )
+    for inner, outer in ((warm, live), (live, warm)):
+        if any(_same(parent, outer.path) for parent in inner.path.resolve().parents):
+            raise Invalid(
+                f"{inner.path} lies inside {outer.path}: Kafka Streams or the standby would delete it with that.",
+                action=_APART,
+                state_dir=str(live.state_dir),
+            )
+
+
+def refuse_swapped(warm: StateDirectory, live: StateDirectory) -> None:
+    """Refuse directories of which only the application's was kept by a standby. Raises ``Invalid``."""
+    if _was_followed(live) and not _was_followed(warm):
+        raise Invalid(
+            f"{live.path} was kept by statecore standby, and {warm.path} was not: the two were given the wrong way "
+            "round.",
+            action="Name the state directory of statecore standby with --from, and the application's with "
+            "--state-dir. Where the application was started with an earlier copy, delete "
+            f"{live.work_path / STANDBY} first.",
+            state_dir=str(live.state_dir),
+        )
+
+
+def refuse_shared(
+    task: str,
+    warm: StateDirectory,
+    live: StateDirectory,
+    places: Collection[StorePlace],
+    live_places: Collection[StorePlace],
+) -> None:
+    """Refuse a task of which a part is in the other directory, through a link or a mount. Raises ``Invalid``."""
+    ours, theirs = [*_parts(task, warm, places)], [*_parts(task, live, live_places)]
+    for parts, other in ((ours, live), (theirs, warm)):
+        root = other.path.resolve()
+        for part in parts:
+            if (real := part.resolve()).is_relative_to(root):
+                raise _shared(task, f"{part} is {real}", other)
+    seen = {(found.st_dev, found.st_ino): part for part in theirs for found in [part.stat()]}
+    for part in ours:
+        found = part.stat()
+        if there := seen.get((found.st_dev, found.st_ino)):
+            raise _shared(task, f"{part} is {there}", live)
+
+
+def _parts(task: str, directory: StateDirectory, places: Collection[StorePlace]) -> Iterator[Path]:
+    """The directories of a task that are there: its own, and those of its stores and databases."""
+    if (own := directory.task_path(task)).is_dir():
+        yield own
+    for place in places:
+        yield from dict.fromkeys((place.path, *place.databases))
+
+
+def _shared(task: str, what: str, other: StateDirectory) -> Invalid:
+    return Invalid(
+        f"{what}, in {other.path}: the application and who follows the copy of {task} would work in one database.",
+        action="Take the link or the mount away, let statecore standby --once follow the copy, then run this again.",
+        task=task,
+    )
+
+
+def _was_followed(directory: StateDirectory) -> bool:
+    return next((directory.work_path / STANDBY).rglob("logs.json"), None) is not None
+
+
+def _same(first: Path, second: Path) -> bool:
+    return first.exists() and second.exists() and first.samefile(second)

@@ -1,0 +1,130 @@
+"""An application that runs an older release gets no databases of this one, and how it has a copy all the same."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from statecore.formats.checkpoint import encode_checkpoint
+from statecore.formats.kinds import StoreKind
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.hand_over import run_hand_over
+from statecore.jobs.hand_over_report import HandOverReport, Outcome, Verdict
+from statecore.jobs.hand_over_request import HandOverRequest
+from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.migrate import run_migrate
+from statecore.jobs.migrate_request import MigrateRequest
+from statecore.jobs.target_release import TargetRelease
+from statecore.placement.database_state import create_database, read_database_state
+from statecore.placement.state_directory import StateDirectory
+from statecore.placement.trees import fingerprint
+from tests.golden.directories import golden_directories, unpacked
+from tests.unit.jobs.test_hand_over import World, killed, verdicts
+
+OLDER = ["4.2.0-exactly-once-clean", "4.2.0-at-least-once-clean", "3.9.1-exactly-once-clean"]
+KINDS = {
+    "key-value": StoreKind.KEY_VALUE,
+    "timestamped-key-value": StoreKind.TIMESTAMPED_KEY_VALUE,
+    "session": StoreKind.SESSION,
+    "timestamped-window": StoreKind.TIMESTAMPED_WINDOW,
+}
+
+
+class Older:
+    """A directory that an older release of Kafka Streams has left, and a warm copy that is further in each store."""
+
+    def __init__(self, root: Path, name: str, *, has_versioned: bool = False) -> None:
+        golden = golden_directories()[name]
+        unpacked(name, root / "live")
+        self.live, self.warm = StateDirectory(root / "live", name), StateDirectory(root / "warm", name)
+        said = yaml.safe_load(golden.stores_yaml())
+        said["subtopologies"] = {"0": said["subtopologies"]["0"]}
+        stores = said["subtopologies"]["0"]["stores"]
+        if not has_versioned:  # a placement refuses one that it would keep beside the others
+            stores.pop("versioned-key-value")
+        self.spec = root / "stores.yaml"
+        self.spec.write_text(yaml.safe_dump(said))
+        for task in ("0_0", "0_1"):
+            if not has_versioned:
+                shutil.rmtree(self.live.task_path(task) / "rocksdb" / "versioned-key-value")
+            for store, kind in KINDS.items():
+                plain = self.warm.task_path(task) / "rocksdb" / store
+                path = self.warm.task_path(task) / store / f"{store}.0" if kind.is_segmented else plain
+                path.parent.mkdir(parents=True, exist_ok=True)
+                create_database(path, kind, {TopicPartition(f"{name}-{store}-changelog", int(task[-1])): 500})
+
+    def hand_over(self) -> HandOverReport:
+        return run_hand_over(
+            HandOverRequest(
+                spec_path=str(self.spec),
+                warm_dir=str(self.warm.state_dir),
+                state_dir=str(self.live.state_dir),
+                apply=True,
+                offline=True,
+            )
+        )
+
+    def migrate(self, to: str) -> None:
+        run_migrate(
+            MigrateRequest(
+                application_id=self.live.application_id,
+                state_dir=str(self.live.state_dir),
+                spec_path=str(self.spec),
+                to=TargetRelease(to),
+                apply=True,
+            ),
+            InProcessEngine(),
+        )
+
+    def has_offsets(self) -> set[bool]:
+        """Whether the databases of the application have the family that 4.2 and older do not open."""
+        found = (read_database_state(file.parent) for file in self.live.path.glob("*_*/**/CURRENT"))
+        return {"offsets" in state.column_families for state in found}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_what_an_older_release_has_left_gets_no_databases_of_this_one(tmp_path: Path, name: str) -> None:
+    world = Older(tmp_path, name)
+    before = {task: fingerprint(world.live.task_path(task)) for task in ("0_0", "0_1")}
+    report = world.hand_over()
+    assert (report.outcome, set(verdicts(report).values())) == (Outcome.UNCHANGED, {Verdict.REFUSED})
+    assert all("was written by Kafka Streams 4.2 or older" in task.why for task in report.tasks)
+    assert all("statecore migrate --to 4.3" in task.why for task in report.tasks)
+    assert {task: fingerprint(world.live.task_path(task)) for task in before} == before
+
+
+def test_a_task_that_is_not_there_is_refused_where_all_others_are_of_an_older_release(tmp_path: Path) -> None:
+    world = Older(tmp_path, OLDER[0])
+    shutil.rmtree(world.live.task_path("0_1"))
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.REFUSED}
+    assert not world.live.task_path("0_1").exists()
+
+
+def test_migrated_up_handed_over_and_migrated_down_an_older_release_has_the_copy(tmp_path: Path) -> None:
+    world = Older(tmp_path, OLDER[0], has_versioned=True)
+    world.migrate("4.3")
+    assert set(verdicts(world.hand_over()).values()) == {Verdict.TAKEN}
+    assert world.has_offsets() == {True}
+    world.migrate("4.2")
+    assert world.has_offsets() == {False}
+    files = [(world.live.task_path(task) / ".checkpoint").read_text() for task in ("0_0", "0_1")]
+    assert [text.count(" 500\n") for text in files] == [len(KINDS)] * 2
+
+
+def test_one_task_that_this_release_has_opened_tells_of_those_that_are_not_there(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.store(world.live, "totals", 9)
+    world.store(world.warm, "totals", 9, task="0_1")
+    assert verdicts(world.hand_over()) == {"0_1": Verdict.TAKEN}
+
+
+def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_path: Path) -> None:
+    world = World(tmp_path, "at_least_once")
+    path = world.store(world.live, "late", 3)
+    killed(path, "GRACE_BUFFER")
+    world.store(world.warm, "late", 9)
+    (world.live.task_path("0_0") / ".checkpoint_late").write_bytes(encode_checkpoint({world.changelog("late"): 4}))
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
