@@ -153,6 +153,9 @@ STANDBY_POINTS: tuple[str, ...] = (
 )
 """A standby task that applies runs to one of its stores; the third only where the store has several segments."""
 
+RESET_POINTS: tuple[str, ...] = ("standby.before-reset", "standby.after-reset")
+"""A standby task that makes a store anew; after the second what was known of its changelog is forgotten."""
+
 ACTIVE_POINTS: tuple[str, ...] = (
     "active.before-kafka-commit",
     "active.after-kafka-commit",
@@ -194,6 +197,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *CONVERSION_POINTS,
     *GLOBAL_POINTS,
     *STANDBY_POINTS,
+    *RESET_POINTS,
     *ACTIVE_POINTS,
     *BASE_POINTS,
     *STARTUP_POINTS,

@@ -103,7 +103,7 @@ def run_standby(
             )
             check = nobody if wanted is None else wanted.check
             kept = KeptTasks(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
-            job = _Standby(request, spec, kept, told)
+            job = _Standby(request, spec, directory, kept, told)
             if wanted is not None:
                 return job.run_static(wanted, stop)
             return job.run_fleet(StandbyFleet(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
@@ -125,10 +125,11 @@ class _Standby:
         self,
         request: StandbyRequest,
         spec: ApplicationSpec,
+        directory: StateDirectory,
         kept: KeptTasks,
         told: Callable[[StandbyReport], object],
     ) -> None:
-        self._request, self._spec, self._told = request, spec, told
+        self._request, self._spec, self._directory, self._told = request, spec, directory, told
         self.kept = kept
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
@@ -176,6 +177,7 @@ class _Standby:
         return self._report(tasks)
 
     def _round(self, stopped: Callable[[], bool]) -> None:
+        self._directory.check_locked()  # without it every task would fail, and be tried again, for ever
         self._rounds += 1
         self.kept.round(stopped)
         self._told(self._report(self.kept.report()))

@@ -8,8 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
-from statecore.placement.contents import StoreDirectory, directories_in
+from statecore.images.model import Segmentation
+from statecore.placement.contents import StoreDirectory, directories_in, segment_start
 from statecore.placement.database_state import DatabaseState, read_database_state
 from statecore.stores.rocksdb_directory import has_database
 from statecore.stores.rocksdb_witness import Witness
@@ -30,15 +32,31 @@ class DatabaseOffsets:
     states: list[DatabaseState]
 
 
-def half_deleted(place: StoreDirectory) -> str:
+def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:
     """Why a store has rows that nobody reads: files of rows without the file that names all others.
 
-    Whoever makes a database writes ``CURRENT`` before the first row.
+    Whoever makes a database writes ``CURRENT`` before the first row. A segment that has expired is no loss: a process
+    was killed while it deleted it.
+
+    Args:
+        place: the store.
+        segmentation: how its rows are divided by time, where that is known.
     """
+    expired = expired_before(place, segmentation)
     for path in directories_in(place.path) if place.segmented else [place.path]:
         if not has_database(path) and any(map(_has_rows, path.glob("*.*"))):
-            return f"{path} has files of rows and no CURRENT: it was deleted, or copied, in part."
+            start = segment_start(path.name, place.store)
+            if start is None or start >= expired:
+                return f"{path} has files of rows and no CURRENT: it was deleted, or copied, in part."
     return ""
+
+
+def expired_before(place: StoreDirectory, segmentation: Segmentation | None) -> int:
+    """The time in ms before which a segment must begin to have expired, as far as the newest segment tells."""
+    if not place.segmented or segmentation is None:
+        return 0
+    newest = max((segment.start or 0 for segment in place.segments), default=0)
+    return first_live_segment(newest, segmentation.retention_ms, segmentation.interval_ms) * segmentation.interval_ms
 
 
 def _has_rows(file: Path) -> bool:

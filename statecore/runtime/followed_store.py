@@ -153,6 +153,12 @@ class FollowedStore:
         return tuple(segment for segment in self._in_order() if segment is not None)
 
     @property
+    def other_changelogs(self) -> tuple[TopicPartition, ...]:
+        """Changelogs that are not its own and that its databases have offsets of."""
+        found = {at for database in self._databases.values() for at in database.committed_offsets()}
+        return tuple(sorted(found - {self.changelog}))
+
+    @property
     def has_rows(self) -> bool:
         """Whether there is a row in any of its databases."""
         return any(next(database.scan_lists(), None) is not None for database in self._databases.values())
@@ -302,7 +308,7 @@ class FollowedStore:
     def _refuse_half_deleted(self) -> None:
         """Such a directory would be taken for none, and its rows would go without a word."""
         place = StoreDirectory(self.name, self.path, self.spec.segmentation is not None)
-        if lost := half_deleted(place):
+        if lost := half_deleted(place, self.spec.segmentation):
             raise Corrupted(
                 lost,
                 action="Copy it again where it came from; or move the store's directory away: it is made anew.",
@@ -417,7 +423,11 @@ class FollowedStore:
     def _take_over_file(self) -> None:
         if self.spec.kind.manages_offsets:
             return
-        beside = read_offsets(self._file).get(self.changelog)
+        try:
+            beside = read_offsets(self._file).get(self.changelog)
+        except Corrupted:  # what it has said counts for Kafka Streams; it stays until the store was emptied
+            self._offset = None
+            return
         if beside is not None and beside != self._offset:
             self._commit(beside)
         if self._exactly_once:

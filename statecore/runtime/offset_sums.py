@@ -37,6 +37,7 @@ from statecore.placement.state_directory import StateDirectory, partition_of, st
 from statecore.runtime.closed_offsets import ClosedOffsets
 from statecore.runtime.database_offsets import DatabaseOffsets, half_deleted, newest_ns, read_databases
 from statecore.runtime.task import Task
+from statecore.runtime.task_stores import segmentation_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.spec.reader import default_changelog
 from statecore.stores.legacy_offsets import read_offsets
@@ -210,10 +211,19 @@ def read_task_sum(directory: StateDirectory, task: str, spec: ApplicationSpec | 
 
 
 def is_empty_task(path: Path) -> bool:
-    """Whether a task directory has no content, as Kafka Streams sees it. Raises ``Invalid``: it may not be read."""
+    """Whether a task directory has nothing but files of offsets and locks.
+
+    Kafka Streams goes by names alone; a directory of such a name is a store here.
+
+    Raises:
+        Invalid: it may not be read.
+    """
     try:
         with os.scandir(path) as entries:
-            return all(one.name.startswith(CHECKPOINT_FILE) or one.name.endswith(".lock") for one in entries)
+            return all(
+                (one.name.startswith(CHECKPOINT_FILE) or one.name.endswith(".lock")) and not one.is_dir()
+                for one in entries
+            )
     except FileNotFoundError:
         return True
     except OSError as error:
@@ -302,7 +312,8 @@ class _TaskReader:
         place = next((one for one in found if one.name == self._place(spec)), None)
         if place is None:
             return StoreSum(spec.name, changelog, None, Source.NOBODY, reason="It has no directory.")
-        return self._store(place, changelog, spec.kind.manages_offsets, is_open)[0]
+        lost = half_deleted(place, segmentation_of(spec))
+        return self._store(place, changelog, spec.kind.manages_offsets, is_open, lost)[0]
 
     def _place(self, spec: StoreSpec) -> str:
         if spec.kind is StoreKind.UNKNOWN:  # the shape that is there
@@ -313,7 +324,8 @@ class _TaskReader:
         stores, claimed = [], set()
         for place in found:
             topic = default_changelog(self.directory.application_id, place.store, topology_of(self.task))
-            looked, own = self._store(place, TopicPartition(topic, self.partition or 0), True, is_open)
+            changelog = TopicPartition(topic, self.partition or 0)
+            looked, own = self._store(place, changelog, True, is_open, half_deleted(place))
             if own is not None and own.states and all(state.keeps_no_offset for state in own.states):
                 continue
             if looked.offset is None and own is not None:  # another topic, such as a source topic
@@ -332,11 +344,10 @@ class _TaskReader:
         return stores
 
     def _store(
-        self, place: StoreDirectory, changelog: TopicPartition, inside: bool, is_open: bool
+        self, place: StoreDirectory, changelog: TopicPartition, inside: bool, is_open: bool, lost: str
     ) -> tuple[StoreSum, DatabaseOffsets | None]:
         """What is known of a store; and what its databases say, where they had to be read."""
         databases = place.databases
-        lost = half_deleted(place)
         if lost:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason=lost, damaged=True), None
         if not databases:

@@ -16,6 +16,7 @@ import statecore.extras.pipeline
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from statecore.changelog.cluster import Cluster
@@ -173,9 +174,11 @@ class StandbyTask:
 
         Raises:
             Invalid: the stores were handed over (:meth:`recycle`).
+            Fenced: the application's lock was lost.
             Invalid, Capacity, Retryable: ``.checkpoint``, or the record of the changelogs, cannot be written.
         """
         self._check_own()
+        self.stores.check_locked()
         followed: dict[TopicPartition, Followed] = {}
         stale: dict[str, str] = {}
         failed: dict[str, StatecoreError] = {}
@@ -226,10 +229,13 @@ class StandbyTask:
             Invalid, Capacity, Retryable: it could not be emptied, or the stores were handed over.
         """
         self._check_own()
-        self._logs.forget(self.stores.store(store).changelog)
-        self._logs.write()
+        self.stores.faults.reach("standby.before-reset")
         self.stores.reset(store, discard=store in self._told)
         self._told.discard(store)
+        self.stores.faults.reach("standby.after-reset")
+        # Last: who is killed before the store is empty has to find it stale again.
+        self._logs.forget(self.stores.store(store).changelog)
+        self._logs.write()
 
     def written(self, asked_at_ms: int) -> None:
         """Whoever writes to the changelogs has committed to the databases of the stores: they stand where these say.
@@ -290,6 +296,17 @@ class StandbyTask:
     def _refuse(self, store: FollowedStore, now: ChangelogEnd) -> str | None:
         """Why the rows of a store cannot be continued. Raises ``Invalid`` where a person has to look."""
         if store.offset is None:
+            if others := ", ".join(map(str, store.other_changelogs)):
+                raise Invalid(
+                    f"Store {store.name} of task {self.name} has offsets of {others}, and its changelog is "
+                    f"{store.changelog}.",
+                    action="Correct the spec, or put the directory back where it belongs; or move the store's "
+                    "directory away: it is made anew.",
+                    task=self.name,
+                    store=store.name,
+                    topic=store.changelog.topic,
+                    partition=store.changelog.partition,
+                )
             return f"it has rows, and nobody knows up to which offset of {store.changelog}"
         if store.offset == OFFSET_UNKNOWN:
             if not store.has_rows:
@@ -351,7 +368,8 @@ class StandbyTask:
     def _read(self, store: FollowedStore, now: ChangelogEnd, start: int, end: int) -> RunBuilder:
         """Read a piece into runs. Raises ``OSError`` besides errors of ours."""
         scratch = self.stores.scratch / "runs"
-        shutil.rmtree(scratch, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(scratch)
         scratch.mkdir(parents=True)
         builder = RunBuilder(
             store.spec.kind,

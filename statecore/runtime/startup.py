@@ -30,12 +30,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from statecore.errors import Corrupted, Fenced, Invalid, StatecoreError
+from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import TASK_NAME
 from statecore.placement.apply import recover
 from statecore.placement.contents import stores_in
 from statecore.placement.moved_aside import KEPT_MS, MovedAside, delete_expired, move_aside, moved_aside
+from statecore.placement.open_stores import refuse_open_stores
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import CORRUPT
 from statecore.runtime.closed_offsets import ClosedOffsets
@@ -286,10 +287,10 @@ class StartupTasks(Generic[OpenedTask]):
         copy, unknown = self._copy_of(task)
         self._faults.reach("startup.before-aside")
         try:
+            refuse_open_stores(self._directory.task_path(task))
             aside = move_aside(self._directory, task, CORRUPT, int(self._clock() * 1000))
-        except Fenced:
-            raise
         except StatecoreError as failure:
+            self._directory.check_locked()
             self._refused[task] = failure
             return
         self._faults.reach("startup.after-aside")

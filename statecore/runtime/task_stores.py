@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
+from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import make_directories
 from statecore.formats.kinds import StoreKind
@@ -78,13 +78,17 @@ def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
     for store in _declared(spec, task):
         if not _is_kept(store) or store.kind.is_versioned or partition is None:
             continue
-        retention, interval = retention_of(store), segment_interval_of(store)
-        segmentation = None
-        if store.kind.is_segmented and retention is not None and interval is not None:
-            segmentation = Segmentation(retention, interval)
         changelog = TopicPartition(store.changelog, partition)
-        found.append(FollowedSpec(store.name, store.kind, changelog, segmentation, is_source(spec, store)))
+        found.append(FollowedSpec(store.name, store.kind, changelog, segmentation_of(store), is_source(spec, store)))
     return tuple(found)
+
+
+def segmentation_of(store: StoreSpec) -> Segmentation | None:
+    """How the rows of a declared store are divided by time; ``None`` where it is one database."""
+    retention, interval = retention_of(store), segment_interval_of(store)
+    if not store.kind.is_segmented or retention is None or interval is None:
+        return None
+    return Segmentation(retention, interval)
 
 
 def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
@@ -114,7 +118,7 @@ class TaskStores:
         directory: its state directory.
         task: the task.
         settings: of every database.
-        faults: where tests let the process die.
+        faults: where tests let the process die; also those who work on the stores ask them.
         now: seconds since the epoch.
 
     Raises:
@@ -133,7 +137,7 @@ class TaskStores:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._name = task
-        self._faults, self._now = faults, now
+        self.faults, self._now = faults, now
         self._directory = directory
         self.path = directory.task_path(task)
         self.work_path = directory.work_path / STANDBY / task
@@ -186,7 +190,7 @@ class TaskStores:
             return
         self._directory.check_locked()
         with said_of(self.name, "", "could not be opened"):
-            recover(self._directory, self._faults)
+            recover(self._directory, self.faults)
             self._refuse_undeclared()
             self._refuse_older()
             self._look_at_unlogged()
@@ -213,6 +217,17 @@ class TaskStores:
         """Whether the task is open; a store of it that failed may be closed all the same."""
         return self._is_open
 
+    def check_locked(self) -> None:
+        """Make sure that what is written by its path goes to the directory that was opened.
+
+        A directory that was renamed away is still written to by RocksDB, which has it open; another one that has its
+        name now is somebody else's.
+
+        Raises:
+            Fenced: the application's lock was lost.
+        """
+        self._directory.check_locked()
+
     def offsets(self) -> dict[TopicPartition, int]:
         """The last applied offset of the changelog of each logged store on disk; -4 where there is none."""
         found = {one.changelog: OFFSET_UNKNOWN if one.offset is None else one.offset for one in self._stores.values()}
@@ -225,8 +240,10 @@ class TaskStores:
 
         Raises:
             NotFound: there is no such store.
+            Fenced: see :meth:`check_locked`.
             StatecoreError: see :meth:`FollowedStore.apply`, and what the system refused.
         """
+        self.check_locked()
         found = self.store(store)
         try:
             with said_of(self.name, store, "could not be moved on"):
@@ -260,8 +277,10 @@ class TaskStores:
         """Write ``.checkpoint`` for all stores, as far as they are committed.
 
         Raises:
+            Fenced: see :meth:`check_locked`.
             Invalid, Capacity: it cannot be written.
         """
+        self.check_locked()
         with said_of(self.name, "", "could not be noted"):
             for store in self._stores.values():
                 store.checkpoint()
@@ -278,8 +297,10 @@ class TaskStores:
 
         Raises:
             NotFound: there is no such store.
+            Fenced: see :meth:`check_locked`.
             Invalid, Capacity, Retryable: see :meth:`FollowedStore.reset`.
         """
+        self.check_locked()
         with said_of(self.name, store, "could not be emptied"):
             remove_offsets(self.path / CHECKPOINT_FILE)
             self.store(store).reset(None if discard else self._keep)
@@ -293,7 +314,9 @@ class TaskStores:
 
         Raises:
             Invalid: it is meant for Kafka Streams 4.2, which does not open these databases; nothing was closed.
-            StatecoreError: a store could not be closed; the others were.
+            Fenced: see :meth:`check_locked`; the stores were closed, and no file was written beside them.
+            StatecoreError: a store could not be closed, or a file not be written or deleted; the stores were closed as
+                far as they could be.
         """
         if meant_for is MeantFor.KAFKA_STREAMS_4_2:
             raise Invalid(
@@ -303,12 +326,22 @@ class TaskStores:
             )
         if not self._is_open:
             return
-        if not meant_for.files.task:
-            with said_of(self.name, "", "could not be handed on"):
-                remove_offsets(self.path / CHECKPOINT_FILE)
+        try:
+            self.check_locked()
+        except Fenced:
+            self._is_open = False
+            for store in self._stores.values():
+                store.drop()
+            raise
         self._is_open = False
         failures: list[StatecoreError] = []
         failed: set[TopicPartition] = set()
+        if not meant_for.files.task:
+            try:
+                with said_of(self.name, "", "could not be handed on"):
+                    remove_offsets(self.path / CHECKPOINT_FILE)
+            except StatecoreError as error:
+                failures.append(error)
         for store in self._stores.values():
             try:
                 with said_of(self.name, store.name, "could not be closed"):

@@ -16,6 +16,7 @@ from statecore.images.model import Segmentation
 from statecore.placement.contents import segments_in
 from statecore.placement.database_state import create_database, read_database_state
 from statecore.runtime.followed_store import FollowedSpec, FollowedStore
+from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb import RocksDBStore
 
 CHANGELOG = TopicPartition("orders-store-changelog", 0)
@@ -81,6 +82,39 @@ def test_files_of_rows_without_current_are_refused_and_stay(
     assert raised.value.context["store"] == "store"
     assert not store.is_open
     assert sorted((file.name, file.read_bytes()) for file in database.iterdir()) == before
+
+
+def test_an_expired_segment_that_was_deleted_in_part_does_not_count(tmp_path: Path) -> None:
+    store = store_of(tmp_path, StoreKind.WINDOW)
+    for segment in (0, 60_000, 300_000):
+        with RocksDBStore(tmp_path / "0_0" / "store" / f"store.{segment}", StoreKind.WINDOW, create=True) as made:
+            made.put(b"k" * 30, b"row")
+            made.commit({CHANGELOG: 6})
+    (tmp_path / "0_0" / "store" / "store.60000" / "CURRENT").unlink()
+    store.open()
+    assert (store.offset, store.segments) == (6, (0, 5))
+    store.close()
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_grace_buffer_whose_file_is_damaged_is_made_anew_and_nothing_else(tmp_path: Path, exactly_once: bool) -> None:
+    store = store_of(tmp_path, StoreKind.GRACE_BUFFER, exactly_once=exactly_once)
+    store.open()
+    store.apply([], 7)
+    store.close()
+    file = tmp_path / "0_0" / ".checkpoint_store"
+    file.write_bytes(b"\0garbage")
+    for _ in range(2):
+        store.open()
+        assert store.offset is None
+        store.close()
+        assert file.read_bytes() == b"\0garbage"
+    store.open()
+    store.reset()
+    assert store.offset == OFFSET_UNKNOWN
+    store.apply([], 9)
+    store.close()
+    assert read_offsets(file) == {CHANGELOG: 8}
 
 
 def test_what_a_process_left_that_had_begun_to_make_a_database_is_made_anew(tmp_path: Path) -> None:

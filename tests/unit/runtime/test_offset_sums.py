@@ -20,6 +20,7 @@ from statecore.runtime.offset_sums import (
     Source,
     Standing,
     TaskSum,
+    is_empty_task,
     offset_sum,
     open_task_sum,
     read_offset_sums,
@@ -210,6 +211,25 @@ def test_every_other_directory_is_an_entry_with_its_reason(world: World, monkeyp
     assert sums["0_1"].sum == 0
     assert all(one.reason for task, one in sums.items() if task != "0_0")
     assert "no CURRENT" in sums["0_3"].reason
+
+
+def test_a_store_whose_name_is_that_of_a_lock_is_no_empty_task(tmp_path: Path) -> None:
+    assert is_empty_task(tmp_path)
+    for name in (".lock", ".checkpoint", ".checkpoint_late"):
+        (tmp_path / name).touch()
+    assert is_empty_task(tmp_path)
+    (tmp_path / "orders.lock").mkdir()
+    assert not is_empty_task(tmp_path)
+
+
+def test_an_expired_segment_that_was_deleted_in_part_is_no_damage(world: World) -> None:
+    world.put_plain("0_0", 4)
+    for start in (0, 14_400_000):
+        world.put_segment("0_0", start, 4)
+    (world.path("0_0") / WINDOW / f"{WINDOW}.0" / "000009.sst").touch()
+    (world.path("0_0") / WINDOW / f"{WINDOW}.0" / "CURRENT").unlink()
+    assert read_offset_sums(world.directory, spec_of())["0_0"].standing is Standing.KNOWN
+    assert read_offset_sums(world.directory)["0_0"].standing is Standing.DAMAGED
 
 
 def test_the_checkpoint_of_another_application_is_seen_as_such(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,15 +14,19 @@ from typing import Any
 import pytest
 
 from statecore.changelog.model import OffsetRange
-from statecore.errors import Capacity, Retryable, StatecoreError
+from statecore.errors import Capacity, Fenced, Retryable, StatecoreError
+from statecore.faults import NO_FAULTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.topic_partition import TopicPartition
 from statecore.placement.moved_aside import moved_aside
+from statecore.placement.trees import fingerprint
 from statecore.placement.work_directory import STALE
+from statecore.runtime.changelog_ends import ChangelogEnd
 from statecore.runtime.standby_task import StandbyTask
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.forked import Forks
-from tests.unit.runtime.standby_world import CHANGELOG, STORE, TASK, World, rows_of, with_gaps
+from tests.unit.runtime.standby_world import CHANGELOG, STORE, TASK, World, rows_of, spec_of, store_of, with_gaps
 
 
 @pytest.fixture
@@ -231,6 +236,86 @@ def test_a_topic_that_was_created_again_leaves_the_rows_to_a_person(world: World
     assert "created again" in world.follow(task).failed[STORE].what
     assert rows_of(task) == {b"a": b"1"}
     task.close()
+
+
+def with_another_leader(world: World, epoch: int, ended_at: int | None) -> dict[TopicPartition, ChangelogEnd]:
+    """The ends as a leader of this epoch tells them, and where the epoch that was asked for has ended."""
+    (told,) = world.log.ends(int(world.now * 1000)).values()
+    return {CHANGELOG: replace(told, log=replace(told.log, leader_epoch=epoch), epoch_end=ended_at)}
+
+
+@pytest.mark.parametrize("point", ["standby.before-reset", "standby.after-reset"])
+def test_rows_of_a_lost_branch_are_not_followed_on_wherever_the_store_was_to_be_made_anew(
+    tmp_path: Path, point: str
+) -> None:
+    world = World(tmp_path / "state", faults=InjectedFault(point))
+    for number in range(20):
+        world.log.put(f"old{number}", "1")
+    with world.directory.lock():
+        task = world.task()
+        task.open()
+        task.follow(with_another_leader(world, 1, None))
+        for offset in range(10, 20):
+            del world.log.records[offset]
+        world.log.end = 10
+        for number in range(30):
+            world.log.put(f"new{number}", "2")
+        assert "truncated" in task.follow(with_another_leader(world, 2, 10)).stale[STORE]
+        with pytest.raises(FaultInjected):
+            task.rebuild(STORE)
+        task.close()
+        world.faults = NO_FAULTS
+        task = world.task()
+        task.open()
+        done = task.follow(with_another_leader(world, 2, 10 if task.epochs() == {CHANGELOG: 1} else None))
+        assert bool(done.stale) is (point == "standby.before-reset")
+        if done.stale:
+            task.rebuild(STORE)
+            task.follow(with_another_leader(world, 2, None))
+        expected = {b"old%d" % n: b"1" for n in range(10)} | {b"new%d" % n: b"2" for n in range(30)}
+        assert rows_of(task) == expected
+        task.close()
+
+
+def test_rows_of_another_changelog_are_left_to_a_person(world: World) -> None:
+    world.log.put("a", "1")
+    database = world.directory.task_path(TASK) / "rocksdb" / STORE
+    database.parent.mkdir(parents=True)
+    other = CHANGELOG._replace(partition=1)
+    with RocksDBStore(database, StoreKind.KEY_VALUE, create=True) as store:
+        store.put(b"precious", b"row")
+        store.commit({other: 500})
+    task = world.task()
+    task.open()
+    done = world.follow(task)
+    assert not done.stale
+    assert str(other) in done.failed[STORE].what
+    assert rows_of(task) == {b"precious": b"row"}
+    task.close()
+
+
+@pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.WINDOW])
+def test_a_directory_that_took_the_place_of_the_one_that_is_open_is_not_written_to(
+    tmp_path: Path, kind: StoreKind
+) -> None:
+    world = World(tmp_path / "state", spec_of(store_of(STORE, kind)))
+    with world.directory.lock():
+        task = world.task()
+        task.open()
+        world.directory.path.rename(tmp_path / "taken away")
+        shutil.copytree(tmp_path / "taken away", world.directory.path, ignore=shutil.ignore_patterns(".lock"))
+        before = fingerprint(world.directory.path)
+        for step in (
+            lambda: world.follow(task),
+            lambda: task.rebuild(STORE),
+            lambda: task.stores.apply(STORE, [], 50, stream_time=3_000_000),
+            lambda: task.stores.checkpoint(),
+            task.close,
+        ):
+            with pytest.raises(Fenced, match="lock"):
+                step()
+        assert fingerprint(world.directory.path) == before
+        assert not task.is_open
 
 
 def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_next_process(world: World) -> None:

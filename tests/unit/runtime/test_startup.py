@@ -18,7 +18,7 @@ from statecore.runtime.task import Task
 from statecore.spec.model import ProcessingGuarantee
 from statecore.stores.rocksdb import RocksDBStore
 from tests.harness.forked import Forks
-from tests.unit.runtime.startup_world import KV, OpenStores, World, changelog, opener, spec_of
+from tests.unit.runtime.startup_world import KV, WINDOW, OpenStores, World, changelog, opener, spec_of
 
 ALOS, EOS = ProcessingGuarantee.AT_LEAST_ONCE, ProcessingGuarantee.EXACTLY_ONCE_V2
 
@@ -229,6 +229,19 @@ def test_a_corrupt_task_stays_where_it_is_when_it_has_a_store_that_no_changelog_
     with pytest.raises(Corrupted):
         tasks.take("0_1")
     assert "0_1" not in tasks.sums
+
+
+def test_a_corrupt_task_of_which_somebody_has_a_store_open_is_left_to_them(world: World) -> None:
+    world.put_task("0_1", 9)
+    break_it(world, "0_1")
+    tasks = StartupTasks(world.directory, spec_of(), opener(world, [], corrupt="0_1"))
+    with RocksDBStore(world.path("0_1") / WINDOW / f"{WINDOW}.0", StoreKind.KEY_VALUE):
+        tasks.start()
+        with pytest.raises(Corrupted):
+            tasks.take("0_1")
+    assert isinstance(tasks.refused["0_1"], Fenced)
+    assert not tasks.corrupt
+    assert world.path("0_1").is_dir()
 
 
 @pytest.mark.parametrize("seen", [True, False])

@@ -19,6 +19,7 @@ from statecore.placement.database_state import create_database, read_database_st
 from statecore.placement.moved_aside import moved_aside
 from statecore.placement.state_directory import StateDirectory
 from statecore.placement.work_directory import JOURNAL, STALE
+from statecore.runtime import task_stores
 from statecore.runtime.task_stores import TaskStores, tasks_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
@@ -135,6 +136,27 @@ def test_a_store_without_a_changelog_that_kafka_streams_did_not_close_stops_its_
         for stores in opened(path, spec):
             assert stores.offsets() == {changelog_of("plain"): OFFSET_UNKNOWN}
     assert read_database_state(database).status == STATUS_OPEN
+
+
+def test_stores_are_closed_also_where_the_file_of_offsets_cannot_be_deleted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(path, spec_of(store_of("plain")))
+    with world.directory.lock():
+        stores = world.stores()
+        stores.open()
+
+        def refuse(file: Path) -> None:
+            raise Invalid(f"{file} could not be deleted.", action="Mount it for writing.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(task_stores, "remove_offsets", refuse)
+            with pytest.raises(Invalid, match="could not be deleted"):
+                stores.close()
+        assert not stores.is_open
+        again = world.stores()
+        again.open()
+        again.close()
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
