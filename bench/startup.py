@@ -121,12 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.measure:
         sys.stdout.write(json.dumps(measure(Path(given.measure[0]), int(given.measure[1]))) + "\n")
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        directory = StateDirectory(Path(scratch), APPLICATION)
-        make(directory, given.tasks)
-        wanted = sum(len(STORES) * (1001 + number) for number in range(given.tasks))
-        sys.stdout.write("       left  bound  databases open    start s  MiB more  close s\n")
-        for left in (".checkpoint", "note", "neither"):
+    wanted = sum(len(STORES) * (1001 + number) for number in range(given.tasks))
+    sys.stdout.write("       left  bound  databases open    start s  MiB more  close s\n")
+    for left in (".checkpoint", "note", "neither"):
+        with tempfile.TemporaryDirectory() as scratch:  # of its own: a database has a file more each time it was open
+            directory = StateDirectory(Path(scratch), APPLICATION)
+            make(directory, given.tasks)
             for bound in (-1, *given.bounds):
                 leave(directory, left)  # whoever opened the tasks meanwhile has closed them with another
                 command = [sys.executable, "-m", "bench.startup", "--measure", scratch, str(bound)]
