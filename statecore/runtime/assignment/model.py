@@ -91,6 +91,10 @@ class Copy:
     sum: int = 0
     role: Role = Role.ON_DISK
 
+    def lag(self, end: int) -> int:
+        """How many records it is behind; an active one is never behind, it writes the changelog itself."""
+        return 0 if self.role is Role.ACTIVE else max(0, end - self.sum)
+
 
 NO_COPY = Copy()
 
@@ -116,9 +120,8 @@ class Member:
         return self.copies.get(task, NO_COPY)
 
     def lag(self, task: str, end: int) -> int:
-        """How many records its copy is behind; an active one is never behind, it writes the changelog itself."""
-        copy = self.copy(task)
-        return 0 if copy.role is Role.ACTIVE else max(0, end - copy.sum)
+        """How many records its copy is behind."""
+        return self.copy(task).lag(end)
 
 
 @dataclass(frozen=True)
