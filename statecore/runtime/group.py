@@ -18,6 +18,16 @@ kafka-python calls an assignor on its I/O loop (`group_consumer.py`), where what
 only bytes are handed over: what a member says of itself is made by :meth:`TaskGroup.publish`, the ends are read by
 :meth:`TaskGroup.poll`, both on the caller's thread. Only the decision of the leader is computed there, for
 a third of the session timeout at most: the broker hears nothing of a leader that decides, and would take another one.
+
+**Nobody deletes what others count on.** In each generation a task has owners (``STANDBY``, ``ACTIVE``), who never
+delete it, and others, who may where an owner has all of it (``Assigned.elsewhere``). What an owner has said stays true
+only as long as nobody deletes by what an older generation said. So a member deletes by an assignment only where
+
+- it belongs to a generation that began while the member took part (``Assigned.is_new``): a static member that was
+  restarted is handed what was decided long ago;
+- the member has not joined again since, by which the others may count on its copy; and from then on it says that it has
+  none (:meth:`TaskGroup.take_back`), before the copy goes;
+- it is not so long ago that the group may have gone on without asking the member.
 """
 
 from __future__ import annotations
@@ -67,7 +77,9 @@ class Assigned:
             assignment follows when it is back.
         leader: whether it decided for all.
         probing: whether copies are warming up that are to take over from others.
-        elsewhere: of tasks that it has and was not given, the best offset sum of those that were.
+        elsewhere: of tasks that it has and was not given, the best offset sum of those that keep them.
+        is_new: whether the others have said what they have since this member took part: not so where the broker hands
+            a static member what it had before.
     """
 
     generation: int
@@ -78,6 +90,7 @@ class Assigned:
     leader: bool = False
     probing: bool = False
     elsewhere: Mapping[str, int] = field(default_factory=dict)
+    is_new: bool = False
 
     def tasks(self, role: Role) -> frozenset[str]:
         """The tasks that it has in one role."""
@@ -89,6 +102,9 @@ class _HandedOver:
     generation: int
     data: bytes
     partitions: bool
+    joins: int
+    """How often this member had told the group what it has."""
+    at: float
 
 
 class TaskGroup:
@@ -116,7 +132,7 @@ class TaskGroup:
         self._clock = clock
         self._consumer: GroupConsumer | None = None
         self._lock = threading.Lock()
-        """Guards what is handed over between the caller's thread and the I/O loop: the seven below."""
+        """Guards what is handed over between the caller's thread and the I/O loop: the eight below."""
         self._user_data = b""
         self._ends: Mapping[str, int] = {}
         self._handed: deque[_HandedOver | StatecoreError] = deque()
@@ -124,10 +140,14 @@ class TaskGroup:
         self._led: tuple[int, Assignment | None] = (NOT_IN_THE_GROUP, None)
         self._led_tasks: Set[str] = frozenset()
         self._fell_out = False
+        self._joins = 0
 
         self._sums: Mapping[str, int] = {}
         self._roles: Mapping[str, Role] = {}
         self._assigned: Assigned | None = None
+        self._generation = NOT_IN_THE_GROUP
+        self._taken: _HandedOver | None = None
+        """What the assignment that is in force came in."""
         self._believed: Mapping[str, int] = {}
         self._asked = False
         self._probe_at: float | None = None
@@ -224,6 +244,32 @@ class TaskGroup:
             ask = ask or self._asked
         self._encode(ask=ask)
 
+    def take_back(self, task: str) -> bool:
+        """Say from the next join on that this member has nothing of a task, because it is about to be deleted.
+
+        To be asked right before a task is deleted that others keep by the last assignment; ``publish`` what is there
+        afterwards.
+
+        Returns:
+            Whether it may be deleted: by the last assignment nobody counts on this member's copy, nor can by a next.
+
+        Raises:
+            Invalid: there is too much to say.
+        """
+        assigned, taken = self._assigned, self._taken
+        if assigned is None or taken is None or task in assigned.roles or not assigned.is_new:
+            return False
+        sums = {name: held for name, held in self._sums.items() if name != task}
+        data = self._subscription(sums, self._round)
+        with self._lock:
+            # The group waits so long for a member that does not join before it goes on with what that has said before.
+            waited = (self._clock() - taken.at) * 1000 >= self.settings.max_poll_interval_ms / 2
+            if self._fell_out or self._handed or self._joins != taken.joins or waited:
+                return False
+            self._user_data = data
+        self._sums = sums
+        return True
+
     def probe(self) -> None:
         """Ask for another assignment, at the next ``poll``."""
         self._encode(ask=True)
@@ -248,6 +294,7 @@ class TaskGroup:
         """For kafka-python: what is sent when the group is joined."""
         with self._lock:
             self._sent_round = self._round
+            self._joins += 1
             return self._user_data
 
     def fell_out(self) -> None:
@@ -288,7 +335,7 @@ class TaskGroup:
     def hand_over(self, generation: int, data: bytes, *, partitions: bool) -> None:
         """For kafka-python: what this member was given."""
         with self._lock:
-            self._handed.append(_HandedOver(generation, data, partitions))
+            self._handed.append(_HandedOver(generation, data, partitions, self._joins, self._clock()))
 
     # On the caller's thread
 
@@ -300,6 +347,7 @@ class TaskGroup:
                 led = self._led[0]
             if fell_out and self._assigned is not None:
                 self._assigned, self._believed, self._probe_at = None, {}, None
+                self._generation, self._taken = NOT_IN_THE_GROUP, None
                 return Assigned(NOT_IN_THE_GROUP, "", lost=True)
             if found is None:
                 return None
@@ -312,6 +360,7 @@ class TaskGroup:
     def _take(self, handed: _HandedOver, leads: bool) -> Assigned | None:
         if handed.partitions or not handed.data:
             raise foreign_group(self.settings.group_id)
+        before, self._generation, self._taken = self._generation, handed.generation, None
         given = decode_assignment(handed.data)
         if given is None:
             return None
@@ -331,6 +380,7 @@ class TaskGroup:
         if given.probing and leads:
             self._probe_at = self._clock() + self.assignment_settings.probing_interval_ms / 1000
         member_id = self._started().member_id
+        self._taken = handed
         self._assigned = Assigned(
             handed.generation,
             member_id,
@@ -339,6 +389,7 @@ class TaskGroup:
             leader=leads,
             probing=given.probing,
             elsewhere=given.elsewhere,
+            is_new=before != NOT_IN_THE_GROUP and handed.generation > before,
         )
         return self._assigned
 
@@ -346,15 +397,18 @@ class TaskGroup:
         return any(self._sums.get(task, 0) < believed for task, believed in self._believed.items())
 
     def _encode(self, *, ask: bool = False) -> None:
+        following = self._round + ask
+        data = self._subscription(self._sums, following)
+        with self._lock:
+            self._user_data, self._round = data, following
+
+    def _subscription(self, sums: Mapping[str, int], number: int) -> bytes:
         copies = {
-            task: Copy(self._sums.get(task, 0), self._roles.get(task, Role.ON_DISK))
-            for task in self._sums.keys() | self._roles.keys()
+            task: Copy(sums.get(task, 0), self._roles.get(task, Role.ON_DISK))
+            for task in sums.keys() | self._roles.keys()
         }
         own = self.settings
-        with self._lock:
-            following = self._round + ask
-            self._user_data = encode_subscription(Subscription(own.spec, own.host, own.capacity, following, copies))
-            self._round = following
+        return encode_subscription(Subscription(own.spec, own.host, own.capacity, number, copies))
 
     def _refresh_ends(self) -> None:
         if self._clock() - self._ends_read_at < self.settings.ends_age_ms / 1000:

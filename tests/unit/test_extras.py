@@ -66,7 +66,7 @@ FOLLOW_CHANGELOGS = {
     "statecore.runtime.assignment.spread",
     "statecore.processor.active_task",
 }
-"""The modules of these rooms that read records or compute with arrays, or stand on one that does: they need the pipeline."""
+"""The modules of these rooms that need the pipeline: by what they do, or by what they stand on."""
 
 
 def without_extras(*code: str) -> subprocess.CompletedProcess[str]:
